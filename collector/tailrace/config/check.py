@@ -50,9 +50,9 @@ NEEDED = {
 """Keys of a listener that require another key. The value is the required key."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
-# The pattern is narrow, because the name of a collector is also the name of a directory
+# The name of a collector is also the name of a directory, so only these characters are allowed.
 _COLLECTOR_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-# The pattern is narrow, because the name of a source is also the value of a label of metrics
+# The name of a source is also the value of a label of metrics, so only these characters are allowed.
 SOURCE_NAME = re.compile(r"[a-z0-9_]+")
 
 SectionValues = dict[str, Any]

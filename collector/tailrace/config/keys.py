@@ -145,7 +145,7 @@ def _quantity(type_: type[Size | Duration], value: object) -> Size | Duration:
         raise ValueError(_without_unit(type_, value))  # noqa: TRY004 - what msgspec passes on
     try:
         return type_.parse(value)
-    except OverflowError:  # The number has more digits than a float can represent.
+    except OverflowError:  # the number has more digits than a float can represent
         raise ValueError(f"is too large for a {words(type_)}") from None
 
 
