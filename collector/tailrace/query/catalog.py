@@ -75,8 +75,8 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of conditions on start times whose begin rows are copied into the table `part.kept_begins`. If a
-statement needs one more condition, all begin rows of the snapshot are copied."""
+"""Maximum number of regions whose begin rows are copied into the table `part.kept_begins`. A region is a range of start
+times that a statement reads. If a statement adds one more region, all begin rows of the snapshot are copied."""
 
 Pick = Callable[[list[Region] | None], None]
 """Function that limits the view `stored` to those files that may contain rows in one of the given regions. A region

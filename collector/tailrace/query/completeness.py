@@ -48,7 +48,7 @@ class Completeness(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The completeness as a sentence for people."""
+        """The completeness of an answer, as a sentence for people."""
         if self.complete:
             return "nothing is known to be missing"
         parts = [", and ".join(self._gaps())] if self.unknown or any(self.missing.values()) else []
@@ -60,7 +60,7 @@ class Completeness(NamedTuple):
 
     @property
     def words(self) -> dict[str, object]:
-        """The completeness as a dictionary for JSON output."""
+        """The completeness of an answer, as a dictionary for JSON output."""
         return {"complete": self.complete, **self._asdict()}
 
     def _gaps(self) -> list[str]:

@@ -223,7 +223,7 @@ def _mute_libraries() -> None:
     Python's own standard error does not use this stream.
     """
     with suppress(ValueError, AttributeError):
-        # The C library may lack `fopen` or `stderr`; then do nothing.
+        # do nothing if the C library lacks `fopen` or `stderr`
         library = ctypes.CDLL(None)
         library.fopen.restype = ctypes.c_void_p
         ctypes.c_void_p.in_dll(library, "stderr").value = library.fopen(b"/dev/null", b"w")

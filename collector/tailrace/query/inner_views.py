@@ -375,7 +375,7 @@ ANTI JOIN (
 """SQL for the begin rows of spans for which no row of the whole span is stored yet. A row of a whole span belongs to
 the begin row with the same offset.
 
-The caller replaces `within` by a condition that limits which span rows are read."""
+The caller replaces the placeholder `within` by a condition that limits which span rows are read."""
 
 KEPT = {
     "part.kept_few": _FEW_ROWS,
@@ -461,7 +461,7 @@ WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened,
 QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 """  # noqa: S608 - our own words
 """SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files. The caller
-replaces `within` by a condition that limits which rows are searched.
+replaces the placeholder `within` by a condition that limits which rows are searched.
 
 A file counts as a copy if the collector expects no more growth of it, and if another file with the same rank has the
 same content. These files are no copies:

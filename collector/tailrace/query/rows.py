@@ -155,7 +155,7 @@ FROM (
 """SQL that replaces the keys in rows by the names that `name` rows assign to these keys. If no row assigns a name to a
 key, the key stays.
 
-The caller replaces `rows` by the name of a view.
+The caller replaces the placeholder `rows` by the name of a view.
 """
 
 
@@ -248,8 +248,7 @@ FROM {rows} AS e
 LEFT JOIN part.late_names AS n ON n.id = e.id AND n.session = e.session AND n.source = e.source
 """
 """SQL that completes rows with late names, which arrived after the events. A late name belongs to the events with the
-same id. The caller replaces `rows` by the name of a view.
-"""
+same id. The caller replaces the placeholder `rows` by the name of a view."""
 
 _TIMED = """
 FROM {rows} WHERE time IS NOT NULL
@@ -260,7 +259,7 @@ LEFT JOIN part.clocks AS c ON c.session = e.session AND c.source = e.source
 WHERE e.time IS NULL
 """
 """SQL that computes the missing times of rows from the clock of their session, if the epoch of this clock is known now.
-The caller replaces `rows` by the name of a view.
+The caller replaces the placeholder `rows` by the name of a view.
 
 Rows that have a time are selected unchanged, so that DuckDB can skip parts of files by a condition on time.
 """

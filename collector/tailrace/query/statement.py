@@ -137,7 +137,7 @@ def _without_semicolon(statement: str) -> str:
     parentheses.
     """
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
-    # Convert to bytes, because DuckDB's positions count bytes.
+    # Count in bytes, because DuckDB states positions in bytes.
     data = statement.encode(errors="surrogatepass")
     if ends and data[ends[-1] :].startswith(b";"):
         return data[: ends[-1]].decode(errors="surrogatepass")
@@ -282,7 +282,7 @@ condition on such a column can exclude data files; a condition on any other colu
 _WORD = re.compile(r"\w+")
 
 _LAST = "\U0010ffff"
-"""The highest Unicode character, which sorts after all others."""
+"""The highest Unicode character. It sorts after all other characters, and therefore has no successor."""
 
 _FLIPPED = {
     "COMPARE_EQUAL": "COMPARE_EQUAL",

@@ -37,7 +37,7 @@ class Bounds(NamedTuple):
     most: StatedValue | None = None
 
     def both(self, other: Bounds) -> Bounds:
-        """Return the intersection of this range and another range."""
+        """Return the range of values that lie both in this range and in another one."""
         leasts = [b.least for b in (self, other) if b.least is not None]
         mosts = [b.most for b in (self, other) if b.most is not None]
         return Bounds(max(leasts, default=None), min(mosts, default=None))
@@ -87,7 +87,7 @@ class FileStatistics:
         self._actions = actions
         self._read: dict[str, list[Any]] = {}
         self.paths: list[str] = list(actions.column("path").to_pylist())
-        """Paths of the files, relative to the table and percent-encoded."""
+        """Paths of the table's data files, relative to the table and percent-encoded."""
 
     def numbers(self, regions: Sequence[Region], *, timed: bool = False) -> list[int]:
         """Return the numbers of the files that may contain a row in one of `regions`. A region has a range of values
