@@ -213,7 +213,7 @@ class Connection:
         self.number: int | None = None
         """The number of the connection's session; None before the first byte arrives."""
         self.active_at = 0.0
-        """Time (seconds of trio's clock) at which data was last received."""
+        """Time (seconds of trio's clock) at which data was last received on the connection."""
         self.reason = "stop"
         """Why the connection ended. The row about the end of its session states this reason."""
         self.ready = False
@@ -262,7 +262,8 @@ class Connection:
             data, ended = self._channel.receive()
             if outgoing := self._channel.take_outgoing():
                 if len(self._unsent) + len(outgoing) > UNSENT_MAX:
-                    # The peer makes TLS send messages to it, such as answers to key updates, but does not read them.
+                    # End the connection: the peer makes TLS send messages to it, such as answers to key updates, but
+                    # does not read them.
                     return data, ended or Refusal.TLS
                 self._push(outgoing)
         if self.opening is not None:

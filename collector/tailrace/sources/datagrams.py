@@ -252,10 +252,10 @@ def nap(sock: socket.socket) -> int:
 
 
 class DatagramSocket(Protocol):
-    """The interface to a socket that receives datagrams. No call blocks."""
+    """The interface to a socket that receives datagrams. None of its methods blocks."""
 
     def read(self) -> Received:
-        """Return waiting datagrams; more may be left for the next call."""
+        """Return datagrams that wait in the socket; more may be left for the next call."""
         ...
 
     def send(self, data: bytes, address: Address) -> None:

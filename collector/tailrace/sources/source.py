@@ -94,7 +94,7 @@ class Intake(Protocol):
         ...
 
     async def room(self) -> None:
-        """Wait until the daemon has room for more chunks."""
+        """Wait until the daemon can take more chunks."""
         ...
 
 
@@ -182,7 +182,7 @@ class FileIntake(Protocol):
         ...
 
     async def room(self) -> None:
-        """Wait until the daemon has room for more chunks."""
+        """Wait until the daemon can take more chunks."""
         ...
 
 
@@ -196,17 +196,17 @@ class Outcome(StrEnum):
     """The result of sending a packet to a peer."""
 
     SENT = "sent"
-    """The kernel has accepted the packet, or will accept the packet when its buffer has room."""
+    """Result of a reply: the kernel has accepted the packet, or will accept it when its buffer has room."""
     UNREAD = "unread"
-    """The peer has not read earlier packets, so there is no room in the buffer for unsent bytes."""
+    """Result of a reply that was not sent: the peer has not read earlier packets, so there is no room in the buffer for
+    unsent bytes."""
     EXCESS = "excess"
-    """The packet is larger than the peer's allowance: the bytes received from the address less the
-    bytes sent to it.
-    """
+    """Result of a reply that was not sent: the packet is larger than the peer's allowance, which is the number of bytes
+    received from the address less the number sent to it."""
     GONE = "gone"
-    """The peer is no longer connected or known."""
+    """Result of a reply that was not sent: the peer is no longer connected or known."""
     REFUSED = "refused"
-    """The kernel refused to send the packet."""
+    """Result of a reply that was not sent: the kernel refused to send the packet."""
 
 
 class SourceFigures(msgspec.Struct):
@@ -215,13 +215,12 @@ class SourceFigures(msgspec.Struct):
     chunks: int = 0
     bytes: int = msgspec.field(default=0, name="taken_bytes")
     open: int = 0
-    """Number of open connections, of known datagram peers, or of open sessions of files."""
+    """Number of the source's open connections, of its known datagram peers, or of its open sessions of files."""
     refused: dict[str, int] = {}
-    """Number of rejected or closed connections, evicted peers, dropped datagrams and ignored files,
-    by cause (see `Refusal`).
-    """
+    """Number of connections that the source rejected or closed, peers that it evicted, datagrams that it dropped and
+    files that it ignored, by cause (see `Refusal`)."""
     empty: int = 0
-    """Number of connections that ended before a byte arrived, and of datagrams without content."""
+    """Number of the source's connections that ended before a byte arrived, or of its datagrams without content."""
     problems: list[str] = []
     """Messages about current problems with the source's certificate and token files, one sentence
     each.
@@ -233,7 +232,7 @@ class SourceFigures(msgspec.Struct):
     )
     """Expiry time (Unix seconds) of the current certificate; None without TLS."""
     replies: dict[str, int] = msgspec.field(default_factory=dict, name="acknowledgements")
-    """Number of packets for peers, by result (see `Outcome`)."""
+    """Number of packets that the source was to send to peers, by result (see `Outcome`)."""
     kernel_drops: int = 0
     """Number of datagrams that the kernel dropped because the receive buffer of the source's socket was full."""
     queue_bytes: int = 0
@@ -250,11 +249,10 @@ class SourceFigures(msgspec.Struct):
     waiting: dict[str, int] = msgspec.field(default_factory=dict, name="waiting_files")
     """Number of files that wait and are not followed yet, by the reason of the wait."""
     descriptors: int = 0
-    """Number of files that are open."""
+    """Number of followed files that the source has open."""
     errors: dict[str, int] = {}
-    """Number of calls on files and directories that failed and are tried again, by the name of the
-    error.
-    """
+    """Number of the source's calls on files and directories that failed and are tried again, by the name of the
+    error."""
     raw_bytes: int = 0
     """Number of bytes read from followed files; compressed bytes are counted for compressed files."""
     behind_bytes: int = 0
@@ -317,57 +315,50 @@ class Source(Protocol):
 
 class Refusal(StrEnum):
     ADDRESS = "address not allowed"
-    """The peer's address is not in the source's `allow` list."""
+    """Cause of a refusal: the peer's address is not in the source's `allow` list."""
     DESCRIPTORS = "out of descriptors"
     CONNECTIONS = "too many connections"
     CONNECTIONS_OF_ADDRESS = "too many connections from one address"
     CONNECTIONS_OF_USER = "too many connections from one user"
     TLS_HANDSHAKE = "tls handshake"
-    """The TLS handshake failed.
+    """Cause of a refusal: the TLS handshake failed.
 
-    Possible causes: the peer does not speak TLS, its TLS version is too old, its certificate is
-    missing, expired or not signed by the authority, or the peer rejected the collector's
-    certificate.
+    Possible reasons: the peer does not speak TLS, its TLS version is too old, its certificate is missing, expired or
+    not signed by the authority, or the peer rejected the collector's certificate.
     """
     TLS = "tls error"
-    """The peer sent bytes after the handshake that are not valid TLS, or that were modified in
-    transit.
-    """
+    """Cause of a refusal: the peer sent bytes after the handshake that are not valid TLS, or that were modified in
+    transit."""
     NO_TOKEN = "no token"  # noqa: S105 - a cause
-    """The connection does not start with a token line, or the token line exceeds the maximum
-    length.
-    """
+    """Cause of a refusal: the connection does not start with a token line, or the token line exceeds the maximum
+    length."""
     WRONG_TOKEN = "wrong token"  # noqa: S105 - a cause
     GREETING = "greeting too slow"
-    """TLS handshake and token took longer than `greeting_timeout`."""
+    """Cause of a refusal: TLS handshake and token took longer than `greeting_timeout`."""
     USER = "another user"
-    """The option `same_user` is set, and the peer's socket belongs to a user other than the collector's user and root.
-    """
+    """Cause of a refusal: the option `same_user` is set, and the peer's socket belongs to a user other than the
+    collector's user and root."""
     USER_UNKNOWN = "unknown user"
-    """The option `same_user` is set, and the kernel does not find the user of the peer's socket, because the socket is
-    closed or on another host.
-    """
+    """Cause of a refusal: the option `same_user` is set, and the kernel does not find the user of the peer's socket,
+    because the socket is closed or on another host."""
     IDLE = "idle"
     SLOW = "slow"
-    """Receiving one record took longer than `record_timeout`."""
+    """Cause for closing a connection: receiving one record took longer than `record_timeout`."""
     GARBAGE = "garbage"
-    """The peer sent `garbage_max` bytes without one readable record."""
+    """Cause for closing a connection: the peer sent `garbage_max` bytes without one readable record."""
     PENDING = "too many pending bytes"
-    """The unfinished records of all the source's connections exceeded `pending_max`, and this
-    connection's unfinished record was the largest.
-    """
+    """Cause for closing a connection: the unfinished records of all the source's connections exceeded `pending_max`,
+    and the unfinished record of this connection was the largest."""
     NEW_SESSIONS = "too many new sessions"
-    """The peer's host began more sessions than `new_sessions_rate` allows."""
+    """Cause for closing a connection: the peer's host began more sessions than `new_sessions_rate` allows."""
     PEERS = "too many peers"
-    """The source knew `peers_max` peers, and this peer had been silent longest, so it was evicted
-    for a new peer.
-    """
+    """Cause for evicting a datagram peer in favour of a new one: the source knew `peers_max` peers, and this peer had
+    been silent longest."""
     NEW_PEERS = "too many new peers"
-    """An unknown peer sent a datagram, but more new peers had come than `new_peers_rate` allows."""
+    """Cause for dropping a datagram: its peer is unknown, and more new peers had come than `new_peers_rate` allows."""
     OUTSIDE = "outside"
-    """A link leads from the searched directory to this file, which lies outside that directory, so the collector must
-    not read the file.
-    """
+    """Cause for ignoring a file: a link leads to it from the searched directory, but it lies outside that directory, so
+    the collector must not read it."""
 
 
 _OF_CONNECTIONS = (
@@ -387,4 +378,4 @@ OF_TYPE = {
     "unix": (*_OF_CONNECTIONS, Refusal.CONNECTIONS_OF_USER),
     "tail": (Refusal.OUTSIDE,),
 }  # fmt: skip
-"""The refusal causes that are possible for each type of source."""
+"""The causes of refusals that are possible for each type of source."""

@@ -205,7 +205,7 @@ class UdpSource:
             self._peers.refresh(address, now)
 
     def drain(self, intake: Intake) -> bool:
-        """Receive waiting datagrams; return whether none is left."""
+        """Receive the datagrams that wait in the socket; return whether none is left."""
         assert self._sock is not None  # noqa: S101 - `begin` comes first
         received = self._sock.read()
         for part in received.parts:

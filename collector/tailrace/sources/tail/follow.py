@@ -166,7 +166,7 @@ class Followed:
 
     @property
     def taken(self) -> int:
-        """Return the number of bytes that were read from the file."""
+        """Return the number of bytes that were read from the file so far."""
         reader = self._part.reader
         return reader.trail.offset if reader else 0
 

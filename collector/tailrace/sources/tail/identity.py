@@ -131,7 +131,7 @@ class ContentCheck:
 class Judgement(NamedTuple):
     verdict: Literal["same", "truncated", "overwritten", "rewritten"]
     size: int = 0
-    """Number of overwritten bytes that were found."""
+    """Number of overwritten bytes that the comparison of a file found."""
 
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:

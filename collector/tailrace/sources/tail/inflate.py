@@ -162,7 +162,7 @@ class Inflater:
         self._input = b""
         self._member: _Decompressor | None = None
         self._more = False
-        """Whether the current member can return more content without further input."""
+        """Whether the current gzip member can return more content without further input."""
         self._expected = True
         """Whether a member must begin at the next byte, because the previous member has ended
         there."""
@@ -179,7 +179,7 @@ class Inflater:
         """The index of the last block with a trial decompression, and the number of trials in this
         block."""
         self._tried = -1
-        """File offset of the last trial decompression."""
+        """File offset at which a trial decompression was last made."""
 
     @property
     def waits(self) -> bool:

@@ -46,7 +46,7 @@ SYSTEM = System()
 
 
 MISSING = FileNotFoundError, NotADirectoryError
-"""The errors of a path at which there is no file."""
+"""Error classes that a system call raises for a path at which there is no file."""
 
 
 def name_of(error: OSError) -> str:
@@ -57,7 +57,8 @@ OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class OutsideError(OSError):
-    """Raised for a path that leads, possibly through links, to a file outside all roots."""
+    """Raised for a path that leads, possibly through links, to a file outside all roots (the directories and files that
+    the source may read)."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.EXDEV, "leads out of the configured paths", path)
@@ -97,7 +98,8 @@ class Roots:
         return real
 
     def contain(self, real: str) -> bool:
-        """Return whether a path, in which all links are resolved, is within a root."""
+        """Return whether a path, in which all links are resolved, is within a root (a directory or file that the source
+        may read)."""
         while real not in self._all:
             if real in {"/", ""}:
                 return False
@@ -105,15 +107,17 @@ class Roots:
         return True
 
     def look(self, path: str) -> tuple[os.stat_result, int]:
-        """Return the status of the file at a path within a root, and the file's creation time (Unix
-        ns, or 0). Raise OutsideError for a file outside all roots, and OSError if the file does not
-        exist or cannot be examined."""
+        """Return the status of the file at a path within a root (a directory or file that the source may read), and the
+        file's creation time (Unix ns, or 0).
+
+        Raise OutsideError for a file outside all roots, and OSError if the file does not exist or cannot be examined.
+        """
         with self._reached(path) as fd:
             return self.system.fstat(fd), self.system.birth(fd)
 
     def open(self, path: str) -> int:
-        """Open a regular file within a root for reading; return its descriptor. Raise OutsideError
-        for a file outside all roots, and OSError if the file cannot be opened."""
+        """Open a regular file within a root (a directory or file that the source may read); return a descriptor to read
+        it. Raise OutsideError for a file outside all roots, and OSError if the file cannot be opened."""
         with self._reached(path) as fd:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, "is no file", path)
@@ -122,7 +126,8 @@ class Roots:
     @contextmanager
     def _reached(self, path: str) -> Iterator[int]:
         """Yield a descriptor for the file at a path; the descriptor does not permit reading. Raise OutsideError for a
-        file outside all roots, and OSError if there is no file at the path or it cannot be reached."""
+        file outside all roots (the directories and files that the source may read), and OSError if there is no file at
+        the path or it cannot be reached."""
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             if not self.contain(_place(fd)):
@@ -290,7 +295,7 @@ class Location:
             try:
                 found, birth = self._descriptors.roots.look(self.path)
             except OutsideError:
-                # The configured patterns have changed, so that the path is outside all roots now. Ask the system
+                # The configured patterns have changed, so that the source may no longer read this path. Ask the system
                 # directly.
                 found, birth = self._system.stat(self.path), 0
         except OSError:

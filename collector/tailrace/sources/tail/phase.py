@@ -14,20 +14,21 @@ class Phase(Enum):
     """Phase of a known file. If a file waits, metrics show the value of its phase as the reason for waiting."""
 
     NEW = "empty"
-    """Nothing is decided about the file, because the file is empty or was just found or rewritten."""
+    """Phase of a file about which nothing is decided, because it is empty or was just found or rewritten."""
     COPY = "original"
-    """The file may be a copy of another file, which still exists."""
+    """Phase of a file that may be a copy of another file, which still exists."""
     FOREIGN = "source"
-    """Another source follows the file, or follows another file of which this one may be a copy."""
+    """Phase of a file that another source follows, or that may be a copy of a file which another source follows."""
     CROWDED = "files_max"
-    """The file should be followed, but as many files as allowed (`files_max`) are followed already."""
+    """Phase of a file that waits to be followed, because as many files as allowed (`files_max`) are followed
+    already."""
     FOLLOWED = "followed"
-    """The file is read into a session."""
+    """Phase of a file that is read into a session."""
     SHADOW = "shadow"
-    """The file begins like a file that has ended. It is read only to compare: if it has no more content than the ended
-    file, nothing of it is stored; otherwise it is read into a session."""
+    """Phase of a file that begins like a file that has ended. It is read only to compare: if it has no more content
+    than the ended file, nothing of it is stored; otherwise it is read into a session."""
     LEFT = "left"
-    """The file is not read until the file is replaced or rewritten."""
+    """Phase of a file that is not read until it is replaced or rewritten."""
 
 
 class FileEvent(Enum):
@@ -37,16 +38,17 @@ class FileEvent(Enum):
     OF_OTHER_SOURCE = auto()
     TOO_MANY = auto()
     CHOSEN = auto()
-    """The file is read from now on, into a new session or into the session of a file of which it is a copy."""
+    """Event: the file is read from now on, into a new session or into the session of a file of which it is a copy."""
     CHOSEN_AS_SHADOW = auto()
     GIVEN_UP = auto()
-    """This followed file may be a copy of a file that is read instead. It waits for a new decision."""
+    """Event: this followed file may be a copy of a file that is read instead. It waits for a new decision."""
     LONGER = auto()
-    """A file that is read only to compare it with an ended file (`SHADOW`) has more content than the ended file."""
+    """Event: a file that is read only to compare it with an ended file (`SHADOW`) has more content than the ended
+    file."""
     REWRITTEN = auto()
-    """The file was replaced, truncated or rewritten, so that its content is new."""
+    """Event: the file was replaced, truncated or rewritten, so that its content is new."""
     ENDED = auto()
-    """The file's session has ended, and reading stops."""
+    """Event: the session of the file has ended, and reading stops."""
 
 
 WAITING = Phase.NEW, Phase.COPY, Phase.FOREIGN, Phase.CROWDED

@@ -107,7 +107,7 @@ _ALL = frozenset[Parts]({()})
 class Pattern(NamedTuple):
     root: str
     parts: Parts
-    """The parts of the pattern from the first wildcard on."""
+    """The parts of the path pattern from the first wildcard on."""
 
 
 class Found(NamedTuple):

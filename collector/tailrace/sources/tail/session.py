@@ -166,7 +166,8 @@ class _Document:
     def __init__(self) -> None:
         self.signature: Signature | None = None
         self.crc: int | None = None
-        """CRC-32 of the document's content that was last read; None if the document was never read."""
+        """CRC-32 of the content that was last read from the document (such as a metadata file); None if it was never
+        read."""
         self.settled = False
         """Whether the document was read again after its size and times had stopped changing. This second reading
         detects a change that followed the first one so soon that the times are equal."""
@@ -377,9 +378,9 @@ class Resting:
         self._desk = desk
         self._process: Process | None = None
         self._sought = False
-        """Whether the writer was searched for after the file last grew."""
+        """Whether the process that writes the file was searched for since the file last grew."""
         self._missed = False
-        """Whether the last check already found that the writer has ended."""
+        """Whether the last check already found that the process that writes the file has ended."""
 
     def grows(self) -> None:
         """Record that more of the file was read, so that it no longer counts as a file that has stopped growing."""

@@ -134,8 +134,8 @@ class Inflaters:
         return True
 
     def grown(self, file: Followed) -> None:
-        """Let a file wait in `_line` instead of `_later` if `AGAIN_RATE` does not apply to it any more (see
-        `_may_begin`)."""
+        """Move a file from `_later` (files that wait because of `AGAIN_RATE`) to `_line` (files that wait in order of
+        arrival), if `AGAIN_RATE` does not apply to it any more (see `_may_begin`)."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None
@@ -215,7 +215,8 @@ def _again(file: Followed) -> int:
 
 
 def _may_begin(file: Followed) -> bool:
-    """Return whether a file may be decompressed again without regard to `AGAIN_RATE`."""
+    """Return whether a file may be decompressed again without regard to `AGAIN_RATE`, which limits repeated
+    decompression."""
     if file.compressed is None or file.final or file.behind >= file.compressed.repeated[0]:
         return True
     return file.location.is_unlinked
