@@ -105,7 +105,7 @@ class DaemonProgress(NamedTuple):
     """Numbers that show whether a daemon advances. The watchdog compares the current numbers with earlier ones."""
 
     decoded: int
-    """Position in the spool up to which the entries are decoded."""
+    """Position in the spool up to which the daemon has decoded the entries."""
     commits: int
     refusals: int
     """Number of operations that a disk or store refused (see `Health.refusals`)."""

@@ -122,7 +122,7 @@ def _keys(format_: str, path: str, device: int, inode: int) -> tuple[_Key, _Key]
 _RANK = re.compile(r"/rank-([0-9]{1,9})(?=/)")
 
 STOP = "stop"
-"""Close reason of a session that ends because its source stops. `SourceIntake.stopped` may replace it."""
+"""Reason with which a session is closed because its source stops. `SourceIntake.stopped` may replace it."""
 
 
 class SourceIntake:
@@ -140,7 +140,7 @@ class SourceIntake:
         earlier: dict[int, OpenInfo],
     ) -> None:
         self.stopped = STOP
-        """Close reason of the sessions that end when this source stops."""
+        """Reason with which the sessions are closed that end when this source stops."""
         self._name = name
         self._format = format_
         self._context = context

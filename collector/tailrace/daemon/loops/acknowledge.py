@@ -55,7 +55,8 @@ class HeldNames:
         self._health = health
 
     def watch(self) -> Steps[None]:
-        """Check every second until closed whether the paths of the spool and the store lead to the opened files.
+        """Until this generator is closed, check every second whether the paths of the spool and the store lead to the
+        opened files.
 
         If a path does not, also check the store's paths alone: the store may still accept the remaining rows.
         """

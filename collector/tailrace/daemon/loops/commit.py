@@ -151,11 +151,11 @@ class Demand(IntEnum):
 
     NOTHING = 0
     ROWS = 1
-    """The batch has rows, but may wait for more."""
+    """Request for a commit because the batch has rows. The commit may wait for more rows."""
     FULL = 2
-    """The batch is full."""
+    """Request for a commit at once, because the batch of rows is full."""
     RELIEF = 3
-    """The spool needs a checkpoint to release space, so a commit is necessary even without rows."""
+    """Request for a commit even without rows, because the spool needs a checkpoint to release space."""
 
 
 class CommitLoop(Enum):
@@ -171,7 +171,7 @@ class Stage(Enum):
     IDLE = auto()
     BUSY = auto()
     REFUSED = auto()
-    """The disk or the table refuses the commit, and the loop tries it again."""
+    """Stage in which the disk or the table refuses the commit, and the loop tries it again."""
 
 
 class Move(Enum):
@@ -361,7 +361,8 @@ class Committing:
     def run(self, may_begin: Flag) -> Steps[None]:
         """Wait for the flag `may_begin`.
 
-        Then take batches and prepare their commits until closed. Raise SyncError if the quarantine cannot be synced.
+        Then take batches and prepare their commits until this generator is closed. Raise SyncError if the quarantine
+        cannot be synced.
         """
         yield Wait(flag=may_begin)
         pipeline, insist = self.pipeline, partial(self._insist, CommitLoop.PREPARING)
@@ -386,7 +387,7 @@ class Committing:
             pipeline.hand_over()
 
     def land(self) -> Steps[None]:
-        """Commit the prepared rows until closed.
+        """Commit the prepared rows until this generator is closed.
 
         Raise SyncError if the table cannot be synced, and FencedError if another collector with the same name has
         committed rows to the table.

@@ -91,7 +91,7 @@ class Heartbeats:
         )
 
     def run(self) -> Steps[None]:
-        """Send heartbeats until closed. The first follows after one interval."""
+        """Send heartbeats until this generator is closed. The first one follows after one interval."""
         while True:
             yield Wait(self.interval)
             self._beat()
@@ -224,7 +224,7 @@ class Loops:
         """If the spool is larger than this size (bytes), a stop of the daemon shortens it. The bytes of unfinished
         records do not count."""
         self.left = 0
-        """Position at which the spool ended when the daemon started."""
+        """Position in the spool at which the log ended when the daemon started."""
         health, clock, decodable = context.health, context.clock, Flag()
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
         self.names = names = HeldNames(self.spool.check, opened.check_store, health)

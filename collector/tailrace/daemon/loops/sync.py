@@ -102,7 +102,8 @@ class Gate:
         self.of_connections = RoomQueue(lambda: self.closed)
         self.of_files = RoomQueue(lambda: self.behind)
         self.turned = Flag()
-        """Flag that is set when entries have been decoded, and immediately cleared."""
+        """Flag that is set when entries have been decoded, to wake the tasks that wait for this, and immediately
+        cleared."""
         for queue in (self.of_datagrams, self.of_connections, self.of_files):
             self.opened.add(queue.wake)
         self.turned.add(self.of_files.wake)
@@ -171,7 +172,7 @@ class Syncing:
         self._done = done
 
     def run(self) -> Steps[None]:
-        """Sync the spool until closed. Raise SyncError if a sync fails."""
+        """Sync the spool until this generator is closed. Raise SyncError if a sync fails."""
         spool = self._spool
         while True:
             # Try to sync at intervals even without a new entry in the spool, because a full disk may have free space

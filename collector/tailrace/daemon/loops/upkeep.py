@@ -94,7 +94,7 @@ async def once(store: str, context: Context) -> bool:
             preexec_fn=_be_nice,
         )
         ended_well = result.returncode == 0
-    except OSError as error:  # the system cannot create a pipe or process
+    except OSError as error:  # the system can create no pipe or no process for the upkeep
         context.figures.upkeeps["failed"] += 1
         context.figures.upkeep_descriptors += error.errno in {errno.EMFILE, errno.ENFILE}
         context.health.degrade(Condition.UPKEEP, f"cannot be started: {error.strerror}")
