@@ -47,32 +47,34 @@ class ChangeVerdict(StrEnum):
     """How the figure of a group differs between run A and run B."""
 
     GREW = "grew"
-    """The figure grew by more than the threshold."""
+    """Verdict: the figure of the group grew by more than the threshold."""
     SHRANK = "shrank"
-    """The figure shrank by more than the threshold."""
+    """Verdict: the figure of the group shrank by more than the threshold."""
     SAME = "same"
-    """The compared figure changed by at most the threshold of the comparison."""
+    """Verdict: the figure of the group changed by at most the threshold of the comparison."""
     UNDECIDED = "undecided"
-    """More than one verdict is possible. `Doubt` has the reasons."""
+    """Verdict for a group if the data allow more than one other verdict. `Doubt` has the reasons."""
     NEW = "new"
-    """Only run B has the group."""
+    """Verdict: only run B has spans of the group."""
     GONE = "gone"
-    """Only run A has spans of the compared group."""
+    """Verdict: only run A has spans of the group."""
     UNKNOWN = "unknown"
-    """One run has no known duration of the compared group, or the durations of the two runs have different units."""
+    """Verdict if one run has no known duration of the group, or if the durations of the two runs have different
+    units."""
 
 
 class Doubt(StrEnum):
     """Why the verdict about a group is undecided."""
 
     LOSS = "loss"
-    """Missing events leave more than one verdict possible."""
+    """Reason for an undecided verdict: missing events leave more than one verdict possible."""
     NOISE = "noise"
-    """The runs vary too much for a verdict, even if no event were missing."""
+    """Reason for an undecided verdict: the runs vary too much, even if no event were missing."""
     FEW = "few spans"
-    """One run on each side has too few spans of the group to show how much the figure varies."""
+    """Reason for an undecided verdict: one run on each side has too few spans of the group to show how much the figure
+    varies."""
     SOME = "some runs"
-    """Only some of the repeated runs of a side have spans of the group."""
+    """Reason for an undecided verdict: only some of the repeated runs of a side have spans of the group."""
 
     @property
     def words(self) -> str:
@@ -212,7 +214,7 @@ class FigureChange(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Return the change as text: percentages, `new`, `gone`, or `unknown`."""
+        """Return the change of the figure as text: percentages, `new`, `gone`, or `unknown`."""
         growths = self.growths
         if growths is not None:
             return growths.words

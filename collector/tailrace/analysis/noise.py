@@ -55,7 +55,7 @@ class Evidence(NamedTuple):
     high: float
     """`low` and `high` are the least and the greatest mean that the missing events allow."""
     variance: float
-    """Variance of `mean`, from the stored spans."""
+    """Variance of `mean`, computed from the stored spans."""
     slack: float
     """Greatest amount by which the missing events can increase the standard error of `mean`."""
     freedom: float
