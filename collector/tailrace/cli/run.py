@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
 
     loaded: Loaded
     directory: Path
-    """The directory into which the certificate and the traces of the run are written."""
+    """The directory for the certificate and the traces of the run."""
 
 
 @click.command(

@@ -87,15 +87,15 @@ class Verdict(NamedTuple):
     format: str
     events: int
     missing: dict[str, int]
-    """Number of missing events by reason."""
+    """Number of events that are missing from the trace, by reason."""
     missing_names: int
-    """Number of missing names: events refer to them, and no file contains them."""
+    """Number of names that are missing from the trace: events refer to them, and no file contains them."""
     unknown: tuple[str, ...]
     """Reasons, in words, why an unknown number of events is missing, or why it is unknown whether any are missing."""
     same_as: str = ""
     """If this file is a copy, the path of the file with the same content; otherwise empty."""
     shows_each_loss: bool = False
-    """Whether the trace would show each loss, so that it is complete if nothing is missing."""
+    """Whether the trace would show each loss of an event, so that it is complete if nothing is known to be missing."""
 
     @property
     def word(self) -> Literal["complete", "incomplete", "unknown", "no_known_loss"]:
