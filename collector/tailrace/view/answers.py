@@ -2,8 +2,8 @@
 as JSON.
 
 If the client disconnects, or the work takes longer than `SECONDS`, the work is interrupted. An answer depends only on
-the question and the snapshots, so the latest answers are cached: several pages that show the same view cost as much as
-one page.
+the question and the snapshots, so the latest answers are cached: several browser pages that show the same view cost as
+much as one.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ It includes the time for which the request waits for a free thread.
 """
 
 LONG_SLOTS = 1
-"""Number of exports that are written at the same time."""
+"""Maximum number of exports that are written at the same time."""
 
 BODY_BYTES = 2**20
 KEPT_BYTES = 16 * 2**20
@@ -330,7 +330,7 @@ class AnswerPool:
             todo = "see openapi.json for the parameters"
             return refusal(HTTPStatus.BAD_REQUEST, str(error), where, todo)
         except (LeftError, ClientDisconnect):
-            # Nobody gets this response, because the client has disconnected.
+            # return any response: nobody receives it, because the client has disconnected
             return Response(status_code=HTTPStatus.REQUEST_TIMEOUT)
         except TailraceError as error:
             return failure(error, where)

@@ -265,7 +265,8 @@ def _ending(path: str) -> str:
 
 
 TEND_SECONDS = 30.0
-"""Time (seconds) between two searches for data files that have no roll-ups yet."""
+"""Time (seconds) between two searches for data files that have no roll-ups (precomputed sums in files beside the table)
+yet."""
 
 
 class Viewer:
@@ -313,12 +314,13 @@ class Viewer:
         self._pool.close()
 
     def _tend(self) -> None:
-        """Write roll-ups for data files that have none, until the application ends.
+        """Write roll-ups (precomputed sums in files beside the table) for data files that have none, until the
+        application ends.
 
         A timeline of files without roll-ups must be computed from all their rows.
         """
         while True:
-            # Ignore the error here, because answers to requests report it
+            # ignore the error here, because the answers to requests report it
             with suppress(TailraceError):
                 self._first.tend(lambda: not self._ending.is_set())
             if self._ending.wait(TEND_SECONDS):

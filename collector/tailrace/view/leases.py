@@ -97,7 +97,8 @@ class TimelineCache:
         if self._cache is None:
             self._cache = FileCache(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:
-            self._known = None  # Forget the old timeline first, because the constructor may fail
+            # Forget the old timeline before the new one is constructed, because the constructor may fail
+            self._known = None
             self._known = TimelineSnapshot(engine, self._cache)
         self._known.engine = engine
         return self._known
@@ -272,7 +273,7 @@ class SnapshotLease:
             *(snapshot.engine for snapshot, _ in list(self._taken.values())),
             *self._own,
         ]:
-            # Ignore errors of an engine that the request's thread is closing at the same moment
+            # Ignore the error if the request's thread is closing the engine at the same moment
             with suppress(Exception):
                 engine.interrupt()
         if (timeline := self._timeline) is not None:

@@ -280,7 +280,8 @@ class OfSearch(OfSelection, frozen=True, kw_only=True):
     """A search for events whose name contains `name`, in upper or lower case. It finds events that begin after the time
     `after`, or with `backwards` events that begin before it.
 
-    With `axis`, a time axis of lanes (see `ShownLane`), only events on such lanes are found, and all times are on it.
+    With `axis`, the time axis of some lanes (streams or substreams, see `ShownLane`), only events of these lanes are
+    found, and all times are on this axis.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -294,7 +295,7 @@ class OfNextGap(OfSelection, frozen=True, kw_only=True):
     """A search for the first gap that begins after the time `after`, or with `backwards` for the last gap that begins
     before it.
 
-    With `axis`, only gaps on lanes of this axis are found.
+    With `axis`, only gaps of lanes (streams or substreams) with this time axis are found.
     """
 
     after: Nanoseconds

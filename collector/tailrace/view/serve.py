@@ -66,7 +66,7 @@ class _Protocol(H11Protocol):
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     def end(self) -> None:
-        # Remove the connection from the set of open ones now. The event loop would do this only later.
+        # Remove the connection from the set of open connections now. The event loop would do this only later.
         self.connections.discard(self)
         self.transport.abort()
 

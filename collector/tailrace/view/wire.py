@@ -143,7 +143,7 @@ class ShownGap(msgspec.Struct, kw_only=True):
     first: DecimalText | None
     last: DecimalText | None
     remaining: int | None
-    """Number of events that are still missing; null if unknown."""
+    """Number of missing events of the gap that have not arrived later; null if unknown."""
     of: str | None
     id: DecimalText | None
     begins: Ns | None
@@ -527,9 +527,9 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class Difference(msgspec.Struct, kw_only=True):
-    """A group of spans in both runs or in one of them. `a` and `b` are the compared figure of the stored spans. If
-    spans are missing, the true figures lie in `a_bounds` and `b_bounds`. `growth` is a share (0.1: 10 percent more), or
-    null if `a` or `b` is null or `a` is 0. `word` is the growth with its bounds as text. `verdict`: see `diff`."""
+    """A group of spans in both runs or in one of them. `a` and `b` are the figures of the stored spans. If spans are
+    missing, the true figures lie in `a_bounds` and `b_bounds`. `growth` is a share (0.1: 10 percent more); null if `a`
+    or `b` is null or `a` is 0. `word` is the growth with bounds as text. `verdict`: as in `tailrace diff`."""
 
     group: list[str | None]
     unit: str

@@ -23,7 +23,7 @@ LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
 """Limits on the resources of an SQL statement that a user wrote."""
 
 ROWS = 10_000
-"""Maximum number of rows that the page gets from an SQL statement."""
+"""Maximum number of rows of an SQL statement that the web page gets."""
 
 BYTES = 16 * 2**20
 """Maximum size of the rows in an answer, roughly in characters.

@@ -1,5 +1,5 @@
-"""Serve the timeline: its lanes, the content of a window of time (`rollups`), the rows of one record, and a search for
-names.
+"""Serve the timeline: its lanes (streams and substreams), the content of a window of time (`rollups`), the rows of one
+record, and a search for names.
 
 A search works in wall time. For sessions whose clock is not related to wall time, it works on the axis of their clock.
 There, an event's time is computed from the tick at which the event begins (`tailrace.timeline`).
@@ -64,7 +64,8 @@ def frame(lease: SnapshotLease, asked: OfFrame) -> wire.FrameAnswer:
 
 
 def _key(text: str) -> LaneKey:
-    """Parse the key of a lane, which is a JSON list. Raise QueryError if `text` has another form."""
+    """Parse the key of a lane (a stream or substream), which is a JSON list. Raise QueryError if `text` has another
+    form."""
     try:
         return LaneKey(
             *msgspec.json.decode(text, type=tuple[str, str, str, int | None], strict=False)
@@ -147,7 +148,7 @@ def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
     """Serve the next events after (or before) the time `after` whose name contains a given text. Upper and lower case
     count as equal.
 
-    Raise UnknownError if no lane has the given `axis`.
+    Raise UnknownError if no lane (stream or substream) has the given time axis (`axis`).
     """
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
@@ -245,7 +246,7 @@ def _first_tick(clock: SessionClock, time: int) -> int:
         try:
             return clock.ticks.ns(tick)
         except OverflowError:
-            # If the time does not fit in 64 bits, it is earlier or later than all times on the axis.
+            # a time that does not fit in 64 bits is earlier or later than all times on the axis
             return _NEVER if tick > 0 else -_NEVER
 
     ticks = range(-_FARTHEST, _FARTHEST)
