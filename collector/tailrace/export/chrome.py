@@ -37,7 +37,7 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 
 class ChromeTrace:
-    """A canvas that writes Chrome's JSON trace format, one JSON object a line.
+    """An implementation of `Canvas` that writes Chrome's JSON trace format, one JSON object a line.
 
     A track is an index into `_tracks`. An item of `_tracks` has the process id, the thread id and the name of the
     track."""

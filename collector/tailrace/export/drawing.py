@@ -7,7 +7,8 @@
 - One instant on a separate track describes all missing events.
 - Notes, which users saved in `tailrace view`, are slices or instants on one more track.
 
-`Nesting` distributes the spans of a lane over tracks, because viewers require that the slices of a track nest.
+`Nesting` distributes the spans of a lane (a stream or substream) over tracks, because viewers require that the slices
+of a track nest.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Track:
 
 
 class Nesting:
-    """Distributes the spans of one lane over tracks. Each span goes to the first track on which it nests with the other
-    spans.
+    """Distributes the spans of one lane (a stream or substream) over tracks. Each span goes to the first track on which
+    it nests with the other spans.
 
     Spans must come ordered by begin. If several spans begin at one time, the longer span comes first. A span that is
     out of order, or that overlaps another span without nesting, gets a further track."""

@@ -172,9 +172,10 @@ class DrawnRows:
         return self.sessions.get((source, session)) or SessionClock(source, format_, session)
 
     def items(self) -> Iterator[Item]:
-        """Yield the rows to draw, ordered by lane, then by ascending start, then by descending end."""
+        """Yield the rows to draw, ordered by lane (stream or substream), then by ascending start, then by descending
+        end."""
         chosen = self.selected.condition(EVENTS)
-        # Query the clocks now: while the rows are read, no other query can run.
+        # Query the clocks before the rows, because no other query can run while the rows are read.
         places = self.sessions
         begun = self.selected.few_batches(
             _BEGUN.format(columns=_COLUMNS, events=chosen.sql), chosen.values

@@ -358,7 +358,7 @@ class PackedFile:
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
-        self._member: Any = None  # a zlib compressor; zlib does not export its type
+        self._member: Any = None  # a zlib compressor, whose type zlib does not export
 
     def write(self, data: bytes, /) -> int:
         if data:
@@ -423,7 +423,7 @@ def _losses(
         if reason == Reason.KERNEL:
             left[OF_KERNEL] += 1
             continue
-        # For a connection that broke, state that the rest of its bytes was never read.
+        # State for a connection that broke that its last bytes were never read.
         stated = UNREAD if detail == CUT else detail
         if stated not in shown:
             left[f"gap that no copy shows ({reason})"] += 1

@@ -68,7 +68,7 @@ class GroupTrack(NamedTuple):
 
 
 class Otf2Trace:
-    """A canvas that writes an OTF2 archive. A track is an index into the list `_tracks`."""
+    """An implementation of `Canvas` that writes an OTF2 archive. A track is an index into the list `_tracks`."""
 
     def __init__(self, otf2: ModuleType, archive: Any) -> None:  # noqa: ANN401 - the library has no types
         self._modes = otf2.MeasurementMode

@@ -135,7 +135,7 @@ class Output:
         return refusal_text(error.errno, self.path)
 
     def _make(self, path: Path) -> BinaryIO:
-        # If the path is a symbolic link, the link stays, and the file to which it points is replaced.
+        # If the path is a symbolic link, keep the link, and replace the file to which it points.
         place = Path(os.path.realpath(path))
         part = place.with_name(f".{place.name}.{os.getpid()}.part")
         try:
@@ -171,7 +171,8 @@ class Output:
     def _discard(self) -> None:
         """Close all files, and remove the temporary files."""
         if self._stream not in {None, sys.stdout.buffer}:
-            with suppress(OSError):  # The disk may be full. This error was already reported.
+            # ignore the error, which was already reported: the disk may be full
+            with suppress(OSError):
                 self._stream.close()
         for file, _, part in self._files:
             with suppress(OSError):

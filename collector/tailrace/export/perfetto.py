@@ -74,7 +74,8 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 
 class PerfettoTrace:
-    """A canvas that writes Perfetto's trace packets. All packets have the same packet sequence id."""
+    """An implementation of `Canvas` that writes Perfetto's trace packets. All packets have the same packet sequence
+    id."""
 
     def __init__(self, out: BinaryIO, first: int) -> None:
         self._out = out

@@ -86,12 +86,13 @@ def records(
     The size of a record is the distance from its offset to the next record's offset, or 0 if the next one is unknown.
     `unreadable` has the reasons for which the format's decoder refuses bytes. `left` counts the pieces of unreadable
     bytes that are no longer in the quarantine."""
-    waiting: list[Record] = []  # Records at the same offset whose size is not known yet.
+    waiting: list[Record] = []  # records at the same offset, whose size is not known yet
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
             end = (
-                # A row without a record may have any offset, so use it only as the end of the last record.
+                # use the offset of a row without a record only as the end of the last record, because it may be any
+                # offset
                 at
             )
             continue
