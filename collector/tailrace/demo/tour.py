@@ -154,8 +154,8 @@ class DemoDaemon:
                 stdout=output,
                 stderr=output,
                 env=environment(),
-                # Ctrl-C must not reach the daemon directly. This process stops the daemon itself, and a second signal
-                # would cut the stop short.
+                # Keep Ctrl-C from the daemon: this process stops the daemon itself, and a second signal would cut the
+                # stop short.
                 process_group=0,
             )
         with trio.move_on_after(START_SECONDS):
@@ -197,7 +197,7 @@ class DemoDaemon:
         return True
 
     def _fetch(self, path: str) -> str:
-        # Ignore proxies of the environment: the daemon is on this host.
+        # Ignore proxies that environment variables set, because the daemon is on this host.
         direct = build_opener(ProxyHandler({}))
         with direct.open(f"http://{self.admin}{path}", timeout=HTTP_SECONDS) as answer:
             return str(answer.read().decode())
@@ -261,7 +261,7 @@ async def page(command: list[str], log: Path) -> AsyncIterator[str]:
             stdout=subprocess.PIPE,
             stderr=errors,
             env=environment(),
-            process_group=0,  # Ctrl-C must reach only this process, which then ends the command.
+            process_group=0,  # Keep Ctrl-C from the command, because this process ends the command.
         )
     try:
         address = ""
@@ -372,7 +372,8 @@ class Tour:
                 nursery.start_soon(send, where, traffic.chunks, producer.rate)
 
     def _place(self, producer: Producer) -> tuple[tuple[str, int] | Path, str]:
-        """Return the address or directory to which a producer sends its traffic, and the same as text for the user."""
+        """Return the address or directory to which a producer sends its traffic, and a text that shows it to the
+        user."""
         if producer.transport == "tail":
             directory = self._daemon.directory(producer.source)
             return directory, str(directory)
