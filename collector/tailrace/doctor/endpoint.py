@@ -77,7 +77,7 @@ def place_of(
     store = urlsplit(url)
     if store.scheme not in SCHEMES or not store.netloc:
         return untested("The store is no URL as s3://bucket/prefix: others are not tested.")
-    # Drop a secret key from a URL such as s3://KEY@bucket.
+    # Remove a secret key from a URL such as s3://KEY@bucket.
     bucket = store.netloc.rpartition("@")[2]
     place = StorePlace(bucket, store.path.strip("/"), "", _given(options, environ))
     host = f"{bucket}." if place.has("virtual_hosted_style_request") else ""
@@ -93,7 +93,7 @@ def _obstacle(place: StorePlace) -> HostFinding | None:
     """
     text = _SECRETS.sub("", place.endpoint)
     for name in SENT:
-        # An invisible character makes obstore panic, and `except Exception` does not catch a panic.
+        # Refuse an invisible character here: it makes obstore panic, and `except Exception` does not catch a panic.
         if not _VISIBLE.fullmatch(place.given.get(name, "")):
             return untested(f"The option {name} has a character that no request can carry.")
     try:
@@ -171,7 +171,7 @@ class EndpointAnswer(NamedTuple):
 
     status: int = 200
     code: str = ""
-    """The server's error code, or the reason why no reply arrived."""
+    """The server's error code or, if no reply arrived, the reason for this."""
     body: bytes = b""
     written: datetime | None = None
     """The time at which the requested object was written, according to the server's clock."""

@@ -21,9 +21,9 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 class Severity(StrEnum):
     PROBLEM = "problem"
-    """Events are lost or refused, or the collector does not start."""
+    """Severity of a finding: events are lost or refused, or the collector does not start."""
     ADVICE = "advice"
-    """The collector works. Under higher load, however, events could be lost, hidden or late."""
+    """Severity of a finding: the collector works, but under higher load events could be lost, hidden or late."""
     GOOD = "good"
 
 
@@ -31,7 +31,7 @@ class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One result of a check. `figures` holds values that were measured or read; the name of each ends in its unit."""
 
     check: str
-    """The name of the check that found this."""
+    """The name of the check that has this result."""
     severity: Severity
     what: str
     """One sentence that describes the state of the host or the configuration."""

@@ -94,7 +94,7 @@ def exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError:
-        # The path counts as missing, because this user may not enter one of its parent directories.
+        # the path counts as missing, because this user may not enter one of its parent directories
         return False
 
 
@@ -269,7 +269,7 @@ def _space(host: Host) -> Iterator[HostFinding]:
     try:
         free = shutil.disk_usage(place).free
     except OSError:
-        return  # Check no further, because `_writable` has already reported this directory.
+        return  # check no further, because `_writable` has already reported this directory
     held = _held(host.spool)
     limit = int(config.spool.max_size)
     same = host.store is not None and nearest(host.store).stat().st_dev == place.stat().st_dev
@@ -305,7 +305,7 @@ def _inodes(host: Host) -> Iterator[HostFinding]:
         try:
             free = free_room(directory)
         except OSError:
-            continue  # Skip this directory, because `_writable` has already reported it.
+            continue  # skip this directory, because `_writable` has already reported it
         if free.inodes is None or free.inodes >= FILES or free.mount in seen:
             continue
         seen.add(free.mount)
@@ -468,8 +468,7 @@ def check_speed(host: Host) -> Iterator[HostFinding]:
     if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
         return
     try:
-        # Write to a temporary file without a name, if the file system supports that. Otherwise the name is removed at
-        # once.
+        # Write to a temporary file without a name, if the file system supports that. Otherwise remove the name at once.
         with tempfile.TemporaryFile(dir=place, buffering=0) as file:
             latencies = _syncs(file, host.clock)
             rate = _throughput(file, host.clock)

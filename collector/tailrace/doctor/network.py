@@ -101,7 +101,7 @@ def _refused(listener: ListeningSocket, error: OSError) -> HostFinding:
     host, port = split(listener.listen)
     why = cause(error)
     other = _moved(listener, f"127.0.0.1:{port}")
-    # Find a free port with port 0, for which the system chooses one.
+    # Let the system choose a free port, by requesting port 0.
     free = _moved(listener, f"{listener.listen.rpartition(':')[0]}:0")
     match error:
         case OSError(errno=errno.EADDRINUSE):
@@ -419,19 +419,19 @@ async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = min(size_buffer(sock, config.receive_buffer), config.receive_buffer)
-    # Request only the buffer size that the kernel grants. Otherwise the source would log a warning.
+    # Request only the buffer size that the kernel will grant. Otherwise the source would log a warning.
     config = structs.replace(config, listen="127.0.0.1:0", receive_buffer=Size(buffer))
     steps: list[RateStep] = []
     try:
         with trio.move_on_after(PROBE_SECONDS):
             async with trio.open_nursery() as nursery:
                 source, intake = UdpSource("probe", config, clock), _Counting(clock)
-                # `partial` makes mypy check the arguments of `run`.
+                # Use `partial`, with which mypy checks the arguments of `run`.
                 await nursery.start(partial(source.run, intake))
                 await _climb(source, intake, steps)
                 nursery.cancel_scope.cancel()
     except* (OSError, trio.BrokenResourceError):
-        # Without loopback or a child process, no further rate can be measured: return the steps measured so far.
+        # Return the steps measured so far: without loopback or a child process, no further rate can be measured.
         pass
     return steps
 
@@ -457,7 +457,8 @@ async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate
             raise OSError("the sending process has ended")
         answer += piece
     sent, seconds = int(answer.split()[0]), float(answer.split()[1])
-    # Wait until the receive queue is empty. On loopback, each sent datagram is either in this queue or dropped.
+    # Wait until the receive queue is empty. Then each datagram was either taken from it or dropped, because loopback
+    # delays none.
     while source.figures().queue_bytes:  # noqa: ASYNC110 - only the kernel knows
         await trio.sleep(QUEUE_SECONDS)
     # Wait until the source has counted the datagrams. It pauses between reads, so it counts the last ones only after a

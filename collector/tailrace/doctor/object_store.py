@@ -111,7 +111,7 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
     for right, answer, ahead in _rights(probe):
         if ahead is not None:
             yield _judge_clock(ahead)
-        # Do not count a missing key as a refusal to read: the put before may have failed. After a successful put, a
+        # Do not count a missing key as a refusal to read: the preceding put may have failed. After a successful put, a
         # later test detects a server that shows a new key late.
         if not answer.done and not (right == GET and answer.is_missing):
             refused[right] = answer
@@ -127,9 +127,9 @@ def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
 class Right(NamedTuple):
     name: str
     action: str
-    """The name that this right has in S3."""
+    """The name that this access right has in S3."""
     without: str
-    """A phrase for the finding's message: the work that a collector cannot do if its credentials lack this right."""
+    """A phrase for the finding's message: the work that a collector cannot do without this access right."""
 
 
 PUT = Right("put", "s3:PutObject", "store events")
@@ -293,7 +293,7 @@ class _Gate:
         self._clock = clock
         self._end = clock.monotonic() + SECONDS
         self._open = True
-        # The slowest writer reaches this barrier after at most one request, which takes up to `TIMEOUT`.
+        # The slowest writer reaches this barrier after at most one request, which takes up to `TIMEOUT` seconds.
         self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
 
     def opens(self) -> bool:

@@ -333,7 +333,8 @@ def _dftracer(host: Host) -> Iterator[HostFinding]:
             "Their ids are then no counter, so nobody can tell what is missing.",
             "export DFTRACER_ENABLE_AGGREGATION=0",
         )
-    # Watch the parent directory, because the value of DFTRACER_LOG_FILE is only a prefix of file names
+    # Watch the directory that contains the files, because the value of DFTRACER_LOG_FILE is only a prefix of their
+    # names
     if log := environ.get("DFTRACER_LOG_FILE"):
         yield from _unwatched(host, "dftracer", {"DFTRACER_LOG_FILE": str(Path(log).parent)})
 
@@ -475,8 +476,8 @@ def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float)
     if errors:
         root = parse_pattern(pattern).root
         unlisted = [path for path in _unlisted(root, host, end) if not search.covers(path)]
-        # If the search failed behind a link, it is unknown which directory cannot be listed. Report the root of the
-        # search then
+        # Report the root of the search if the search failed behind a link, because it is then unknown which directory
+        # cannot be listed
         seen.unlisted = unlisted or [root]
     return seen
 
