@@ -119,7 +119,7 @@ SELECT * FROM ours
 
 
 class MergedStore(NamedTuple):
-    """A store that was merged into another one, and the number of rows that this added to the other one."""
+    """A store whose rows were merged into another store, and the number of rows that this other store lacked before."""
 
     store: Path
     rows: int
@@ -136,7 +136,7 @@ def merge(
     into.mkdir(parents=True, exist_ok=True)
     with DirectoryLock(into), Entrance(into) as entrance:
         if not entrance.alone:
-            # Other collectors run on `into`, so the table is already repaired, and more collectors may start.
+            # Let more collectors start on `into` now: other collectors run on it, so its table is already repaired.
             entrance.admit()
         table = MergedTable.open(into, config, clock)
         for store in stores:

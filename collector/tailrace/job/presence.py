@@ -21,16 +21,16 @@ _SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
 
 class RankState(StrEnum):
     ENDED = "ended"
-    """The rank's program ended by itself, with an exit status."""
+    """State of a rank: its program ended by itself, with an exit status."""
     KILLED = "killed"
-    """A signal ended the rank's program, or its connection ended without a message about the exit status."""
+    """State of a rank: a signal ended its program, or its connection ended without a message about the exit status."""
     UNKNOWN = "unknown"
-    """No rank log contains the end of the rank.
+    """State of a rank: no rank log contains its end.
 
     The collector of the rank's node was killed while the rank ran, or the rank occurs only in the table.
     """
     MISSING = "never came"
-    """No rank log contains the start of the rank: its program was never started, or not traced."""
+    """State of a rank: no rank log contains its start. Its program was never started, or not traced."""
 
 
 class RankPresence(NamedTuple):

@@ -107,7 +107,7 @@ def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> Rank
     ((begin, end),) = engine.rows(BOUNDS.format(where=where), values)
     first, last = (
         (0, 0) if begin is None else (begin, end)
-    )  # Without an event that has a time, the map has no columns.
+    )  # the map has no columns if no event has a time
     axis = {"begin": first, "columns": columns, "ticks": last - first + 1} | values
     for of_job, rank, node, at, count in engine.rows(COUNTS.format(where=where), axis):
         lane = _lane(lanes, of_job, rank, node, columns)
@@ -237,7 +237,7 @@ def _lane_shapes(lane: RankLane, top: int, columns: int, most: int) -> Iterator[
 
 
 def _runs(values: list[int] | list[bool]) -> Iterator[tuple[int, int]]:
-    """Yield start and end (exclusive) of each run of equal adjacent values in the list."""
+    """Yield start and end (exclusive) of each sequence of equal adjacent values in the list."""
     starts = [at for at, value in enumerate(values) if at == 0 or value != values[at - 1]]
     yield from pairwise([*starts, len(values)])
 
