@@ -44,22 +44,24 @@ UNITS = frozenset(
 
 class Type(StrEnum):
     COUNTER = "counter"
-    """A counter, which never decreases, except when the daemon restarts."""
+    """Type of a metric: a counter, which never decreases, except when the daemon restarts."""
     GAUGE = "gauge"
     STATES = "states"
-    """Several gauges, one for each value of the label: 1 if the state of this name holds now, else 0."""
+    """Type of a metric: several gauges, one for each value of a label. A gauge is 1 if the state with the label's value
+    holds now, else 0."""
     HISTOGRAM = "histogram"
     INFO = "info"
-    """A gauge that is always 1. Its labels contain the information."""
+    """Type of a metric: a gauge that is always 1. Its labels contain the information."""
 
     @property
     def exposed(self) -> str:
-        """Return the name that this type has in OpenMetrics."""
+        """Return the name that this type of metric has in OpenMetrics."""
         return "gauge" if self is Type.STATES else self.value
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Return the suffixes that this type appends to a metric's name to form the names of its samples."""
+        """Return the suffixes that this type of metric appends to the metric's name to form the names of its
+        samples."""
         several: dict[Type, tuple[str, ...]] = {
             Type.COUNTER: ("_total",),
             Type.INFO: ("_info",),
@@ -72,7 +74,7 @@ class Restart(StrEnum):
     """States how a restart of the daemon changes the value of a metric."""
 
     KEPT = "goes on"
-    """The value continues after a restart, because checkpoints of the ingest contain it."""
+    """Effect of a restart on a metric: its value continues, because checkpoints of the ingest contain it."""
     ZERO = "begins at 0"
     NOW = "is what it is then"
 
@@ -284,7 +286,7 @@ LAWS = (
     Law("tailrace_source_imbalance_bytes", "=", "0"),
     Law("tailrace_ledger_expected_events", "=", "tailrace_ledger_seen_events + tailrace_ledger_missing_events - tailrace_ledger_duplicate_events"),
     Law("tailrace_ledger_imbalance_events", "=", "0"),
-    # Only `tailrace_ledger_missing_events` includes missing events for which no gap is reported yet, because they may
+    # Awaited events count only in `tailrace_ledger_missing_events`: no gap is reported for them yet, because they may
     # still arrive.
     Law("tailrace_ledger_gap_events - tailrace_ledger_heal_events", "<=", "tailrace_ledger_missing_events"),
     # `tailrace_ledger_awaited_events` includes the missing events for which no gap is reported yet, because they may
@@ -297,7 +299,7 @@ LAWS = (
     Law("tailrace_source_sessions_closed", "<=", "tailrace_source_sessions_opened"),
     Law("tailrace_tail_waiting_files", "<=", "tailrace_tail_files"),
     Law("tailrace_state", "=", "1", ()),
-    # Bytes are decoded before their rows are committed to the table. Undecoded bytes are therefore uncommitted.
+    # Undecoded bytes are also uncommitted, because bytes are decoded before their rows are committed to the table.
     Law("tailrace_spool_undecoded_bytes", "<=", "tailrace_spool_uncommitted_bytes", ()),
     Law("tailrace_spool_uncommitted_bytes", "<=", "tailrace_spool_size_bytes", ()),
 )  # fmt: skip
@@ -329,7 +331,7 @@ def bound(metric: Metric) -> str:
     """
     own = 1
     if metric.type is HISTOGRAM:
-        # A histogram also has the bucket +Inf, the sum and the count as samples.
+        # Count three more samples for a histogram: the bucket +Inf, the sum and the count.
         own = len(Durations.BOUNDS) + 3
     elif metric.label:
         own = max(1, *(len(metric.label.all(t, f)) for t in OF_TYPE for f in FORMATS))
