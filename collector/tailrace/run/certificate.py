@@ -261,7 +261,7 @@ def write(certificate: Signed, path: Path) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            free.unlink(missing_ok=True)  # Remove the certificate that was written only partly
+            free.unlink(missing_ok=True)  # Remove the certificate, which was written only partly
             raise StoreError(f"{free}: {refusal_text(error.errno, free)}") from error
         return free
     raise AssertionError("there is always a next name")

@@ -168,7 +168,7 @@ class Meeting:
         """Lock the private directory (`Meeting`), as the node's collector does. Return a descriptor that holds the
         lock, or None if a collector or another rank holds it.
         """
-        # Make the private directory again, because the node's previous collector removes it when it ends
+        # Make the private directory again, because a previous collector of the node has removed it at its end
         self.directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = owned.open_file(self._lock, os.O_RDWR | os.O_CREAT)
         try:
@@ -237,7 +237,7 @@ def _launch() -> str:
     """
     session = os.getsid(0)
     leader = _process(session)
-    if leader is None:  # The leader of the session has ended, or is outside this container.
+    if leader is None:  # the leader of the session has ended, or is outside this container
         return f"session {session}"
     starter = _process(leader.parent)
     return f"started by {leader.parent} of {starter.started if starter else 'unknown'}"

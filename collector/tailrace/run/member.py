@@ -181,7 +181,7 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
         connection.sendall(packed(hello))
         welcome = _next_message(lines, _WELCOME)
     except (OSError, TailraceError):
-        # The connection was refused or closed, because the collector is about to end.
+        # The connection was refused or closed, because the collector is about to end. `join` then tries again.
         connection.close()
         return None
     if isinstance(welcome, Taken):

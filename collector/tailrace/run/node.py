@@ -132,12 +132,12 @@ class NodeCollecting(Collecting):
             nursery.start_soon(self._hurry)
             nursery.start_soon(self._serve, listener, daemon)
             sys.stdout.write("ready\n")
-            # Ignore that the process which waits for this line may have ended
+            # Ignore the error if the process that waits for this line has ended
             with suppress(OSError):
                 sys.stdout.flush()
             while not self._is_over():  # noqa: ASYNC110 - time ends it, too
                 await trio.sleep(LOOK_SECONDS)
-            # Ignore that another process may have removed the file of the socket
+            # Ignore the error if another process has removed the file of the socket
             with suppress(OSError):
                 os.unlink(self._listener.getsockname())  # noqa: PTH108 - in a directory of memory or the local disk
             nursery.cancel_scope.cancel()

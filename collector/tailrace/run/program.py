@@ -80,10 +80,11 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     A terminal sends its signals to the whole process group, and so also to the program. A signal that is sent only to
     this process is forwarded. Raise ConfigError if the program does not exist.
     """
-    # Do not forward signals that this process ignores, as under nohup: the program inherits this and ignores them, too.
+    # Do not forward signals that this process ignores, as under nohup, because the program inherits that they are
+    # ignored.
     forwarded = [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
     with trio.open_signal_receiver(*forwarded) as signals:
-        # Unblock the signals. Those that were sent before this point arrive now
+        # Unblock the signals, so that those sent before this point arrive now
         signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
         try:
             process = await _start(arguments, {**environment_of_user(), **variables})
@@ -109,8 +110,8 @@ async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subpro
     tries = 0
     while True:
         try:
-            # Start the program in this thread, not in a worker thread: the program inherits the thread's signal mask,
-            # and the system may allow no further thread.
+            # Start the program from this thread and not from a worker thread: the program inherits the signal mask of
+            # the thread, and the system may allow no further thread.
             return subprocess.Popen(arguments, env=environ, umask=UMASK_OF_USER)  # noqa: ASYNC220, S603 - takes milliseconds; what the user asked for
         except OSError as error:
             if error.errno not in {errno.EAGAIN, errno.ENOMEM}:
@@ -132,7 +133,8 @@ async def _end(process: subprocess.Popen[bytes]) -> int:
     try:
         ended = os.pidfd_open(process.pid)
     except OSError:
-        # Wait in another way if the kernel is too old for pidfd_open, or no descriptor is free.
+        # Ask again and again whether the process has ended: the kernel is too old for pidfd_open, or no descriptor is
+        # free.
         while process.poll() is None:  # noqa: ASYNC110 - there is no event for it
             await trio.sleep(LATE_SIGNAL)
     else:

@@ -219,11 +219,11 @@ def variables(
         **DFTRACER_LIVE,
     }
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_TOKEN", "TAILRACE_TOKEN_FILE"}):
-        # With TAILRACE_TOKEN_ADDRESS, a client does not wait until the collector has accepted the token. Many short
-        # programs would end before that.
+        # Set TAILRACE_TOKEN_ADDRESS, too. Clients then do not wait until the collector has accepted the token. Many
+        # short programs would end before that.
         ours |= {"TAILRACE_TOKEN": token, "TAILRACE_TOKEN_ADDRESS": ours["TAILRACE_ADDRESS"]}
     found = {name: value for name, value in ours.items() if name not in environ}
-    # TAILRACE_STORE_PATH and TAILRACE_STORE_PATH_FILE together are a configuration error.
+    # Do not set TAILRACE_STORE_PATH beside TAILRACE_STORE_PATH_FILE: both together are a configuration error.
     if environ.keys().isdisjoint({"TAILRACE_ADDRESS", "TAILRACE_STORE_PATH_FILE"}):
         found["TAILRACE_STORE_PATH"] = store
     return found
