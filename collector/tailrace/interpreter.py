@@ -145,7 +145,7 @@ def _obeyed(name: str) -> bool:
     """
     if name == "PYTHONPATH":
         return bool({*_python_path()} - {HOME})
-    # Ignore variables such as PYTHON_VERSION, which images and build tools set and no interpreter reads.
+    # Ignore variables such as PYTHON_VERSION, which container images and build tools set and no interpreter reads.
     return name.startswith("PYTHON") and name[6:].isalpha() and name not in HARMLESS
 
 

@@ -35,7 +35,8 @@ def leave_process_1() -> None:
     try:
         child = fork()
     except OSError:
-        return  # Go on in this process if no second one can be created. Nobody reaps orphans then.
+        # Go on in this process if no second one can be created, although nobody reaps orphans then.
+        return
     if child:
         os._exit(attend(child))
     for name in ADDRESSED:
@@ -69,7 +70,8 @@ def attend(child: int) -> int:
         received = signal.sigwaitinfo(HANDED_ON | {signal.SIGCHLD})
         if received.si_signo == signal.SIGCHLD:
             status = _reaped(child)
-        # Forward only signals from other processes: the kernel itself sends a terminal's signals to the child, too.
+        # Forward only signals from other processes, because the kernel itself sends a terminal's signals to the child,
+        # too.
         elif received.si_code <= 0:
             os.kill(child, received.si_signo)
     return status if status >= 0 else 128 - status

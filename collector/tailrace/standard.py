@@ -63,7 +63,7 @@ def begin() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # This call opens the lowest free descriptor, which is `number`.
+            # open the lowest free descriptor, which is `number`
             os.open(os.devnull, wrong_way)
     _streams.update((number, StandardStream(number)) for number in range(len(NAMES)))
     sys.stdin, sys.stdout, sys.stderr = (stream.text() for stream in _streams.values())

@@ -96,7 +96,8 @@ def waiting(what: str, call: Callable[[], T]) -> T:
         showing.start()
     except (
         RuntimeError
-    ):  # A limit of the system allows no further thread. The call does not need it.
+        # make the call without showing a line, because a limit of the system allows no further thread
+    ):
         return call()
     try:
         return call()

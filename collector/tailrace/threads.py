@@ -81,7 +81,7 @@ async def hold() -> None:
         try:
             await trio.to_thread.run_sync(ready.wait, limiter=every)
         except threading.BrokenBarrierError:
-            # Another worker thread could not start. The task of that thread reports this.
+            # Another worker thread could not start. The task of that thread raises the error.
             pass
         except RuntimeError as error:
             ready.abort()

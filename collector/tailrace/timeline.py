@@ -34,7 +34,7 @@ FROM sessions AS s WHERE {chosen}
 
 
 DEEPEST = 256
-"""Maximum depth of nested spans that are drawn in one lane. Perfetto can draw at most 512."""
+"""Maximum depth of nested spans that are drawn in one lane (a stream or substream). Perfetto can draw at most 512."""
 
 NUMBERS = """CASE format
   WHEN 'dftracer' THEN try_cast(part.member(attributes, '$.id') AS BIGINT)
@@ -189,7 +189,7 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey
     for key, facts_of in known.items():
         if (
             facts_of.zero is not None and key in of_rows
-        ):  # without a stored time, a row has no place on the axis of wall time
+        ):  # a row without a stored time has no position on the axis of wall time
             of_rows[key] = of_rows[key]._replace(first_aligned=None, last_aligned=None)
     for key in sorted(known.keys() - of_rows.keys()):
         of_rows[key] = Extent(*key, known[key].format)
