@@ -15,8 +15,8 @@
 A block of `lines` is a file as it stands, one of `hex` its bytes, with a remark behind each `#`. The
 paragraph before the block ends in the file's name and a colon. The first file of an example is the
 trace, those that follow are the documents beside it, and a block of `text` is what becomes of them:
-all rows of the table but the first and the last, in which the collector says that it has opened and
-closed the file.
+all rows of the table but those that the collector itself writes about the session, such as that it has
+opened and closed the file.
 
 `python -m tests.docs.examples docs/formats/heph.md` prints the rows as they are today.
 """
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.decoding.formats import FORMATS
+from tailrace.rows.schema import is_own
 from tests.ingest.log import Log, run
 
 BLOCK = re.compile(
@@ -65,7 +66,7 @@ def examples(page: str) -> Iterator[Example]:
 
 
 def rows_of(format_: str, example: Example) -> str:
-    """Process an example with the ingest. Return its rows as a table."""
+    """Process an example with the ingest. Return the rows of its records and its gaps as a table."""
     log = Log()
     group = FORMATS[format_].files.group(example.path)
     session = log.open_file(format_, example.path, group=group)
@@ -74,7 +75,7 @@ def rows_of(format_: str, example: Example) -> str:
     log.data(session, example.data)
     log.close(session)
     _, rows = run(log.entries)
-    return _table(rows[1:-1])
+    return _table([r for r in rows if not is_own(r["kind"], r["name"], r["start"], r["time"])])
 
 
 def _from_hex(content: str) -> bytes:

@@ -251,7 +251,7 @@ def test_a_stream_that_says_its_end_says_at_rest_what_of_it_has_not_come(log):
     _, rows = run(log.entries)
     assert attributes(of(rows, "session")[0])["ends"] == "a/1/2"
     assert [(about["rest"], about["lacks"]) for about in _rests(rows)] == [
-        ("process_gone", "unfinished"), ("", "unfinished"), ("process_gone", ""),
+        ("process_gone", "unfinished"), ("", "unfinished"), ("", ""), ("process_gone", ""),
     ]  # fmt: skip
 
 
@@ -272,7 +272,8 @@ def test_late_events_are_spans_in_whatever_order_they_were_written(log):
     }  # fmt: skip
 
 
-def test_a_stop_tells_once_of_streams_that_have_ended_and_always_of_what_lacks_its_end(log):
+def test_a_stop_tells_once_of_streams_that_have_ended(log):
+    """What lacks its end says so already when the end becomes due: for ovni at the opening."""
     done, not_done, plain = (
         log.open_file("ovni", OVNI),
         log.open_file("ovni", OVNI.replace("thread.2", "thread.3")),
@@ -286,13 +287,14 @@ def test_a_stop_tells_once_of_streams_that_have_ended_and_always_of_what_lacks_i
         log.add(EntryKind.START)
     _, rows = run(log.entries)
     told = [row for row in of(rows, "session") if row["name"] == "rest"]
-    assert [row["session"] for row in told] == [f"session{n}" for n in (done, not_done, not_done)]
-    about = {"rest": "ended", "since": log.now, "lacks": "", "ends": "a/1/2"}
-    assert attributes(told[0]).items() >= about.items()
-    assert {attributes(row)["lacks"] for row in told[1:]} == {"unfinished"}
+    assert [(row["session"], attributes(row)["rest"]) for row in told] == [
+        (f"session{done}", ""), (f"session{done}", "ended"),
+    ]  # fmt: skip
+    about = {"since": log.now, "lacks": "", "ends": "a/1/2"}
+    assert attributes(told[1]).items() >= about.items()
 
 
-def test_a_stop_tells_that_the_end_of_a_file_has_not_come_until_it_has(log):
+def test_a_row_tells_that_the_end_of_a_file_is_due_and_another_one_that_it_has_come(log):
     """A file of JETS shows only by its header that it will state its end."""
     lines = (VECTORS / "jets/dialect_a.in").read_bytes().splitlines(keepends=True)
     file = log.open_file("jets")
@@ -302,7 +304,23 @@ def test_a_stop_tells_that_the_end_of_a_file_has_not_come_until_it_has(log):
         log.add(EntryKind.START)
     _, rows = run(log.entries)
     lacks = [(about["rest"], about["lacks"], about["ends"]) for about in _rests(rows)]
-    assert lacks == [("", "no_end", ""), ("", "no_end", ""), ("ended", "", "")]
+    assert lacks == [("", "no_end", ""), ("", "", ""), ("ended", "", "")]
+
+
+@pytest.mark.parametrize("cut", [1, 0], ids=["unterminated", "terminated"])
+def test_a_stop_tells_once_of_an_end_that_only_the_stop_reads(log, cut):
+    """Readers take the latest row, so no two rows about the end of a run have the same place."""
+    data = (VECTORS / "jets/dialect_a.in").read_bytes()
+    file = log.open_file("jets")
+    log.data(file, data[: data.index(b"\n") + 1])
+    log.data(file, data[data.index(b"\n") + 1 : len(data) - cut])
+    log.tick(0.1)
+    log.stop()
+    _, rows = run(log.entries)
+    told = [row for row in of(rows, "session") if row["name"] == "rest"]
+    said = [("", "no_end"), *([] if cut else [("", "")]), ("ended", "")]
+    assert [(about["rest"], about["lacks"]) for about in map(attributes, told)] == said
+    assert len({(row["offset"], row["time"]) for row in told}) == len(told)
 
 
 def test_a_stop_tells_of_files_with_one_content_and_of_those_that_have_grown_since(log):

@@ -161,8 +161,8 @@ def streams_command(
 
     `state` is `open` while a collector receives events, and `ended` after the end of the stream. It is `silent` if the
     stream's file has not been written for a while, `unwatched` if its collector does not run, and `unfollowed` if no
-    source follows its file any more. It is `unfinished?` if the stream's end has not arrived, although its process has
-    ended, its file is silent or its collector does not run.
+    source follows its file any more. It is `unfinished?` if its format has an end mark that has not arrived, although
+    the process has ended, the file is silent or the collector does not run.
 
     The last line also says for how many events the running collector still waits; with --json, this is printed on
     standard error."""

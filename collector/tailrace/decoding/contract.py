@@ -193,6 +193,12 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
         is missing, and the event ids do not show whether another input has this part."""
         ...
 
+    def lacking_of(self, process: int) -> str | None:
+        """Return for the last run of a process what `EndingDecoder.lacking` is for the whole input.
+
+        The value is also None if the decoder does not remember the process."""
+        ...
+
 
 def packs(decoder: Decoder) -> TypeGuard[BlockDecoder]:
     """Return whether a decoder has a compiled kernel that packs events into blocks."""

@@ -90,6 +90,11 @@ class Generations:
         return [each for each in mine if not each.state.id]
 
     @property
+    def by_process(self) -> dict[int, Incarnation]:
+        """Return the current incarnation (run) of each process that writes to the input, by process number."""
+        return {self._state.process: self.current, **self._aside}
+
+    @property
     def _lingering(self) -> Incarnation | None:
         """Return the previous incarnation (producer run) if it has certainly ended and only waits for late events;
         otherwise None.
@@ -118,7 +123,7 @@ class Generations:
             about["replaces"] = info.replaces
         where = {"rank": info.rank, "node": info.node, "job": info.job}
         about |= {word: value for word, value in where.items() if value is not None}
-        self.current.own.session("open", about | self._of_file() | self._whose(), now)
+        self.current.own.session("open", about | self._first_words(self.current), now)
 
     def take_turn(self, pending: int) -> None:
         """Continue an announced session (one to which the client gave an id) on this connection, if another connection
@@ -244,7 +249,7 @@ class Generations:
         late = self.previous = self._next()
         late.state.ended, late.state.ended_at = f"restart: {why}", now
         self._tally.restarts += 1
-        about = {"opened": late.own.wall(now)} | self._of_file() | self._whose()
+        about = {"opened": late.own.wall(now)} | self._first_words(late)
         late.own.session("restart", about, now)
         return late
 
@@ -289,7 +294,7 @@ class Generations:
     def _say_restart(self, old: str, now: int) -> None:
         self._tally.restarts += 1
         about = {"continues": old, "opened": self.current.own.wall(now)}
-        self.current.own.session("restart", about | self._of_file() | self._whose(), now)
+        self.current.own.session("restart", about | self._first_words(self.current), now)
 
     def resume(self, known: Announced, offset: int, now: int) -> None:
         """Continue on this connection an announced session that began on another connection. The record with the
@@ -323,6 +328,12 @@ class Generations:
         if current.epoch is not None:
             self.know(current.epoch, current.name)
         self.current.own.session("resume", about | self._whose(), now)
+
+    def _first_words(self, incarnation: Incarnation) -> dict[str, object]:
+        """Return the attributes of an incarnation's first row that describe its file and its collector."""
+        about = self._of_file()
+        incarnation.own.awaits_end = "ends" in about
+        return about | self._whose()
 
     def _whose(self) -> dict[str, object]:
         """Return the row attribute that names the receiving collector; no attribute for the collector `main`."""

@@ -158,6 +158,15 @@ class OwnRows:
         self._emit, self._quarantine = sink.emit, sink.quarantine
 
     @property
+    def awaits_end(self) -> bool:
+        """Whether the last row about the end of the stream states that the end is missing."""
+        return self._incarnation.awaits_end
+
+    @awaits_end.setter
+    def awaits_end(self, awaits: bool) -> None:
+        self._incarnation.awaits_end = awaits
+
+    @property
     def said_goodbye(self) -> bool:
         """Return whether the producer has stated that it sends no further events, by a goodbye or a footer."""
         return bool(self._incarnation.goodbye_at)

@@ -163,6 +163,12 @@ class Session:
         self.generations.note_news()
         if self._pieces:
             self._pieces.tell(now)
+        self._note_ends(now)
+
+    def _note_ends(self, now: int) -> None:
+        """Write a row for each incarnation (producer run) of the file whose end has become due or has arrived."""
+        for process, incarnation in self.generations.by_process.items():
+            self._file.note_end(process, incarnation.own, now)
 
     def _told_apart(self, chunk: Chunk, payload: bytes) -> Chunk:
         """Return the records of a chunk. If the first bytes of the input show that it does not belong to the session's
@@ -318,6 +324,7 @@ class Session:
         session's file.
         """
         self._succession.take(listed(self._file.document(name, part, more=more)), now)
+        self._note_ends(now)
 
     def loss(self, loss: FileLoss) -> None:
         """Record that the source could not pass some bytes to the session."""
@@ -330,6 +337,8 @@ class Session:
         """Write a row about the end of the session's file when the daemon stops, if needed (see `SessionFile.stopped`).
         `is_alike` is whether another file of the source has the same content so far."""
         self._file.stopped(self._own, now, is_alike=is_alike)
+        if self.state.file and not self.state.file.facts.rest:
+            self._note_ends(now)
 
     def closed(self, reason: str, now: int) -> None:
         """End the session, because its connection or file has ended or its peer was evicted."""
@@ -429,8 +438,8 @@ class SessionFile:
     def stopped(self, own: OwnRows, now: int, *, is_alike: bool) -> None:
         """Write a row about the end of the session's file as it was when the daemon stopped, if one is needed.
 
-        A row is needed if the stream must have an end mark, if the file ends within a record, if a name that events
-        refer to has not arrived, or if another file has the same content (`is_alike`)."""
+        A row is needed if the stream has its end mark, if the file ends within a record, if a name that events refer to
+        has not arrived, or if another file has the same content (`is_alike`)."""
         file = self._state.file
         if not file or file.facts.rest:
             return
@@ -439,7 +448,7 @@ class SessionFile:
             self._rest(file, Rest(why="stopped", since=since), own, now)
         elif lacks == "":
             self._rest(file, Rest(why="ended", since=since), own, now)
-        elif lacks or asked_names(self.decoder):
+        elif asked_names(self.decoder):
             self._rest(file, None, own, now)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
@@ -468,7 +477,7 @@ class SessionFile:
         session, and `ends`, the name of the stream if it must have an end mark."""
         group = self._state.info.group
         about: dict[str, object] = {"group": group} if group else {}
-        return about | self._end
+        return about | self._end(self._state.process)
 
     def as_read(self) -> dict[str, object]:
         """Return attributes for the row of the session's end. They describe the file as it was read (path, device,
@@ -477,28 +486,56 @@ class SessionFile:
         file = self._state.file
         return {"file": _as_read(file)} | self._asks if file else {}
 
+    def note_end(self, process: int, own: OwnRows, now: int) -> None:
+        """Write a row if the end of a run has become due or has arrived since the last row about it. After a kill of
+        the collector, only this row shows whether the end is missing. `process` is the number of the process whose run
+        it is, and `own` writes the rows of this run."""
+        file, lacks = self._state.file, self._lacks(own, process)
+        if file and lacks is not None and bool(lacks) != own.awaits_end:
+            self._write(file, own, now, process)
+
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
         """Write a row about the growth of the file. If `rest` is given, the row states why the file has stopped
-        growing; otherwise it states that the file grows again. The row also states which part of the stream's end is
-        missing. Readers use these rows to ignore one of two files with the same content (`query.inner_views`)."""
+        growing; otherwise it states that the file grows again."""
         file.facts = replace(file.facts, rest=rest)
+        self._write(file, own, now)
+
+    def _write(self, file: FileState, own: OwnRows, now: int, process: int | None = None) -> None:
+        """Write a row `rest`. It states whether the file has stopped growing, and which part of the stream's end is
+        missing: in the run of `process` or, without it, in any run of the file. Readers use these rows to ignore one of
+        two files with the same content (`query.inner_views`)."""
+        rest, lacks = file.facts.rest, self._lacks(own, process)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
-        if rest and (pending := self.decoder.pending + rest.pending):
+        if pending := self.decoder.pending + (rest.pending if rest else 0):
             about["pending"] = pending
         if rest:
             about["file"] = _as_read(file)
-        if (lacking := self._lacks(own)) is not None:
-            about["lacks"] = lacking
-        own.session("rest", about | self._end | self._asks, now)
+        if lacks is not None:
+            about["lacks"] = lacks
+        own.awaits_end = bool(lacks)
+        own.session("rest", about | self._end(process) | self._asks, now)
 
-    def _lacks(self, own: OwnRows) -> str | None:
-        """Return a description of what is missing at the end of the stream. Return "" if the stream is complete, and
-        None if the stream is not known to have an end."""
+    def _lacks(self, own: OwnRows, process: int | None = None) -> str | None:
+        """Return a description of what is missing at the end of the run of `process`, or of the whole stream if
+        `process` is None. Return "" if the run is complete, and None if it is not known to have an end."""
         if own.said_goodbye:
             return ""
-        lacking = self.decoder.lacking if states_end(self.decoder) else None
+        lacking = self._lacking(process)
         return "" if lacking and self.goes_on else lacking
+
+    def _lacking(self, process: int | None) -> str | None:
+        decoder = self.decoder
+        if process is not None and separates(decoder):
+            return decoder.lacking_of(process)
+        return decoder.lacking if states_end(decoder) else None
+
+    def _end(self, process: int | None) -> dict[str, object]:
+        """Return the attribute `ends`, the name of the stream, if it must have an end mark; else no attribute."""
+        decoder = self.decoder
+        if states_end(decoder) and self._lacking(process) is not None:
+            return {"ends": decoder.stream}
+        return {}
 
     @property
     def _asks(self) -> dict[str, object]:
@@ -513,14 +550,6 @@ class SessionFile:
                 break
             kept.append(key)
         return {"asks": kept} if kept else {}
-
-    @property
-    def _end(self) -> dict[str, object]:
-        """Return the attribute `ends`, the name of the stream, if it must have an end mark; else no attribute."""
-        decoder = self.decoder
-        if states_end(decoder) and decoder.lacking is not None:
-            return {"ends": decoder.stream}
-        return {}
 
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:

@@ -109,6 +109,8 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     part n. The first byte has the lowest bits."""
     goodbye_last: int | None = None
     """Number of the last part of the goodbye; None until the last part arrives."""
+    awaits_end: bool = False
+    """Whether the last row about the end of a file's stream states that the end is missing."""
     counters: CountersState = msgspec.field(default_factory=CountersState)
     references: ReferencesState = msgspec.field(default_factory=ReferencesState)
     spans: dict[int, OpenSpan] = {}

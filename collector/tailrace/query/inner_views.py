@@ -134,10 +134,10 @@ LEFT JOIN (
 ) AS o USING (source, root);
 
 -- The state of each session: whether it has ended, and whether a collector watches it. A session whose
--- format announces its end (`ends` names the stream) is `unfinished?` if it has neither announced its
--- end nor been closed, and its file rests or nobody watches. `waits` is a rest too: its writer lives. A session
--- whose file no source follows is `unfollowed` unless it has announced its end: the file may have grown. Bytes at a
--- file's end that are no whole record (`pending`) make its session `unfinished?`, too.
+-- stream must have an end mark (`ends` names the stream) is `unfinished?` if the end mark is not known to have arrived
+-- (`lacks` is not empty), the session has not been closed, and its file rests or nobody watches. `waits` is a rest too:
+-- its writer lives. A session whose file no source follows is `unfollowed` unless its end mark has arrived: the file may
+-- have grown. Bytes at a file's end that are no whole record (`pending`) make its session `unfinished?`, too.
 -- The variable `watched` is whether any collector has the store, and `watchers` are the names of those that have it, null if
 -- that is unknown. The collector that took up a session last is its collector; without a name it is `main`.
 CREATE MACRO part.watched(collector) AS
@@ -147,8 +147,9 @@ CREATE VIEW part.courses AS
 SELECT *, CASE
   WHEN closed OR rest <> '' AND lacks = '' AND pending = 0 THEN 'ended'
   WHEN rest = 'unfollowed' THEN 'unfollowed'
-  WHEN rest <> '' AND pending > 0 THEN 'unfinished?'
-  WHEN ends IS NOT NULL AND (rest IN ('process_gone', 'silent') OR NOT part.watched(collector)) THEN 'unfinished?'
+  WHEN pending > 0 AND (rest <> '' OR NOT part.watched(collector)) THEN 'unfinished?'
+  WHEN ends IS NOT NULL AND lacks IS DISTINCT FROM '' AND (rest IN ('process_gone', 'silent') OR NOT part.watched(collector))
+    THEN 'unfinished?'
   WHEN NOT part.watched(collector) THEN 'unwatched'
   WHEN rest <> '' THEN 'silent'
   ELSE 'open' END AS state

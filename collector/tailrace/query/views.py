@@ -218,9 +218,9 @@ GAPS = View(
 )
 
 STATES = (
-    "open: a collector receives its events; silent: its file rests; unfinished?: it has not said its end"
-    " or ends within a record, and its file rests or its collector does not run; unfollowed: no source follows its file any more;"
-    " unwatched: its collector does not run, and its format does not say an end; ended"
+    "open: a collector receives its events; silent: its file rests; unfinished?: the end mark of its stream is missing"
+    " or its file ends within a record, and its file rests or its collector does not run; unfollowed: no source follows its file any more;"
+    " unwatched: its collector does not run, and no end mark is known to be missing; ended: it was closed, or its file rests behind the end mark"
 )
 
 SESSIONS = View(

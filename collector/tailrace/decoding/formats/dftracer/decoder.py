@@ -156,6 +156,10 @@ class DFTracerDecoder:
         found = [run.lacking for run in self._processes.runs]
         return next((word for word in (NO_END, "") if word in found), None)
 
+    def lacking_of(self, process: int) -> str | None:
+        run = self._processes.find_run(process)
+        return run.lacking if run else None
+
     @property
     def _run(self) -> TracedRun:
         """The current run (program execution) of the process that wrote the latest record."""

@@ -158,6 +158,10 @@ class Processes:
     def run(self, number: int) -> TracedRun:
         return self._all[number].run
 
+    def find_run(self, number: int) -> TracedRun | None:
+        known = self._all.get(number)
+        return known.run if known else None
+
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
         """Map from the number of a process to the part of its last run (program execution) in this file. A process is
