@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tailrace_client import _wire
 from tailrace_client._chunk import UNNUMBERED, Chunk
-from tailrace_client._queue import _SPANS_MAX, Queue
+from tailrace_client._queue import _DOUBTFUL_MAX, _SPANS_MAX, Queue
 from tailrace_client._session import Answer, Range
 
 
@@ -291,6 +291,30 @@ def test_events_that_the_answer_released_beside_given_up_ones_are_in_no_report()
     queue.settle(Answer(0, {1: 10}, given_up={1: 1}))
     lacking = Answer(0, {1: 12}, {1: [Range(1, 0, 12)]})
     assert queue.unreachable(lacking) == ([Range(1, 10, 12)], [Range(1, 5, 10)])
+
+
+def test_an_event_that_was_given_up_stays_doubtful_if_a_later_answer_releases_its_chunk():
+    """The collector has given up 3 and still asks for 0."""
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(0, 10)])
+    sent(queue)
+    queue.settle(Answer(0, {1: 10}, {1: [Range(1, 0, 1)]}, given_up={1: 1}), given_up={1})
+    sent(queue)
+    queue.settle(Answer(0, {1: 10}, given_up={1: 1}))
+    queue.put([chunk(10, 5)])
+    sent(queue)
+    queue.settle(Answer(0, {1: 15}, given_up={1: 1}))
+    lacking = Answer(0, {1: 15}, {1: [Range(1, 0, 15)]})
+    assert queue.unreachable(lacking) == ([], [Range(1, 10, 15)])
+
+
+def test_doubtful_events_leave_few_holes():
+    queue = Queue(10**6, lambda size: None)
+    queue.put([chunk(2 * n, 1) for n in range(20)])
+    sent(queue)
+    queue.settle(Answer(0, {1: 40}, given_up={1: 1}), given_up={1})
+    discarded, durable = queue.unreachable(Answer(0, {1: 40}, {1: [Range(1, 0, 40)]}))
+    assert (len(discarded), durable) == (_DOUBTFUL_MAX, [])
 
 
 def test_only_so_many_spans_of_what_was_acknowledged_are_remembered():

@@ -312,9 +312,10 @@ class Incarnation:
         mine, its = self.counters, other.counters
         if mine is None or its is None or self.denies(its.numbers.remembered()):
             return
-        never_sent = its.state.never_sent
+        never_sent, before = its.state.never_sent, its.state.unnumbered_before
         if events := hand_over(its):
             mine.state.never_sent = max(mine.state.never_sent, never_sent)
+            mine.state.unnumbered_before = max(mine.state.unnumbered_before, before)
             streams, counts, marks = zip(*events, strict=True)
             mine.observe(streams, counts, marks, now)
             self.report(now)

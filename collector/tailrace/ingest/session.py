@@ -167,8 +167,9 @@ class Session:
 
     def _note_ends(self, now: int) -> None:
         """Write a row for each incarnation (producer run) of the file whose end has become due or has arrived."""
-        for process, incarnation in self.generations.by_process.items():
-            self._file.note_end(process, incarnation.own, now)
+        if self.state.file:
+            for process, incarnation in self.generations.by_process.items():
+                self._file.note_end(process, incarnation.own, now)
 
     def _told_apart(self, chunk: Chunk, payload: bytes) -> Chunk:
         """Return the records of a chunk. If the first bytes of the input show that it does not belong to the session's

@@ -76,9 +76,26 @@ async def test_after_a_kill_before_the_first_byte_the_content_decides_again(
     session = intake.sessions[0]
     session.state, session.content = FileState(session.state.facts), bytearray()
     files.write("a", gzip.compress(b"packed"))
-    await tail.restart()
-    await settle()
+    for _ in range(2):
+        await tail.restart()
+        await settle()
     assert intake.contents == [b"packed"]
+    assert intake.sessions[0].losses == []
+
+
+async def test_so_it_does_of_a_file_that_was_packed_before(
+    autojump_clock, followed, files, intake, settle
+):
+    tail = await followed(gzip.compress(b"packed"))
+    await tail.stop()
+    session = intake.sessions[0]
+    session.state, session.content = FileState(session.state.facts), bytearray()
+    files.write("a", b"plain")
+    for _ in range(2):
+        await tail.restart()
+        await settle()
+    assert intake.contents == [b"plain"]
+    assert intake.sessions[0].losses == []
 
 
 async def test_after_a_kill_between_a_loss_and_the_end_the_session_ends(

@@ -188,6 +188,21 @@ async def test_a_packed_copy_that_has_just_begun_is_of_the_file_that_is_there(
     assert intake.sessions[1].state.facts.path == str(files / "a.gz")
 
 
+async def test_a_packed_copy_of_a_short_file_goes_on_though_the_next_one_has_just_begun(
+    autojump_clock, followed, files, intake, settle
+):
+    """The next file has only the first bytes in common, which a tracer writes again at its end."""
+    await followed(TEXT[:28])
+    await trio.sleep(100)
+    files.append("a", TEXT[28:])
+    files.write("a.gz", packed(TEXT))
+    (files / "a").unlink()
+    files.write("a", TEXT[:2])
+    await settle()
+    assert TEXT in intake.contents
+    assert TEXT[:28] not in intake.contents
+
+
 async def test_a_copy_waits_for_as_long_as_its_original_is_there(
     autojump_clock, followed, files, intake, settle
 ):

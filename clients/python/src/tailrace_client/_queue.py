@@ -76,8 +76,7 @@ class Forgotten:
                 pasts.append(_Past(begin, turn, first, next_))
 
     def spans(self, stream: int) -> list[tuple[int, int]]:
-        """Return the ranges of a stream's events that the queue no longer keeps, as pairs: the first number, and the
-        last number plus one."""
+        """Return the ranges of a stream's events that the queue no longer keeps (see `_Spans`)."""
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def ends(self, turn: int) -> dict[int, int]:
@@ -171,6 +170,10 @@ ranges that it still lacks."""
 _SPANS_MAX = 64
 """Maximum number of acknowledged spans that the queue remembers for each stream."""
 
+_DOUBTFUL_MAX = 4
+"""Maximum number of spans of each stream with events that the collector may have given up. It is small, because another
+collector keeps asking for them, and accepts events behind few holes only."""
+
 _PIECES_MAX = 512
 """Maximum number of buffers that one system call sends. Linux accepts up to 1024."""
 
@@ -216,8 +219,7 @@ class Queue:
         self.put_bytes = 0
         """Total number of recorded bytes that were put into the queue."""
         self.kept_bytes = 0
-        """Number of bytes of chunks that were sent and are not durable yet, including `_OVERHEAD_BYTES` for each chunk.
-        """
+        """Number of bytes of sent chunks that are not durable yet, including `_OVERHEAD_BYTES` for each chunk."""
         self.in_flight_bytes = 0
         """Number of those kept bytes that may still be on their way. Chunks that will be sent again do not count."""
         self.sent: dict[int, int] = {}
@@ -226,8 +228,9 @@ class Queue:
         self._durable: dict[int, list[tuple[int, int]]] = {}
         """Acknowledged ranges by stream, in ascending order: the first number, and the last number plus one."""
         self._doubtful: dict[int, list[tuple[int, int]]] = {}
-        """Ranges that an answer released and of which the collector has given up some events. The answer does not state
-        which."""
+        """Ranges of which the collector has given up some events. Its answers do not state which."""
+        self._doubt_below: dict[int, int] = {}
+        """For each stream, the number below which the collector may have given up an event."""
         self.lost_at = inf
         """The position (bytes) of the first event that is lost and cannot be sent again; infinity if there is none."""
         self._room = room
@@ -325,8 +328,7 @@ class Queue:
 
     @property
     def oldest(self) -> float:
-        """The time at which the oldest unsettled event was sent, or an earlier time. It is infinity if no event is
-        unsettled."""
+        """The time at which the oldest unsettled event was sent, or an earlier time; infinity if there is none."""
         if self.forgotten:
             return 0.0
         return self._kept[0].since if self._kept else inf
@@ -373,40 +375,39 @@ class Queue:
         self._packets.clear()
         self._withdraw(_LAST)
 
-    def settle(
-        self, answer: Answer, given_up: Collection[int] = ()
-    ) -> tuple[bool, Sequence[Range]]:
+    def settle(self, answer: Answer, given_up: Iterable[int] = ()) -> tuple[bool, Sequence[Range]]:
         """Release the chunks that are durable according to an answer. Send the missing ones again. In the streams
-        `given_up`, some of the released events are not durable: the collector has given them up.
+        `given_up`, the collector has given up some of the events that it acknowledges: they are not durable.
 
         A chunk is missing if it was sent before the answered announcement and has not arrived. A chunk with events in a
         hole is also missing, unless it was already sent again and may be on its way. If the beginning of a chunk is
         durable, it is released, so that each connection makes progress. Return whether any event was missing. Also
         return the ranges of events that are lost because the queue no longer keeps them."""
+        self._doubt_below |= {stream: answer.below.get(stream, 0) for stream in given_up}
         again: list[_Item] = []
         for item in self._again:
             if answer.has(*item.chunk[1:]):
-                self._settle(item, given_up)
+                self._settle(item)
             else:
                 again.append(item)
         waiting = len(again)
-        self._shorten([*again, *islice(self._new, 1)], answer, given_up)
+        self._shorten([*again, *islice(self._new, 1)], answer)
         kept: deque[_Item] = deque()
         for item in self._kept:
             chunk = item.chunk
             if answer.has(*chunk[1:]):
-                self._settle(item, given_up)
+                self._settle(item)
             elif item.turn < answer.turn or (answer.lacks(*chunk[1:]) and not item.repeated):
                 item.repeated = True
                 again.append(item)
-                self._shorten([item], answer, given_up)
+                self._shorten([item], answer)
             else:
                 kept.append(item)
         self._wait(again, kept)
         lost = self._lost(self.forgotten.settle(answer))
         return len(again) > waiting or bool(lost), lost
 
-    def _shorten(self, items: Iterable[_Item], answer: Answer, given_up: Collection[int]) -> None:
+    def _shorten(self, items: Iterable[_Item], answer: Answer) -> None:
         """Remove the durable events at the beginning of chunks that are to be sent."""
         for item in items:
             chunk = item.chunk
@@ -414,34 +415,33 @@ class Queue:
             durable = min([answer.below.get(chunk.stream, 0), *holes])
             if item.is_packet or not chunk.first < durable < chunk.next:
                 continue
-            self._note_settled(chunk.stream, chunk.first, durable, given_up)
+            self._note_settled(chunk.stream, chunk.first, durable)
             item.chunk = chunk.behind(durable)
             size = len(chunk.data) - len(item.chunk.data)
             self.kept_bytes -= size if item.turn >= 0 else 0
             self._release(size)
 
-    def _settle(self, item: _Item, given_up: Collection[int]) -> None:
-        self._note_settled(item.chunk.stream, item.chunk.first, item.chunk.next, given_up)
+    def _settle(self, item: _Item) -> None:
+        self._note_settled(item.chunk.stream, item.chunk.first, item.chunk.next)
         self._let_go(item)
 
-    def _note_settled(self, stream: int, first: int, next_: int, given_up: Collection[int]) -> None:
-        """Record an acknowledged range of a stream; it is doubtful if the collector has given up events of the stream.
-        At most `_SPANS_MAX` ranges of a stream are remembered; those with the lowest numbers are forgotten."""
-        noted = self._doubtful if stream in given_up else self._durable
-        spans = noted.setdefault(stream, [])
-        while spans and first <= spans[-1][1] and spans[-1][0] <= next_:
-            first, next_ = min(first, spans[-1][0]), max(next_, spans[-1][1])
-            del spans[-1]
-        insort(spans, (first, next_))
-        del spans[:-_SPANS_MAX]
+    def _note_settled(self, stream: int, first: int, next_: int) -> None:
+        """Record a range of a stream that an answer has released. Remember at most `_SPANS_MAX` durable ranges of a stream,
+        and forget those with the lowest numbers. Join doubtful ranges if there are more than `_DOUBTFUL_MAX`."""
+        if first >= self._doubt_below.get(stream, 0):
+            _insert(self._durable.setdefault(stream, []), first, next_)
+            del self._durable[stream][:-_SPANS_MAX]
+            return
+        doubtful = self._doubtful.setdefault(stream, [])
+        _insert(doubtful, first, next_)
+        if len(doubtful) > _DOUBTFUL_MAX:
+            doubtful[:2] = [(doubtful[0][0], max(doubtful[0][1], doubtful[1][1]))]
 
     def unreachable(self, answer: Answer) -> tuple[list[Range], list[Range]]:
         """Return those parts of an answer's holes that the client can no longer send and that are not on their way. The
-        first list has events that the client discarded, because the collector lacks a report of them. The second list
-        has events that another collector has acknowledged. Neither list has doubtful events. At most `_UNREACHABLE_MAX`
-        parts are examined."""
-        discarded: list[Range] = []
-        durable: list[Range] = []
+        first list has events that the client discarded. The second list has events that another collector has
+        acknowledged. Neither list has doubtful events. At most `_UNREACHABLE_MAX` parts are examined."""
+        discarded, durable = list[Range](), list[Range]()
         for gone in islice(self._unreachable(answer), _UNREACHABLE_MAX):
             spans = self._durable.get(gone.stream, ())
             lost = list(_without(gone, spans))
@@ -488,8 +488,7 @@ class Queue:
             self.lose_handed()
 
     def lose(self) -> Sequence[Range]:
-        """Remove and return the ranges of events that the queue no longer keeps, because no collector received these
-        events."""
+        """Remove and return the ranges of events that the queue no longer keeps: no collector received them."""
         lost = self._lost(self.forgotten.all())
         self.forgotten.clear()
         return lost
@@ -579,6 +578,14 @@ class Queue:
             self.kept_bytes -= item.room
         if not item.is_packet:
             self._release(len(item.chunk.data))
+
+
+def _insert(spans: _Spans, first: int, next_: int) -> None:
+    """Add a range to sorted ranges. Join it with the last ranges that overlap it or are adjacent to it."""
+    while spans and first <= spans[-1][1] and spans[-1][0] <= next_:
+        first, next_ = min(first, spans[-1][0]), max(next_, spans[-1][1])
+        del spans[-1]
+    insort(spans, (first, next_))
 
 
 def _without(hole: Range, spans: Iterable[tuple[int, int]]) -> Iterator[Range]:

@@ -470,11 +470,17 @@ def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
 
 
 def _may_repeat_another(catalog: Catalog, file: Followed, copy: Followed) -> bool:
-    """Return whether `copy` has too few bytes to be recognised as a copy of the removed file `file`, and another file,
-    which still exists, begins alike. gzip may just be writing `copy` from that file. Raise OSError if `copy` cannot be
-    read."""
+    """Return whether `copy` and the removed file `file` have too few bytes in common to decide, and another file, which
+    still exists, has as many bytes in common with `copy`. gzip may just be writing `copy` from that file. Raise OSError
+    if `copy` cannot be read."""
     head = copy.head()
     if relation(file.handoff.content.head, head) == "same":
         return False
-    others = (other for other in catalog.relatives(file) if other is not copy)
-    return any(other.location.gone is None and _is_alike(other, head) for other in others)
+    compared = min(len(head), len(file.handoff.content.head))
+    return any(
+        other is not copy
+        and other.location.gone is None
+        and _is_alike(other, head)
+        and len(other.handoff.content.head) >= compared
+        for other in catalog.relatives(file)
+    )

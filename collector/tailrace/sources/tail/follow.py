@@ -128,8 +128,6 @@ class Followed:
         self._confirmed = False
         self._written_at: int | None = None
         """The file's modification time (Unix ns), as the last check found it."""
-        self._is_moved = False
-        """Whether the next check must pass the metadata files beside the file's new path to the session."""
         self._touched = False
         """Whether the file's modification time has changed but not its size, so that bytes which were read may have
         been overwritten."""
@@ -150,7 +148,7 @@ class Followed:
         file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = Phase.FOLLOWED
         file.handoff = Handoff.resumed(desk, number, state)
-        if state.offset or facts.member:
+        if state.offset or (facts.member or BEGIN) != BEGIN:
             file._part = ReadPart(file.handoff.content, facts.member, origin="earlier")
         file._resting = Resting(desk, facts.rest)
         file.location.lose_path("deleted", now)
@@ -231,9 +229,8 @@ class Followed:
             elif self._touched:
                 self._touched = False
                 self._part.begin_check()
-        if self._is_moved and self.location.gone is None:
+        if self.handoff.is_moved and self.location.gone is None:
             # If the path has other content now, the check has ended the session. The documents are not the session's.
-            self._is_moved = False
             self.handoff.documents(self.location.path)
         return replaced
 
@@ -265,7 +262,7 @@ class Followed:
         self.location, self.size = other.location, other.size
         self._resting.is_followed()
         self.handoff.tell(self.facts)
-        self._is_moved = True
+        self.handoff.moved()
 
     def _has_read(self, fd: int, path: str) -> bool:
         """Return whether the open file with the descriptor `fd` and the path `path` is the file that this session has
@@ -304,7 +301,7 @@ class Followed:
         """Record that a search has found the file at `path`; report a new path to the daemon."""
         if self.location.find_again(path) | self._resting.is_followed():
             self.handoff.tell(self.facts)
-        self._is_moved = True
+        self.handoff.moved()
 
     def wait_for(self, event: FileEvent) -> None:
         """Record that the file is not followed for now, because of `event`: it may be a copy of another file, or
@@ -328,7 +325,7 @@ class Followed:
         self.phase = NEXT[FileEvent.CHOSEN][self.phase]
         self.handoff, original.handoff = original.handoff, self.handoff
         self.handoff.tell(self.facts)
-        self.handoff.documents(self.location.path)
+        self.handoff.moved()
 
     def leave(self, reason: str) -> None:
         """Close the file's session and do not read the file until it is replaced or rewritten."""
@@ -450,6 +447,7 @@ class Followed:
         if self._part.reader is None and (kind := content.kind(fd, final=self.final)):
             self._forget_originals()
             self._part = ReadPart(Trail(), BEGIN if kind is Compressed else None)
+            self.handoff.tell(self.facts)  # the kind may differ from when the session was opened
             if kind is Compressed:
                 return True  # wait for a turn to get an inflater (decompressor)
         part = self._part
@@ -499,7 +497,8 @@ class Followed:
                 facts, desk.files.group(facts.path), record_max=desk.config.record_max,
                 dialect=desk.config.dialect, replaces=desk.replaces.get(path, ()),
             )  # fmt: skip
-            handoff.documents(path)
+            if self.location.gone is None:
+                handoff.documents(path)
         match piece:
             case bytes():
                 desk.intake.append(EntryKind.DATA, handoff.number, piece)

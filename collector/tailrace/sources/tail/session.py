@@ -315,6 +315,8 @@ class Handoff:
         """Whether this run of the daemon has found a loss of bytes in the file."""
         self.sent: dict[str, int] = {}
         """CRC-32 of each document (such as a metadata file) that was passed to the session, by the document's name."""
+        self.is_moved = False
+        """Whether the file has another path now, and the documents beside this path were not passed on yet."""
         self._desk = desk
 
     @classmethod
@@ -340,8 +342,14 @@ class Handoff:
         if self.number is not None:
             self._desk.intake.file(self.number, facts)
 
+    def moved(self) -> None:
+        """Pass on no document (such as a metadata file) until a check of the file at its new path calls `documents`."""
+        self._desk.documents.forget(self)
+        self.is_moved = True
+
     def documents(self, path: str) -> None:
         """Pass on the documents (such as metadata files) that the format keeps beside the file's current path."""
+        self.is_moved = False
         if self.number is not None:
             self._desk.documents.follow(self, path)
 
