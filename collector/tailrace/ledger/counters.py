@@ -299,8 +299,8 @@ class Counters:
         while (at := kernel.take(at)) < block.rows:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
-            # Write the kernel's state of a known stream back to `table`. Write all streams back if the stream is new,
-            # because the session may have to stop checking another stream.
+            # Write the kernel's state of a known stream back to `table` (the ledger's streams). If the stream is new,
+            # write all streams back, because the session may have to stop checking another stream.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:
