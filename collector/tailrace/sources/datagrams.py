@@ -311,7 +311,7 @@ class SystemSocket:
 
     @property
     def waitable(self) -> int:
-        """Return the file descriptor that becomes readable when `read` has datagrams."""
+        """Return the file descriptor that becomes readable when `read` can return datagrams."""
         return self._sock.fileno()
 
     rest = 0.0

@@ -128,7 +128,7 @@ class UdpSource:
                     self.finish(intake)
 
     def begin(self, sock: DatagramSocket, intake: Intake) -> None:
-        """Continue the sessions that an earlier run of the daemon left open, and its count of dropped datagrams."""
+        """Continue the sessions and the count of dropped datagrams that an earlier run of the daemon left."""
         self._sock = sock
         self._resume(intake)
         self._count_from(sock, intake)

@@ -1,3 +1,3 @@
-"""Follow files while they grow."""
+"""Follow files while they grow, and pass their content on as chunks."""
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Catalog:
         self._aliases: dict[str, Followed] = {}
         self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
         self._all: dict[Followed, str] = {}
-        """All known files, each with its key in `_by_key`."""
+        """All known files, each with the key of its group of possible copies (see `_by_key`)."""
         self._summed: Followed | None = None
         """The file whose checksum `proves` has computed last. An unfinished computation may hold an inflater
         (decompressor)."""
@@ -229,7 +229,7 @@ class Catalog:
 
     @property
     def next_due(self) -> float:
-        """Return the time at which the next file is due; infinity if no file is scheduled."""
+        """Return the time at which the next check of a file is due; infinity if no check is scheduled."""
         return self._due[0][0] if self._due else float("inf")
 
     def check_at(self, file: Followed, at: float) -> None:
@@ -237,7 +237,7 @@ class Catalog:
         heapq.heappush(self._due, (at, next(self._order), file))
 
     def check_soon(self, file: Followed, now: float) -> None:
-        """Check a file next, if it is still known and not due already."""
+        """Make a file the next one to be checked, if it is still known and its check is not due already."""
         if file in self._all and file.due > now:
             self.check_at(file, now)
 
@@ -330,8 +330,9 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
     paths = catalog.originals(file)
     for other in filter(None, map(catalog.at, paths)):
         if other is not file and other.phase is not Phase.LEFT:
-            with suppress(OSError):  # the next check of `other` reports the error
-                other.look(now)  # `other` may have grown or ended since its last check
+            # Check `other` first, which may have grown or ended since its last check. Its next check reports an error.
+            with suppress(OSError):
+                other.look(now)
             if (found := file.is_part_of(other)) is not False:
                 return found
     for ended in chain.from_iterable(map(catalog.ended_akin, paths)):
@@ -341,7 +342,8 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
-    """Check a file in `Phase.NEW`, which may have been empty so far. Return whether its content begins like `head`."""
+    """Check a file in `Phase.NEW`, which may have been empty so far. Return whether its content begins like `head`, the
+    first bytes of another file's content."""
     if file.phase is not Phase.NEW:
         return False
     try:

@@ -117,7 +117,7 @@ class RawBytes:
 
 
 RAW_MAX = 64 * 1024
-"""Maximum number of compressed bytes read at a time."""
+"""Maximum number of compressed bytes that are read from a file at a time."""
 INFLATING_BYTES = INFLATER_BYTES + RAW_MAX + DOUBT_MAX
 """Maximum memory (bytes) of an inflater (decompressor) between two reads of its file."""
 BEGIN = Member(0, 0)
@@ -265,7 +265,7 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            # the caller received this event when the bytes were first decompressed, so do not return it again
+            # the caller received this report of damaged or lost bytes when the bytes were first decompressed
             return b""
         return event
 
@@ -437,9 +437,9 @@ class ContentSum:
         self._reader = _whole(fd)
 
     def step(self, fd: int, size: int) -> bool | None:
-        """Read about `VERIFY_BYTES` more of the file. Return None while content is left. At the end, return True if the
-        whole file was read, and False at a hole, a damaged byte or an incomplete gzip member. Raise OSError if the file
-        cannot be read."""
+        """Read about `VERIFY_BYTES` more bytes of the file. Return None while content is left. At the end, return True
+        if the whole file was read, and False at a hole, a damaged byte or an incomplete gzip member. Raise OSError if
+        the file cannot be read."""
         view = ContentView(fd, size, past_holes=False, final=False)
         content, raw = self.trail.offset, self._reader.trail.offset
         while self.trail.offset - content < VERIFY_BYTES > self._reader.trail.offset - raw:

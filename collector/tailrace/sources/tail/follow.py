@@ -51,7 +51,7 @@ class CopyProof:
 
     def __init__(self, fd: int) -> None:
         self.is_found = False
-        """Whether a step has proven that the file is a copy of another file."""
+        """Whether a step of the comparison has proven that the file is a copy of another file."""
         self._content: ContentSum | Trail | None = ContentSum(fd)
         """The computation of the file's checksum or, when it is finished, the trail (first and last bytes, size and
         checksum) of the whole content. None if the content is damaged or incomplete."""
@@ -175,7 +175,7 @@ class Followed:
 
     @property
     def compressed(self) -> Compressed | None:
-        """Return the reader of a compressed file, or None."""
+        """Return the reader of the file if it is compressed, else None."""
         reader = self._part.reader
         return reader if isinstance(reader, Compressed) else None
 
@@ -213,8 +213,8 @@ class Followed:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns
         if changed or not self._confirmed:
-            # Once the file has stopped changing, compare it once more: its times do not show a further change within
-            # their resolution.
+            # Once the file has stopped changing, compare it once more: its times have a limited resolution, and may not
+            # show a further change.
             self._signature, self._confirmed, self._head = None, False, None
             try:
                 self._examine(found.st_size)
@@ -230,7 +230,7 @@ class Followed:
                 self._touched = False
                 self._part.begin_check()
         if self.handoff.is_moved and self.location.gone is None:
-            # If the path has other content now, the check has ended the session. The documents are not the session's.
+            # If the path has other content now, the check has ended the session. Its documents are not passed on.
             self.handoff.documents(self.location.path)
         return replaced
 
@@ -359,8 +359,8 @@ class Followed:
 
     @property
     def is_summing(self) -> bool:
-        """Return whether this file waits and `proves` still computes its checksum. For a compressed file, this holds an
-        inflater (decompressor)."""
+        """Return whether this file waits and `proves` still computes its checksum. For a compressed file, the
+        computation holds an inflater (decompressor)."""
         waits = self.phase in {Phase.NEW, Phase.COPY}
         return waits and self._proof is not None and self._proof.is_summing
 

@@ -164,8 +164,7 @@ class Inflater:
         self._more = False
         """Whether the current gzip member can return more content without further input."""
         self._expected = True
-        """Whether a member must begin at the next byte, because the previous member has ended
-        there."""
+        """Whether a gzip member must begin at the next byte, because the previous member has ended there."""
         self._none_before = 0
         """File offset up to which the search for the next gzip member has found none. The search begins where the
         previous member ends."""

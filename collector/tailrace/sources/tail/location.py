@@ -42,7 +42,7 @@ class System(NamedTuple):
 
 
 SYSTEM = System()
-"""The calls of the real system; the simulator replaces them."""
+"""The calls of the real system (`System`); the simulator has its own."""
 
 
 MISSING = FileNotFoundError, NotADirectoryError
@@ -146,7 +146,7 @@ def followed(path: str) -> str | None:
 
 
 def _place(fd: int) -> str:
-    """Return the kernel's path of a descriptor's file. Raise OSError if /proc is not available."""
+    """Return the path that the kernel states for the file of a descriptor. Raise OSError if /proc is not available."""
     try:
         place = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - three times as fast
     except OSError as error:

@@ -36,8 +36,8 @@ from tailrace.sources.tail.session import Desk
 
 PATHS_SHOWN = 5
 OUTSIDE_MAX = 4096
-"""Maximum number of remembered links that lead out of the roots, so that each is counted once. When there are more, all
-are forgotten and counted again."""
+"""Maximum number of remembered links that lead out of the roots (the directories that the patterns search), so that
+each is counted once. When there are more, all are forgotten and counted again."""
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def _is_literal(part: str) -> bool:
 
 class _Listing(NamedTuple):
     prefix: str
-    """The directory's path with a slash at its end."""
+    """Path of the listed directory, with a slash at its end."""
     search: int
     """Sequence number of the search that listed the directory."""
     mtime_ns: int
@@ -208,8 +208,8 @@ class Search:
         return False
 
     def run(self) -> Iterator[Found | Outside | None]:
-        """Search once. Yield each file and each link out of the roots; yield None from time to time, so that other
-        tasks can run."""
+        """Search once. Yield each file and each link that leads out of the roots (the directories that the patterns
+        search); yield None from time to time, so that other tasks can run."""
         self._number += 1
         self._unseen.clear()
         seen: set[str] = set()
@@ -398,7 +398,7 @@ DIRECTORY_LOOKS = 4
 
 
 class Discovery:
-    """Adds the files that a search finds to the catalog. With `once`, only one search is due."""
+    """Adds the files that a search finds to the catalog. With `once`, only one search is made."""
 
     def __init__(
         self,

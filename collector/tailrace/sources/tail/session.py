@@ -364,8 +364,8 @@ class Handoff:
         if self.number is None:
             return
         if reason not in SUCCEEDED:
-            # Pass the latest documents (such as metadata files) to the session. After a restart, their changes are not
-            # noticed before a search has found the file again.
+            # Pass the latest documents (such as metadata files) to the session before it is closed. After a restart,
+            # their changes are noticed only when a search has found the file again.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)

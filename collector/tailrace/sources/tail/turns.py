@@ -88,7 +88,7 @@ about a tenth of a core."""
 
 class Inflaters:
     """Decides which compressed files of one source have an inflater (decompressor). With `once`, as in an import, a
-    file's turn ends only at its end."""
+    file's turn ends only at the end of the file."""
 
     def __init__(self, limit: int, *, once: bool) -> None:
         self.limit = limit

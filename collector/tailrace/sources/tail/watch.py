@@ -435,7 +435,8 @@ class Watch:
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """Remove a file. Other files may wait as possible copies of this file; check them again soon."""
+        """Remove a file from the catalog. Other files may wait as possible copies of this file; check them again
+        soon."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
