@@ -69,14 +69,14 @@ def _sentence(name: str, count: int, config: Config) -> str:
 
 
 STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
-"""Time (seconds) between two checks whether state of sessions was evicted.
+"""Time (seconds) between two checks whether state of sessions was evicted to save memory.
 
 The condition that reports evicted state ends when nothing was evicted for `CALM_SECONDS` seconds.
 """
 
 
 async def watch_state(budget: Budget, health: Health) -> None:
-    """Until cancelled, update the condition which reports that state of sessions was evicted."""
+    """Until cancelled, update the condition which reports that state of sessions was evicted to save memory."""
     seen, since = 0, trio.current_time()
     while True:
         if budget.relieved > seen:

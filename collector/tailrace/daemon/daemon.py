@@ -298,7 +298,7 @@ class Daemon:
         stop.set()
 
     def _lost(self, loss: LostError) -> str:
-        """Return a message for the lost file or directory.
+        """Return a message for the user about a file or directory of the daemon whose path no longer leads to it.
 
         It also states how many received bytes are not in the table, and whether a later start can find them in the
         spool.

@@ -70,7 +70,7 @@ def _refills(
     position: int | None,
 ) -> bool:
     """Return whether the spool of the other collector `who` can restore all rows that `who` wrote from `position` on.
-    None means all rows of `who`.
+    None as `position` means all rows of `who`.
 
     If so, the caller may remove these rows. Therefore mark the other collector as unfinished if its spool has entries
     from `position` on. Raise FullError if a full disk prevents the check.

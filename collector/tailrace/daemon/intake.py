@@ -34,8 +34,8 @@ UNFOLLOWED_MAX = 8192
 """Maximum number of open sessions whose file no source follows. If there are more, the oldest is closed."""
 
 Former = dict[int, tuple[OpenInfo, FileState]]
-"""Open sessions of an earlier source that a new source continues, by session number. For each: how it was opened, and
-the state of its file."""
+"""Open sessions of an earlier source that a new source continues, by session number. For each session: how it was
+opened, and the state of its file."""
 
 _Key = tuple[str, int, int] | tuple[str, str]
 
@@ -49,9 +49,11 @@ class FileSessions:
         """Format and file finder of each running source of files, by the source's name."""
         self._unfollowed: dict[int, OpenInfo] = {}
         self._by_key: dict[_Key, set[int]] | None = None
-        """Numbers of the sessions in `_unfollowed`, by the keys of their files (see `_keys`). None until needed."""
+        """Numbers of the sessions in `_unfollowed` (sessions whose file no source follows), by the keys of their files
+        (see `_keys`). None until needed."""
         self._known_at = 0
-        """Spool position that the ingest must reach before it knows how far the files of `_unfollowed` were read."""
+        """Spool position that the ingest must reach before it knows how far the files of the sessions in `_unfollowed`
+        were read."""
 
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
@@ -85,7 +87,8 @@ class FileSessions:
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | Literal["claimed", "later"]:
-        """Remove from `_unfollowed` the sessions that `source` can continue with the given file, and return them.
+        """Remove from `_unfollowed` (sessions whose file no source follows) those sessions that `source` can continue
+        with the given file, and return them.
 
         Such a session has read a file with the same inode or path, or a file of which the given file may be a copy.
         Return `claimed` if another source follows the given file, or knows it as a possible copy. Return `later` if the

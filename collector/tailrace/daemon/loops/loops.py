@@ -184,7 +184,8 @@ class Timekeeping:
 TICK_SECONDS = 0.5
 """Time (seconds) between two tick entries in the spool.
 
-The ingest measures time only by the spool's entries. So missing events may be reported as a gap this much too late.
+The ingest measures time only by the spool's entries. So missing events may be reported as a gap by up to this time too
+late.
 """
 
 LAST_ANSWERS_SECONDS = 0.5

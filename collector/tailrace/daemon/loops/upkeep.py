@@ -64,8 +64,8 @@ async def run(store: str, context: Context, committed: Callable[[], int]) -> Non
 def _is_due(store: str, context: Context) -> bool:
     """Return whether an upkeep of the table is due. This runs in a worker thread.
 
-    Also report the condition `RETENTION` if old days stay in the table because the clock may be wrong, or clear it. If
-    the table cannot be read, return True: the upkeep then fails and reports this.
+    Also report the condition `RETENTION` if old days stay in the table because the clock may be wrong; otherwise end
+    this condition. If the table cannot be read, return True: the upkeep then fails and reports this.
     """
     try:
         due, held = look(store, context.config.store, context.clock)
@@ -144,8 +144,8 @@ def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for an upkeep: this process's environment, with the daemon's current values of the section
     [store].
 
-    The upkeep must not read a configuration file. The daemon's may have changed since the daemon loaded it, or be
-    invalid, and another one is not the daemon's.
+    The upkeep must not read a configuration file. The daemon's configuration file may have changed since the daemon
+    loaded it, or be invalid, and no other file is the daemon's.
     """
     said: dict[str, object] = {
         "TAILRACE_CONFIG": os.devnull,
