@@ -192,7 +192,8 @@ _Session = tuple[str, str]
 def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_Session]:
     """Return those of the given sessions that may have been open in the range of time `then`.
 
-    For most sessions, the times in their session rows prove this. Events are read only for the others.
+    For most sessions, the times in their session rows prove this. Events are read only for sessions whose times these
+    rows do not show.
     """
     stated = then.by_stated_times
     known = "SELECT source, session FROM part.stated_times WHERE"

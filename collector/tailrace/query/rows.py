@@ -133,7 +133,8 @@ LEFT JOIN filled USING (number);
 """
 
 GIVEN = "CREATE OR REPLACE TABLE part.known AS FROM part.learnt"
-"""SQL that fills the table `part.known`, in which views look up the names of keys. `name` rows assign names to keys."""
+"""SQL that fills the table `part.known`, in which views look up the name for a key. A key is a reference to a name in
+an event, and `name` rows assign names to keys."""
 
 ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
@@ -152,8 +153,8 @@ FROM (
   )
 )
 """
-"""SQL that replaces the keys in rows by the names that `name` rows assign to these keys. If no row assigns a name to a
-key, the key stays.
+"""SQL that replaces the keys in rows (references to names) by the names that `name` rows assign to these keys. If no
+row assigns a name to a key, the key stays.
 
 The caller replaces the placeholder `rows` by the name of a view.
 """
@@ -205,7 +206,8 @@ class RowFacts(NamedTuple):
     """Whether the snapshot has begin rows of spans. If a later row has the whole span, views leave out the begin row.
     """
     asked: bool = True
-    """Whether the snapshot has rows that assign a name to a key. Events may have the key instead of the name."""
+    """Whether the snapshot has rows that assign a name to a key. Events may have the key, as a reference to the name,
+    instead of the name."""
     late: bool = True
     """Whether the snapshot has rows that assign a name to an id. Earlier events may have this id and no name."""
     untimed: bool = True
