@@ -68,9 +68,8 @@ class Certificates:
 
     @property
     def problem(self) -> str | None:
-        """Return why the current files are not used, or why the certificate in use is not valid; None if there is no
-        problem.
-        """
+        """Return why the current certificate files are not used, or why the certificate in use is not valid; None if
+        there is no problem."""
         usable = self._kept.get()
         if self._kept.problem is not None:
             return self._kept.problem
