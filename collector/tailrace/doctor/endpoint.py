@@ -174,7 +174,7 @@ class EndpointAnswer(NamedTuple):
     """The server's error code or, if no reply arrived, the reason for this."""
     body: bytes = b""
     written: datetime | None = None
-    """The time at which the requested object was written, according to the server's clock."""
+    """The time at which the server wrote the requested object, according to its own clock."""
     keys: frozenset[str] = frozenset()
 
     @property
@@ -221,7 +221,7 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             )
         if _LATE.search(text):
             return EndpointAnswer(0, f"nothing within {TIMEOUT} s")
-        # In obstore's message, the text before the dash holds the URL and the time.
+        # Use the text behind the dash, because the text before it holds the URL and the time.
         line = text.partition("\n")[0].rpartition(" - ")[2]
         words = " ".join(filter(None, cause.groups())) if cause else line
         return EndpointAnswer(0, words.lower())

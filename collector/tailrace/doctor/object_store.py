@@ -45,7 +45,7 @@ PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 
 
 class EndpointProbe:
-    """The state of one examination of an endpoint. `written` holds all keys that the tests may have left there."""
+    """The state of one examination of an endpoint. `written` holds all keys that the tests may have left in the store."""
 
     def __init__(self, place: StorePlace, clock: Clock) -> None:
         self.place = place
