@@ -47,7 +47,7 @@ If it takes longer, the program runs untraced.
 LOOK_SECONDS = 0.02
 
 NO_PROGRAM = 127
-"""Exit status in place of that of a program that could not be started, as in a shell."""
+"""Exit status that a rank reports for a program that could not be started. A shell returns the same."""
 
 M = TypeVar("M")
 

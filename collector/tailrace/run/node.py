@@ -132,7 +132,7 @@ class NodeCollecting(Collecting):
             nursery.start_soon(self._hurry)
             nursery.start_soon(self._serve, listener, daemon)
             sys.stdout.write("ready\n")
-            # Ignore the error if the process that waits for this line has ended
+            # Ignore the error if the process that waits for the line "ready" has ended
             with suppress(OSError):
                 sys.stdout.flush()
             while not self._is_over():  # noqa: ASYNC110 - time ends it, too
