@@ -107,7 +107,7 @@ class Canvas(Protocol):
         """Create a track for the values of a counter below the track `parent`, and return it."""
 
     def begin(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
-        """Begin a slice of a track at `time` (ns). `of` has the slice's attributes."""
+        """Begin a slice of a track at `time` (ns). `of` has the attributes of the slice."""
 
     def end(self, track: int, time: int) -> None:
         """End the innermost slice of a track at `time` (ns)."""
