@@ -89,7 +89,7 @@ def view_command(
 
     from tailrace import heaps
 
-    heaps.share()  # limit the memory allocator's heaps before other threads exist
+    heaps.share()  # Limit the memory allocator's heaps before other threads exist.
     # Collect garbage as often as Python does by default, because a reference cycle may contain a large answer.
     gc.set_threshold(700, 10, 10)
     never_wait(STDOUT, STDERR)
