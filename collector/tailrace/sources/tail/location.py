@@ -1,10 +1,10 @@
 """Locate and open files, and restrict reading to the configured directories.
 
-Only files within the roots of the configured patterns may be read, even through links (`Roots`). A
-user with write access below a root could replace a file or a directory by a link at any time. The
-collector therefore first obtains a descriptor of the file, asks the kernel for the descriptor's
-real path, and checks this path. Only the descriptor's file is then opened. A file outside all
-roots, a pipe or a device is never opened.
+Only files within the roots of the configured patterns (the directories before the first wildcards) may be read, even
+through links (`Roots`). A user with write access below a root could replace a file or a directory by a link at any
+time. The collector therefore first obtains a descriptor of the file, asks the kernel for the descriptor's real path,
+and checks this path. Only the descriptor's file is then opened. A file outside all roots, a pipe or a device is never
+opened.
 
 A `Location` is the path, inode and descriptor of one file. The most recently used files stay open
 (`TailDescriptors`); other files are opened again when they grow. `System` contains the system

@@ -3,8 +3,8 @@
 `Turns` limits the number of followed files to `files_max`.
 
 `Inflaters` limits the memory for decompression to `inflating_max`. A file whose last gzip member is incomplete needs an
-inflater, which takes 48 KiB. Only the most recently read files keep theirs. When another file grows, its last member
-must be decompressed again from its beginning. Three rules limit this repeated work:
+inflater, which takes 48 KiB. Only the most recently read files keep their inflaters. When another file grows, its last
+member must be decompressed again from its beginning. Three rules limit this repeated work:
 
 - At most `ACTIVE` files are read at a time. A file's turn ends when the whole file is read, or when at least as many
   bytes are new as were decompressed again.
