@@ -7,8 +7,9 @@
   (`store.recovery`). The other collectors do not run during a repair (`store.presence`), so the repair may open their
   spools.
 
-The steps are: take the locks, recover the spool, check and repair the table, restore the ingest. If files have another
-version, they are upgraded or refused before any source receives: first the table, then the state of the ingest.
+The steps of a start are: take the locks, recover the spool, check and repair the table, restore the ingest. If files
+have another version, they are upgraded or refused before any source receives: first the table, then the state of the
+ingest.
 """
 
 from __future__ import annotations

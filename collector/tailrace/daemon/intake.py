@@ -5,9 +5,9 @@ session. The bytes that a session receives go directly to the spool.
 
 `FileSessions` keeps the open sessions of files independently of the sources that read them. The read position of a file
 belongs to the store, so it survives a change of the sources. The session of a file stays open while the file exists,
-even if its source is removed or its patterns change. An entry in the log then marks the file as unfollowed. If another
-source of the same format finds the file or a copy of it, this source continues the session. If several sources match a
-file, one of them reads the file and the others wait.
+even if its source is removed or its patterns change. If no source follows the file any more, an entry in the log marks
+the file as unfollowed. If another source of the same format finds the file or a copy of it, this source continues the
+session. If several sources match a file, one of them reads the file and the others wait.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ While it starts, the daemon repeatedly writes to a file how much of its memory l
 the log is decoded, or when the start has failed with a message. If the next start finds the file, the earlier start was
 killed. If it had used at least half of its memory limit, the reason is taken to be a lack of memory.
 
-After `KILLED_MAX` such starts in a row, the daemon waits for `REST_SECONDS` before it tries the same again.
-Meanwhile it acts according to the stage at which the last start was killed:
+After `KILLED_MAX` such starts in a row, the daemon waits for `REST_SECONDS` before it tries again to read the
+checkpoint or to decode. Meanwhile it acts according to the stage at which the last start was killed:
 
 - while it read the checkpoint: the start is refused, because the daemon cannot run without the state;
 - while it decoded the log: the daemon receives into the spool, and does not decode.

@@ -1,8 +1,8 @@
 """Acknowledge durable data to clients, as long as the collector's paths on disk lead to the files that it has opened.
 
-While the collector runs, another process may remove, rename or replace its locks, store or spool, or mount a file
-system over them. The next start would not find data that was written afterwards. So the collector acknowledges data
-only if all paths still lead to the opened files. No client can delay the check or the answers.
+While the collector runs, another process may remove, rename or replace the collector's locks, store or spool, or mount
+a file system over them. The next start would not find data that was written afterwards. So the collector acknowledges
+data only if all paths still lead to the opened files. No client can delay the check or the answers.
 
 `HeldNames` checks the paths before every acknowledgement, before and after every commit, and at intervals. The spool
 checks its own paths at each sync. If a path no longer leads to the opened file, it is lost. The collector then
