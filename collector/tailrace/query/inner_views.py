@@ -2,7 +2,8 @@
 table.
 
 The inner views are in the schema `part`, except `all_gaps`, which users may read, too. Views read rows of rare kinds
-repeatedly. Therefore `ViewCatalog` copies these rows to tables (`part.kept_…`) when a statement needs them.
+(all kinds except those in `EVENTS`) repeatedly. Therefore `ViewCatalog` copies these rows to tables (`part.kept_…`)
+when a statement needs them.
 
 No value in the table makes a view fail. Sums are computed in 128 bits. A value that does not fit in 64 bits becomes
 null. Text becomes null if it is not JSON or not a number where JSON or a number is expected.
