@@ -2,9 +2,9 @@
 
 Two settings limit the collector's process: the maximum number of open files, and the networks that its systemd unit
 admits. The kernel drops packets of networks in IPAddressDeny= without an error on either side. The check reads the
-unit's files instead of asking systemd, so `tailrace check` works within the unit's own sandbox. Such a filter may also
-be set only on the running service (`systemctl set-property --runtime`); systemd stores it as a drop-in file, which the
-check reads, too.
+unit's files instead of asking systemd, so `tailrace check` works within the unit's own sandbox. A filter of networks
+may also be set only on the running service (`systemctl set-property --runtime`); systemd stores it as a drop-in file,
+which the check reads, too.
 
 Some environment variables of producers delay or hide events. PRODUCERS.md lists these variables and the effect of each.
 The check examines the environment of its own process; the environment of a producer may differ. To find the files of
