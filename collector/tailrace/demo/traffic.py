@@ -46,7 +46,7 @@ FROM gaps GROUP BY ALL ORDER BY ALL"""
 
 NUMBERS = """SELECT source, stream, unnest(range(first, last + 1)) AS seq FROM gaps \
 WHERE first IS NOT NULL EXCEPT SELECT source, stream, seq FROM spans"""
-"""SQL for the numbers of missing events: all numbers within gaps, except the numbers of spans in the table."""
+"""SQL for the sequence numbers of missing events: all numbers within gaps, except those of spans in the table."""
 
 AnswerRows = Iterable[Mapping[str, Any]]
 

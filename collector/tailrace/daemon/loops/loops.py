@@ -155,9 +155,8 @@ class Timekeeping:
             self._report(f"the log's last entry is {later:,.0f} s later than the clock")
 
     def look(self) -> None:
-        """Check the wall clock. If it was set, append an entry to the spool. If the step is large, report a condition
-        (a problem of the daemon).
-        """
+        """Check the wall clock. If it was set, append an entry to the spool. If it was set by a large step, report a
+        condition (a problem of the daemon)."""
         step = self._spool.timeline.look()
         if step:
             self._figures.clock_steps += 1

@@ -246,7 +246,7 @@ def _first_tick(clock: SessionClock, time: int) -> int:
         try:
             return clock.ticks.ns(tick)
         except OverflowError:
-            # a time that does not fit in 64 bits is earlier or later than all times on the axis
+            # Put a time that does not fit in 64 bits before or after all times on the axis.
             return _NEVER if tick > 0 else -_NEVER
 
     ticks = range(-_FARTHEST, _FARTHEST)
