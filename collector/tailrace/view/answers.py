@@ -336,9 +336,8 @@ class AnswerPool:
             return failure(error, where)
 
     async def long(self, request: Request, work: Callable[[SnapshotLease], T], seconds: float) -> T:
-        """Run `work` as `run` does, but with a time limit and threads that are only for long work, so that short
-        requests do not wait for long work.
-        """
+        """Run `work` as `run` does, but with the time limit `seconds`, and in threads that are only for long work, so
+        that short requests do not wait for long work."""
         return await self._run(self._long, request, work, seconds)
 
     async def run(self, request: Request, work: Callable[[SnapshotLease], T]) -> T:

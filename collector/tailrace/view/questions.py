@@ -109,7 +109,7 @@ class OfSelection(OfPlaces, frozen=True, kw_only=True):
 
 
 class OfNothing(ApiQuestion, frozen=True, kw_only=True):
-    """No parameters."""
+    """The endpoint has no parameters."""
 
 
 class OfStreams(OfPlaces, frozen=True, kw_only=True):
@@ -304,7 +304,8 @@ class OfNextGap(OfSelection, frozen=True, kw_only=True):
 
 
 class NewNote(ApiQuestion, frozen=True, kw_only=True):
-    """A new note about a range of time. If `source`, `session` or `stream` is empty, the note is about all of them."""
+    """A new note of a user about a range of time. If `source`, `session` or `stream` is empty, the note is about all of
+    them."""
 
     from_: Nanoseconds = msgspec.field(name="from")
     to: Nanoseconds

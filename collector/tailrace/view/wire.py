@@ -225,7 +225,8 @@ class RowsAnswer(WholeAnswer, kw_only=True):
 
 
 class NoteFacts(msgspec.Struct, kw_only=True):
-    """A note about a range of time. If `source`, `session` or `stream` is empty, the note is about all of them."""
+    """A user's note about a range of time. If `source`, `session` or `stream` is empty, the note is about all of
+    them."""
 
     id: str
     made: Ns
@@ -238,9 +239,8 @@ class NoteFacts(msgspec.Struct, kw_only=True):
 
 
 class NoteList(msgspec.Struct, kw_only=True):
-    """All notes in order of time.
-
-    `refused` is the reason why no note can be stored; `unreadable` lists files that contain no valid note."""
+    """All users' notes in order of time. `refused` is the reason why no note can be stored; `unreadable` lists files
+    without a valid note."""
 
     version: int
     notes: list[NoteFacts]

@@ -1,4 +1,4 @@
-"""Serve the contents of a store: its sources, sessions, streams, gaps and notes, and its missing events."""
+"""Serve the contents of a store: its sources, sessions, streams, gaps and users' notes, and its missing events."""
 
 from __future__ import annotations
 
