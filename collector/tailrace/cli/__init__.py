@@ -100,8 +100,8 @@ def _leave(error: Exception) -> NoReturn:
 def run_untraced(program: list[str], *, exact: bool) -> int:
     """Run the user's program without tracing, in place of this process.
 
-    With `exact`, run it as a child process instead. Return its exit status, or LOSS if the status is 0, because none of
-    the program's events are stored.
+    With `exact`, run it as a child process instead. Return its exit status, or the exit code LOSS if the status is 0,
+    because none of the program's events are stored.
     """
     from tailrace import reaper
 
@@ -134,7 +134,8 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
 def _parsed(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Return the names of the options of `tailrace run` in these arguments.
 
-    Also return the program with its own arguments. The result is the same as that of click.
+    Also return the program with its own arguments. The result is the same as that of click, the library that parses
+    command lines.
     """
     options: list[str] = []
     program: list[str] = []

@@ -112,7 +112,7 @@ def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
 class GapTotals:
     """Sums over the rows that `tailrace gaps` prints: numbers of gaps and of missing events.
 
-    `adding` yields each page of rows again, and adds its rows to the sums.
+    `adding` passes on each page of rows, and adds its rows to the sums.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ def streams_command(
 
 
 class StreamTotals:
-    """Sums over the printed streams. `adding` yields each page of rows again, and adds its rows to the sums."""
+    """Sums over the printed streams. `adding` passes on each page of rows, and adds its rows to the sums."""
 
     def __init__(self, whole: Completeness) -> None:
         self.streams = self.events = self.missing = self.open = 0

@@ -346,8 +346,8 @@ def private_key(path: Path | None) -> object:
 def exit_status(done: RunDone, max_loss: int | None, *, failed: bool) -> int:
     """Return the exit status of `tailrace run`.
 
-    It is the status of the program itself, LOSS if too many events are missing or nothing was traced, or FAILED.
-    `failed` states that tracing was required and failed.
+    It is the status of the program itself, the exit code LOSS if too many events are missing or nothing was traced, or
+    FAILED. `failed` states that tracing was required and failed.
     """
     if done.certificate:
         lost = done.certificate.untraced or not done.certificate.within_budget

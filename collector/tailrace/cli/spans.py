@@ -327,9 +327,8 @@ def diff_command(
     if markdown and as_json:
         raise click.UsageError("use --markdown or --json, not both")
     if junit is not None:
-        junit.unlink(
-            missing_ok=True
-        )  # a reader must not take the report of an earlier comparison for that of this one
+        # Remove an earlier report, which a reader could take for that of this comparison.
+        junit.unlink(missing_ok=True)
     if exact and len(paths[0]) > 1:
         raise click.UsageError("--exact needs one run on each side")
     by = parse(words)
