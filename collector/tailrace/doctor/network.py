@@ -354,12 +354,11 @@ RATES = (25_000, 50_000, 100_000, 150_000, 200_000, 300_000, 400_000, 600_000, 8
 STEP_SECONDS = 0.15
 PROBE_SECONDS = 3.0
 QUEUE_SECONDS = 0.005
-"""Interval (seconds) at which the probe checks whether the receive queue is empty."""
+"""Interval (seconds) at which the measurement of rates checks whether the receive queue is empty."""
 
 RESTED_SECONDS = 5 * REST_MAX
-"""Maximum time (seconds) for which the probe waits until the source has counted all datagrams that it has taken from
-the receive queue.
-"""
+"""Maximum time (seconds) for which the measurement of rates waits until the source has counted all datagrams that it
+has taken from the receive queue."""
 
 REACHED = 0.9
 """Fraction of the requested rate that the sending process must achieve. If it achieves less, the sender itself is the
@@ -519,13 +518,13 @@ class _Counting:
         return 0, 0
 
     def loss(self, number: int, loss: FileLoss) -> None:
-        """Do nothing: no bytes get lost, because no other program sends to the probe."""
+        """Do nothing: no bytes get lost, because no other program sends to the socket of this measurement."""
 
     def close(self, number: int, reason: str) -> None:
-        """Do nothing, because the probe has only one session and keeps no data of it."""
+        """Do nothing, because the measurement has only one session and keeps no data of it."""
 
     def sessions(self) -> dict[int, OpenInfo]:
         return {}
 
     async def room(self) -> None:
-        """Return at once, because the probe keeps no data that could need room."""
+        """Return at once, because the measurement keeps no data that could need room."""

@@ -444,7 +444,7 @@ class Freshness:
         self._failed: Counter[str] = Counter()
 
     def measure(self, kept: Collection[str]) -> None:
-        """Write, read, list and delete new keys. Then check that a list of the folder contains all keys in `kept`."""
+        """Write, read, list and delete new keys. Then check that a list of the folder has all older keys (`kept`)."""
         clock = self._probe.clock
         end = clock.monotonic() + SECONDS
         for number in range(ROUNDS):
