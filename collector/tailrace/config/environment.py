@@ -192,8 +192,9 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 def _endings(section: str, rest: str) -> list[str]:
     """Return the names of the environment variables of a section, without the section's prefix.
 
-    The variable of a source has the form `<NAME>_<KEY>`. A name may contain underscores. Therefore each part of `rest`
-    that ends before an underscore may be the name: return every key for each of these names.
+    The variable of a source has the form `<NAME>_<KEY>`. `rest` is the name of a variable without the prefix. The name
+    of a source may contain underscores, so each part of `rest` that ends before an underscore may be this name: return
+    every key for each of these names.
     """
     if section != "sources":
         return [
