@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tailrace.config.load import Loaded, load, user_directory
+from tailrace.errors import ConfigError
 
 FILE_NAME = "tailrace.toml"
 SYSTEM_DIRECTORY = Path("/etc/tailrace")
@@ -35,12 +36,24 @@ def choose(config: Path | None, store: str | None, listen: str | None = None) ->
     Environment variables take precedence over the file. The arguments `store` and `listen` take precedence over both.
     Raise ConfigError if the configuration is invalid.
     """
-    return load(
-        config or usual_file(os.environ),
-        environ=os.environ,
-        flags={"store": store, "listen": listen},
-        formats=transports,
-    )
+    try:
+        return load(
+            config or usual_file(os.environ),
+            environ=os.environ,
+            flags={"store": store, "listen": listen},
+            formats=transports,
+        )
+    except ConfigError as error:
+        if any(".format: " in problem for problem in error.problems) and (why := refused()):
+            raise ConfigError([*error.problems, *why]) from error
+        raise
+
+
+def refused() -> list[str]:
+    """Return a line for each format outside Tailrace that is installed but refused."""
+    from tailrace.decoding.formats import REFUSED  # noqa: PLC0415 - a query needs no decoder
+
+    return [str(each) for each in REFUSED]
 
 
 def transports() -> dict[str, tuple[str, ...]]:

@@ -29,9 +29,9 @@ for example branches that only the ingest calls.
 """
 BLOCKS, BLOCK_DECODER = "blocks.py", "BlockDecoder"
 """File name of the modules, and end of the names of the classes, that run only with kernels."""
-OTHERS = ["*/encoder.py", "*/encoding/*", "*/foreign.py"]
-"""Modules that are not measured, because decoders do not use them: modules that write formats, and the module that
-recognises foreign content. `tests/export` and `test_foreign.py` test them."""
+OTHERS = ["*/encoder.py", "*/encoding/*", "*/foreign.py", "*/guard.py", "*/plugins.py"]
+"""Modules that are not measured, because decoders do not use them: modules that write formats, the module that
+recognises foreign content, and those for plug-ins. `tests/export`, `test_foreign.py` and `test_plugins.py` test them."""
 BY_CHANCE = ("damaged", "truncation", "noise")
 
 

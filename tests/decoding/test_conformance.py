@@ -1,4 +1,5 @@
-"""Check the guarantees of `decoding/contract.py` for each format, with all vectors. No test is specific to one format.
+"""Check the guarantees of `decoding/contract.py` for each format, with all vectors and the kit for authors of formats
+(`tailrace.testing`). No test is specific to one format.
 
 A vector is an input, `tests/vectors/FORMAT/CASE.in`, and the records that it must give, `CASE.expect.jsonl`. The limit
 of a record is 64 KiB, or N bytes for a vector named CASE.limitN.in. The first line of the expected records names the
@@ -33,8 +34,8 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -43,7 +44,6 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tailrace.decoding.contract import (
     Acknowledgement,
-    Decoder,
     EndingDecoder,
     Files,
     Format,
@@ -51,8 +51,29 @@ from tailrace.decoding.contract import (
     SettlingDecoder,
 )
 from tailrace.decoding.formats import FORMATS, heph
-from tailrace.model.gap import Reason
-from tailrace.model.record import Kind, Missing, Record
+from tailrace.model.record import Kind, Record
+from tailrace.testing import (
+    LIMITS,
+    TraceSample,
+    check_bytewise,
+    check_cut,
+    check_damaged,
+    check_evicted,
+    check_given_up,
+    check_lacking,
+    check_limit,
+    check_noise,
+    check_parts,
+    check_resumed,
+    check_settled,
+    check_tiling,
+    check_truncated,
+    check_waiting,
+    decode,
+    noise,
+    packed,
+    spelled,
+)
 from tests.decoding.blockwise import blockwise
 from tests.forms import is_long, this_turn
 
@@ -60,10 +81,6 @@ VECTORS = Path(__file__).parent.parent / "vectors"
 SMALL, MIDDLE = 600, 1200
 """Sizes (bytes) up to which all positions of a vector are tested: `SMALL` without `--slow`, `MIDDLE` with `--slow`.
 Vectors between these sizes take most of the time."""
-ATTRIBUTES, DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
-IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
-"""Kinds of records that may have no bytes of their own, that is, size 0."""
-KINDS = frozenset(Kind)
 WAYS = FORMATS | {
     f"{name}-kernel": format_ for name in FORMATS if (format_ := blockwise(FORMATS[name]))
 }
@@ -90,35 +107,28 @@ STRETCH = 2000
 CHOSEN = os.environ.get("VECTOR", "")
 
 
-class Vector:
-    """One vector: the input, its format, its limit, and the file with its expected records."""
+class Vector(TraceSample):
+    """One vector: a sample of a format, and the file with its expected records."""
 
     def __init__(self, path: Path, way: str) -> None:
-        self.way = way
-        self.format = WAYS[way]
-        self.data = path.read_bytes()
         case, _, limit = path.stem.partition(".limit")
-        self.limit = int(limit or 64 * 1024)
-        self.expectation = path.with_suffix(".expect.jsonl")
         beside = path.with_suffix(".beside.json")
         self.beside = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else None
+        about = self.beside or {"path": "", "documents": ()}
+        super().__init__(
+            WAYS[way],
+            path.read_bytes(),
+            int(limit or 64 * 1024),
+            path=about["path"],
+            dialect=about.get("dialect", "auto"),
+            documents=[
+                (name, text.encode(errors="surrogateescape")) for name, text in about["documents"]
+            ],
+        )
+        self.way = way
+        self.expectation = path.with_suffix(".expect.jsonl")
         self.name = f"{way}/{case}"
         self.in_two_ways = way.endswith("-kernel") or f"{way}-kernel" in WAYS
-
-    def begun(self) -> tuple[Decoder, list[Record]]:
-        """Return a new decoder that has got the vector's path, dialect and documents, and the records that it returned
-        for them.
-        """
-        decoder = self.format.decoder(self.limit, None)
-        records: list[Record] = []
-        if self.beside:
-            decoder.begin(self.beside["path"], self.beside.get("dialect", "auto"))
-            for name, text in self.beside["documents"]:
-                records += decoder.document(name, text.encode(errors="surrogateescape"))
-        return decoder, records
-
-    def decoder(self) -> Decoder:
-        return self.begun()[0]
 
     @cached_property
     def silences(self) -> list[range]:
@@ -138,84 +148,6 @@ class Vector:
     def words(self) -> list[range]:
         """Ranges of positions in the input. The bytes of a range are alike (`ALIKE`)."""
         return [range(*found.span()) for found in ALIKE.finditer(self.data)]
-
-    def decode(self, parts: Iterable[bytes] | None = None) -> list[Record]:
-        decoder, records = self.begun()
-        return records + decode(decoder, [self.data] if parts is None else parts)
-
-
-def decode(decoder: Decoder, parts: Iterable[bytes]) -> list[Record]:
-    records: list[Record] = []
-    for part in parts:
-        records += decoder.feed(part)
-    return records + decoder.end()
-
-
-def cut(data: bytes, at: Iterable[int]) -> Iterator[bytes]:
-    begin = 0
-    for stop in sorted(at):
-        yield data[begin:stop]
-        begin = stop
-    yield data[begin:]
-
-
-def packed(records: list[Record]) -> bytes:
-    """Return records as bytes, to compare them exactly: unlike with `==`, NaN equals itself, and 1 differs from 1.0."""
-    return msgspec.msgpack.encode(records)
-
-
-def spelled(records: list[Record]) -> list[str]:
-    """Return records as the lines of a file with expected records."""
-    lines = [msgspec.json.encode(Record._fields).decode()]
-    for record in records:
-        fields: list[object] = list(record)
-        if record.attributes is not None:
-            fields[ATTRIBUTES] = msgspec.Raw(record.attributes.encode())
-        if record.kind == Kind.MALFORMED:
-            fields[DETAIL] = None
-        while fields[-1] is None:
-            fields.pop()
-        lines.append(msgspec.json.encode(fields).decode())
-    return lines
-
-
-def refuse(constant: str) -> None:
-    raise AssertionError(f"{constant} is not JSON")
-
-
-@cache
-def check_attributes(text: str) -> None:
-    """Check that the text is a JSON object with members, and can be encoded in UTF-8."""
-    text.encode()
-    assert isinstance(json.loads(text, parse_constant=refuse), dict)
-    assert text != "{}"
-
-
-def check_tiling(format_: Format, records: list[Record], data: bytes) -> None:
-    """Check that records tile the input (guarantee 2 of `decoding/contract.py`), and that the fields of each record are
-    allowed.
-    """
-    at = 0
-    if format_.name == "ovni":  # late events are sorted by clock, not by offset
-        records = sorted(records, key=lambda record: (record.offset, record.size > 0))
-    for record in records:
-        assert record.offset == at
-        assert record.kind in KINDS
-        assert record.size > 0 or (record.size == 0 and record.kind in IMPLIED)
-        assert record.size == 0 or record.kind not in {Kind.GAP, Kind.HEAL}
-        assert isinstance(record.detail, Missing) == (record.kind in {Kind.GAP, Kind.HEAL})
-        at += record.size
-        if record.kind == Kind.MALFORMED:
-            assert record.flaw in format_.malformed
-            assert record.detail == data[record.offset : at]
-        else:
-            assert record.flaw is None or record.flaw in format_.flaws
-        if record.attributes is not None:
-            check_attributes(record.attributes)
-        for value in (record.substream, record.id, record.parent, record.start, record.end):
-            assert value is None or -(2**63) <= value < 2**63
-    assert at == len(data)
-    packed(records)
 
 
 ALL_WAYS = [
@@ -391,24 +323,8 @@ def test_byte_by_byte_gives_the_same_records_at_the_same_time(
     # If a longer piece arrives at once, a decoder may know more, as the tests of cuts show. Therefore compare only at
     # positions between which the decoder returns nothing.
     small = trials.exhaustive(vector)
-    compared = {*trials.every(vector, 14, lambda: vector.silences)} if small else set()
-    whole = vector.decoder()
-    decoder = vector.decoder()
-    places = trials.stretch(vector, 14)
-    records = decoder.feed(vector.data[: places.start])
-    decided = sum(record.size for record in records)
-    for i in places:
-        said = decoder.feed(vector.data[i : i + 1])
-        records += said
-        decided += sum(record.size for record in said)
-        assert decoder.pending == i + 1 - decided
-        assert decoder.pending <= vector.limit
-        if i + 1 in compared:
-            assert len(records) == len(vector.decoder().feed(vector.data[: i + 1]))
-    records += decoder.feed(vector.data[places.stop :])
-    assert packed(records) == packed(whole.feed(vector.data))
-    assert packed(decoder.end()) == packed(whole.end())
-    assert decoder.pending == 0
+    compared = trials.every(vector, 14, lambda: vector.silences) if small else ()
+    check_bytewise(vector, trials.stretch(vector, 14), compared)
 
 
 @every_one_way
@@ -428,26 +344,15 @@ def test_any_cut_gives_the_same_records_of_damaged_input_too(
         damaged = bytearray(vector.data)
         for position, value in damage:
             damaged[position] = value
-        data = bytes(damaged)
-        records = vector.decode([data])
-        check_tiling(vector.format, records, data)
-        assert packed(vector.decode(cut(data, cuts))) == packed(records)
+        check_cut(vector, bytes(damaged), cuts)
 
     check()
 
 
 @every
 def test_a_decoder_restored_from_its_state_goes_on_the_same(vector: Vector, trials: Trials) -> None:
-    whole = packed(vector.decode())
     for place in trials.every(vector, 7, lambda: vector.silences):
-        first, records = vector.begun()
-        records += first.feed(vector.data[:place])
-        saved = msgspec.msgpack.encode(first.state)
-        state = msgspec.msgpack.decode(saved, type=vector.format.state_type)
-        second = vector.format.decoder(vector.limit, state)
-        assert second.pending == first.pending
-        assert msgspec.msgpack.encode(second.state) == saved
-        assert packed(records + decode(second, [vector.data[place:]])) == whole
+        check_resumed(vector, place)
 
 
 @every
@@ -456,15 +361,9 @@ def test_a_decoder_restored_in_the_other_way_goes_on_the_same(
 ) -> None:
     """A checkpoint that a kernel's decoder wrote can be read where no kernel is built, and the other way round."""
     others = [f for f in WAYS.values() if f.name == vector.format.name and f is not vector.format]
-    whole = packed(vector.decode())
     for other in others:
         for place in trials.some(vector, 60, 13):
-            first, records = vector.begun()
-            records += first.feed(vector.data[:place])
-            saved = msgspec.msgpack.encode(first.state)
-            state = msgspec.msgpack.decode(saved, type=other.state_type)
-            second = other.decoder(vector.limit, state)
-            assert packed(records + decode(second, [vector.data[place:]])) == whole
+            check_resumed(vector, place, other)
 
 
 @every
@@ -473,83 +372,27 @@ def test_a_state_may_leave_what_waits_out_and_get_it_back(vector: Vector, trials
     the same as before.
     """
     for place in trials.some(vector, 20, 9):
-        decoder = vector.decoder()
-        decoder.feed(vector.data[:place])
-        whole = msgspec.msgpack.encode(decoder.state)
-        state = decoder.state
-        waiting = vector.format.waiting(state).waiting
-        assert vector.data[place - len(waiting) : place] == waiting
-        vector.format.waiting(state).waiting = b""
-        saved = msgspec.msgpack.encode(state)
-        assert len(saved) <= len(whole) - len(waiting)
-        state = msgspec.msgpack.decode(saved, type=vector.format.state_type)
-        vector.format.waiting(state).waiting = waiting
-        assert msgspec.msgpack.encode(state) == whole
+        check_waiting(vector, place)
 
 
 @every
 def test_what_is_pending_can_be_given_up_anywhere(vector: Vector, trials: Trials) -> None:
-    """The pending bytes become records, the later records still tile the input, and earlier records do not change."""
-    whole = vector.decode()
     for place in trials.some(vector, 40, 11):
-        decoder, records = vector.begun()
-        records += decoder.feed(vector.data[:place])
-        inside = len(records)
-        pending = decoder.pending
-        given_up = decoder.give_up()
-        assert sum(record.size for record in given_up) == pending - decoder.pending
-        assert decoder.pending < 8
-        records += given_up
-        records += decode(decoder, [vector.data[place:]])
-        check_tiling(vector.format, records, vector.data)
-        assert packed(records[:inside]) == packed(whole[:inside])
+        check_given_up(vector, place)
 
 
 @holding
 @pytest.mark.parametrize("share", [1, 8], ids=["all", "some"])
 def test_state_may_give_way_anywhere(vector: Vector, share: int, trials: Trials) -> None:
-    """After an eviction, the state takes less memory, and counts what was evicted. The later records still tile the
-    input, earlier records do not change, and a decoder that continues from a checkpoint returns the same records."""
-    whole = vector.decode()
     for place in {len(vector.data), *trials.some(vector, 10, 12)}:
-        decoder, records = vector.begun()
-        assert isinstance(decoder, HoldingDecoder)
-        records += decoder.feed(vector.data[:place])
-        inside = len(records)
-        for holding in decoder.holdings:
-            held, evicted = holding.held, holding.evicted
-            holding.give_way(held // share)
-            assert 0 <= holding.held <= held - held // share
-            assert holding.evicted >= evicted
-            assert holding.evicted == evicted or holding.held < held
-            holding.evicted = 0  # the caller sets this to 0 after it has reported the number
-            assert holding.evicted == 0
-        saved = msgspec.msgpack.encode(decoder.state)
-        state = msgspec.msgpack.decode(saved, type=vector.format.state_type)
-        rest = decode(decoder, [vector.data[place:]])
-        again = vector.format.decoder(vector.limit, state)
-        assert packed(decode(again, [vector.data[place:]])) == packed(rest)
-        check_tiling(vector.format, records + rest, vector.data)
-        assert packed(records[:inside]) == packed(whole[:inside])
+        check_evicted(vector, place, share)
 
 
 @every_one_way
 def test_any_truncation_loses_only_the_tail(vector: Vector, trials: Trials) -> None:
-    """The records of a truncated input include each readable record that lies wholly before the end, unchanged."""
-    whole = vector.decode()
     size = len(vector.data)
     for place in trials.every(vector, 8, lambda: [*vector.words, range(size, size + 1)]):
-        data = vector.data[:place]
-        records = vector.decode([data])
-        check_tiling(vector.format, records, data)
-        decoder = vector.decoder()
-        decoder.feed(data)  # the waiting bytes may become other records at the end of the input
-        end = place - decoder.pending
-        inside = [record for record in whole if record.offset + record.size <= end]
-        # Records without bytes depend on the bytes that follow.
-        while inside and (inside[-1].kind == Kind.MALFORMED or not inside[-1].size):
-            inside.pop()
-        assert packed(records[: len(inside)]) == packed(inside)
+        check_truncated(vector, place)
 
 
 @every_one_way
@@ -557,54 +400,29 @@ def test_each_byte_may_be_damaged_or_missing(vector: Vector, trials: Trials) -> 
     rng = random.Random(10)
     for position in trials.each(vector):
         for instead in trials.instead(vector.data[position], position, rng):
-            data = vector.data[:position] + instead + vector.data[position + 1 :]
-            check_tiling(vector.format, vector.decode([data]), data)
+            check_damaged(vector, position, instead)
 
 
 @every_format
 @pytest.mark.parametrize("limit", [128, 4096, 65536])
 def test_noise_cut_two_ways_gives_the_same_records(format_: Format, limit: int) -> None:
-    """The noise contains pieces of real input, so that it passes the first check of a decoder."""
     vectors = [vector.data for vector in ALL_WAYS if vector.format is format_]
 
     @LONG
     @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 20_000), max_size=30))
     def check(seed: int, cuts: list[int]) -> None:
-        rng = random.Random(seed)
-        data = bytearray()
-        for _ in range(rng.randrange(1, 30)):
-            source = rng.choice(vectors)
-            begin = rng.randrange(len(source) + 1)
-            data += rng.choice(
-                [rng.randbytes(rng.randrange(300)), source[begin : begin + rng.randrange(900)]]
-            )
-        whole = format_.decoder(limit, None).feed(bytes(data))
-        decoder = format_.decoder(limit, None)
-        records: list[Record] = []
-        for part in cut(bytes(data), [place for place in cuts if place < len(data)]):
-            records += decoder.feed(part)
-            assert decoder.pending <= limit
-        assert packed(records) == packed(whole)
-        check_tiling(format_, records + decoder.end(), bytes(data))
+        data = noise(vectors, random.Random(seed))
+        check_noise(format_, data, [place for place in cuts if place < len(data)], limit)
 
     check()
 
 
 @every_format
 def test_a_decoder_can_be_fed_again_after_the_end(format_: Format) -> None:
-    """This is the case with datagrams: offsets continue to count, and truncated bytes do not change the records that
-    follow.
-    """
     rng = random.Random(9)
     for vector in (vector for vector in ALL_WAYS if vector.format is format_ and vector.data):
-        decoder = vector.decoder()
-        records: list[Record] = []
-        parts = [vector.data[: rng.randrange(len(vector.data))] for _ in range(3)] + [vector.data]
-        for part in parts:
-            records += decoder.feed(part)
-            records += decoder.end()
-            assert decoder.pending == 0
-        check_tiling(format_, records, b"".join(parts))
+        parts = [vector.data[: rng.randrange(len(vector.data))] for _ in range(3)]
+        check_parts(vector, [*parts, vector.data])
 
 
 @whole_events
@@ -716,26 +534,17 @@ def paths_of(vector: Vector) -> list[str]:
 @every_format
 def test_a_record_is_never_longer_than_the_limit(format_: Format) -> None:
     for vector in (vector for vector in ALL_WAYS if vector.format is format_):
-        for limit in (128, 1000):
-            records = decode(format_.decoder(limit, None), [vector.data])
-            assert all(record.size <= limit for record in records)
-            check_tiling(format_, records, vector.data)
+        for limit in LIMITS:
+            check_limit(vector, limit)
 
 
 @settling
 def test_a_line_that_is_read_before_its_newline_comes_is_the_same_line(vector: Vector) -> None:
     """The newline that arrives later becomes a blank line."""
-    data = vector.data
-    newlines = [at for at, byte in enumerate(data) if byte == 0x0A]
-    whole = _without_places(decode(vector.decoder(), [data]))
-    for stop in [*newlines[:: 1 + len(newlines) // 40], len(data)]:
-        decoder = vector.decoder()
-        records = decoder.feed(data[:stop])
-        waited = decoder.pending
-        settled = decoder.settle()
-        assert sum(record.size for record in settled) in {0, waited}
-        records += settled + decoder.feed(data[stop:]) + decoder.end()
-        check_tiling(vector.format, records, data)
+    newlines = [at for at, byte in enumerate(vector.data) if byte == 0x0A]
+    whole = _without_places(vector.records)
+    for stop in [*newlines[:: 1 + len(newlines) // 40], len(vector.data)]:
+        _, records = check_settled(vector, stop)
         assert _without_places(records) == whole, stop
 
 
@@ -752,24 +561,12 @@ def test_a_line_is_read_early_only_where_no_more_bytes_can_change_it(
     vector: Vector, trials: Trials
 ) -> None:
     for stop in trials.some(vector, 100, 15):
-        decoder = vector.decoder()
-        records = decoder.feed(vector.data[:stop])
-        settled = decoder.settle()
+        settled, _ = check_settled(vector, stop)
         assert not {record.flaw for record in settled} & {"bad_json", "truncated", "cut"}
-        records += settled + decoder.feed(vector.data[stop:]) + decoder.end()
-        check_tiling(vector.format, records, vector.data)
 
 
 @ending
 def test_what_is_said_to_be_lacking_is_what_the_end_misses(vector: Vector) -> None:
-    """Checked at each position where no bytes wait. While the stream may continue, only `lacking` states the missing
-    end; the gap record comes with `end`."""
+    """While the stream may continue, only `lacking` states the missing end; the gap record comes with `end`."""
     for stop in [*range(0, len(vector.data), 1 + len(vector.data) // 50), len(vector.data)]:
-        decoder = vector.decoder()
-        decoder.feed(vector.data[:stop])
-        if decoder.pending:
-            continue
-        lacking = decoder.lacking
-        missed = [r for r in decoder.end() if r.kind == Kind.GAP and r.name == Reason.TRUNCATED]
-        words = {(r.stream, r.detail.detail) for r in missed if isinstance(r.detail, Missing)}
-        assert words == ({(decoder.stream, lacking)} if lacking else set())
+        check_lacking(vector, stop)

@@ -13,6 +13,7 @@ import tailrace
 from tailrace.cli.commands import COMMANDS, ExitCode, load, tailrace as command_line
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
+from tailrace.decoding.guard import DECODER_FAILED
 from tailrace.ingest.limits import TOO_MANY_SESSIONS
 from tailrace.log import FIELDS, LINES_A_MINUTE
 from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, Restart, Type, bound, laws_of
@@ -211,6 +212,9 @@ def _reasons():
     yield from (
         "",
         f"Sources that are not files: `{TOO_MANY_SESSIONS}`, for bytes beyond `ledger.new_sessions_rate`.",
+        "",
+        f"Formats outside Tailrace: `{DECODER_FAILED}`, for bytes that the decoder should have read when it failed"
+        " ([plug-ins](../docs/ADD_A_FORMAT.md#faulty-plug-ins)).",
         "",
         "All sources, by the first bytes of a file, a connection or a datagram; `tailrace import` leaves out such files. None of"
         " it is read, and it is one gap of unknown size:",

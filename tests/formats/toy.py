@@ -1,19 +1,26 @@
-"""The toy format of docs/ADD_A_FORMAT.md: the page's Python blocks, in their order, are its module.
+"""The toy format of docs/ADD_A_FORMAT.md, without installing its package `examples/format_plugin`.
 
 Tests of files use it because it brings documents, names, gaps and unreadable lines in few bytes.
 """
 
 from __future__ import annotations
 
-import re
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from tailrace.decoding.contract import Format
 
-PAGE = Path(__file__).parents[2] / "docs/ADD_A_FORMAT.md"
-SOURCE = "\n\n".join(
-    re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-)
+PROJECT = Path(__file__).parents[2] / "examples/format_plugin"
 
-FORMAT: Format
-exec(compile(SOURCE, str(PAGE), "exec"), globals())  # noqa: S102 - our own page
+
+def _format() -> Format:
+    spec = spec_from_file_location("toy_format", PROJECT / "toy_format.py")
+    assert spec
+    assert spec.loader
+    module = sys.modules[spec.name] = module_from_spec(spec)  # msgspec looks up annotations there
+    spec.loader.exec_module(module)
+    return module.FORMAT
+
+
+FORMAT = _format()

@@ -19,7 +19,7 @@ from tailrace.config.document import Problem
 from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.schema import Config, SourceConfig, TailConfig
 from tailrace.configuration import transports
-from tailrace.decoding.formats import FORMATS
+from tailrace.decoding.formats import FORMATS, REFUSED
 from tailrace.filesystem import free_room
 from tailrace.security import guard
 
@@ -44,7 +44,7 @@ def check_command(file: Path, *, as_json: bool) -> None:
 
 def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
     if loaded is None:
-        return "\n".join(str(problem) for problem in problems)
+        return "\n".join([*map(str, problems), *(f"warning: {each}" for each in REFUSED)])
     from tailrace.daemon import memory
 
     config = loaded.config
@@ -68,6 +68,7 @@ def _warnings(config: Config) -> Iterator[str]:
     read the same files."""
     from tailrace.doctor import processes
 
+    yield from map(str, REFUSED)
     for blocked in processes.blocked(config):
         yield f"{blocked}; see IPAddressAllow="
     yield from _lacking(config)

@@ -11,7 +11,7 @@ import click
 from tailrace import heaps
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import config_option, load_config, store_option
-from tailrace.decoding.formats import FORMATS
+from tailrace.decoding.formats import FORMATS, REFUSED
 from tailrace.units import counted
 
 if TYPE_CHECKING:
@@ -26,6 +26,13 @@ were left out for one reason. --json lists all.
 """
 
 
+class _FormatChoice(click.Choice[str]):
+    """A choice of a format. An invalid choice also lists the formats that are installed but refused."""
+
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
+        return "\n".join([super().get_invalid_choice_message(value, ctx), *map(str, REFUSED)])
+
+
 @click.command(epilog=examples("tailrace import --store ./store ./traces"))
 @config_option
 @store_option
@@ -33,7 +40,7 @@ were left out for one reason. --json lists all.
     "--format",
     "format_",
     metavar="NAME",
-    type=click.Choice(list(FORMATS)),
+    type=_FormatChoice(list(FORMATS)),
     help=f"Format of the files; by default it is detected from names and first bytes: {', '.join(FORMATS)}.",
 )
 @click.option("--dialect", metavar="NAME", default="auto", help="Dialect of the format.")
@@ -99,6 +106,8 @@ def import_command(
     from tailrace.importing.importing import Wanted, take
 
     log.configure(loaded.config.log, quiet=True)
+    for refused in REFUSED:
+        click.echo(f"tailrace: {refused}", err=True)
     wanted = Wanted(paths, source, format_, dialect, again=again)
     summary, done = take(loaded, wanted, progress_bar)
     if as_json:

@@ -48,6 +48,7 @@ from tailrace.daemon.daemon import (
 from tailrace.daemon.memory import memory
 from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.status import status
+from tailrace.decoding.formats import REFUSED
 from tailrace.errors import ConfigError, MemoryLimitError, TailraceError, first_failure
 from tailrace.figures import Condition, State, Status
 from tailrace.filesystem import refusal_text
@@ -245,6 +246,8 @@ def run(
         logger.info(
             "ignored, as they describe a service of Kubernetes or Docker: %s", ", ".join(links)
         )
+    for refused in REFUSED:
+        logger.warning("%s", refused)
     raise_descriptor_limit()
     clock, notifier = SystemClock(), Notifier.from_environment(os.environ)
     descriptors = Descriptors.from_environment(notifier, os.environ)

@@ -468,4 +468,4 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether a datagram has at least one readable record of at most `limit` bytes."""
         decoder = self.decoder(limit, None)
         records = decoder.feed(datagram) + decoder.end()
-        return any(record.kind != Kind.MALFORMED for record in records)
+        return any(record.size and record.kind != Kind.MALFORMED for record in records)

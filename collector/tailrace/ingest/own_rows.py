@@ -20,6 +20,7 @@ import msgspec
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.foreign import FOREIGN
+from tailrace.decoding.guard import DECODER_FAILED
 from tailrace.ingest.state import IncarnationState, RowRange, SessionState, StreamRows, Tally
 from tailrace.ledger.references import References
 from tailrace.ledger.split_runs import FoundRuns
@@ -316,7 +317,10 @@ with the same reason, so that noise does not cause many rows."""
 _IN_PIECES = frozenset({"nul_bytes", "too_long"})
 """Reasons of unreadable bytes for which several pieces may belong to one line. The line ends at a newline."""
 
-_REGIONS = FOREIGN.keys() | {"bad_event", "bad_header"}
+_UNKNOWN = FOREIGN.keys() | {DECODER_FAILED}
+"""Reasons of unreadable bytes with an unknown number of events."""
+
+_REGIONS = _UNKNOWN | {"bad_event", "bad_header"}
 """Reasons of unreadable bytes that are no lines. Adjacent records with the same reason count as one."""
 
 _flaw = attrgetter("flaw")
@@ -374,8 +378,8 @@ class Unreadable:
 
 
 def _is_unknown(piece: Record) -> bool:
-    """Return whether the number of events in an unreadable record is unknown, because the record consists of NULs or
-    does not belong to the format. A log rotation that truncates a file leaves NULs in place of lines, and a crash
+    """Return whether the number of events in an unreadable record is unknown, because the record consists of NULs, does
+    not belong to the format, or was not decoded. A log rotation that truncates a file leaves NULs in place of lines, and a crash
     leaves NULs in place of lines that were not written yet."""
     data = piece.detail
-    return piece.flaw in FOREIGN or (isinstance(data, bytes) and not data.strip(b"\0"))
+    return piece.flaw in _UNKNOWN or (isinstance(data, bytes) and not data.strip(b"\0"))

@@ -1,7 +1,7 @@
-"""Find the formats: each package in this directory is a format.
+"""Find the formats: each package in this directory is a format, and plug-ins are further formats.
 
-There is no list of formats. A new format needs a package in this directory and a test vector (an input with the
-expected records) in `tests/vectors/`.
+There is no list of formats. A new format of Tailrace needs a package in this directory and a test vector (an input with
+the expected records) in `tests/vectors/`. Plug-ins are described in `decoding.plugins`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
+from tailrace.decoding import plugins
 from tailrace.decoding.contract import Format
+
+
+class Formats(dict[str, Format]):
+    """All formats by name. The spool may have data of a plug-in that is no longer installed: `Formats[name]` is then a
+    format that reads nothing."""
+
+    def __missing__(self, name: str) -> Format:
+        return plugins.absent(name)
 
 
 def _find() -> dict[str, Format]:
@@ -17,4 +26,9 @@ def _find() -> dict[str, Format]:
     return {format_.name: format_ for format_ in found}
 
 
-FORMATS: dict[str, Format] = _find()
+OWN: dict[str, Format] = _find()
+"""The formats of Tailrace itself."""
+
+_plugins, REFUSED = plugins.load(OWN.keys())
+
+FORMATS: dict[str, Format] = Formats(OWN | _plugins)

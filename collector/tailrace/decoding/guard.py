@@ -1,0 +1,431 @@
+"""Keep the decoders of plug-ins from harming the collector.
+
+A plug-in is a format outside Tailrace (see `decoding.plugins`). The guard calls the decoder of a plug-in. It checks
+that the returned records obey the contract (`decoding.contract`), so that their rows fit the table. If the decoder
+raises an exception or breaks the contract, all bytes that are in no record so far become a malformed record with the
+reason `DECODER_FAILED`. So do all later bytes, up to the end of the input or of the datagram. There, a new decoder
+starts. A session row `decoder_failed` states the exception, once in each session.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import fields, replace
+
+from tailrace.decoding.contract import Decoder, Files, Format, Writer
+from tailrace.model.gap import Reason
+from tailrace.model.holding import Evicted, Holding
+from tailrace.model.record import Kind, Missing, Record, SessionFacts, malformed, missing
+
+T = TypeVar("T")
+
+DECODER_FAILED = "decoder_failed"
+"""The reason of malformed records whose bytes a decoder should have read when it failed."""
+
+IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
+"""Kinds of records that may have no bytes of their own, that is, size 0."""
+
+_OF_CLIENTS = ("announces", "goodbye", "discarded", "elsewhere", "never_sent", "process")
+"""Fields of `SessionFacts` that need answers to clients, or state for each process."""
+
+ERROR_MAX = 400
+"""Maximum length (characters) of the text of an exception."""
+
+
+class ContractError(Exception):
+    """A decoder has returned something that the contract does not allow. The message states what."""
+
+
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class _ExactFields(NamedTuple):
+    """The fields of a `Record` with exact types, except `detail`, whose type depends on `kind`."""
+
+    offset: _Count
+    size: _Count
+    kind: Kind
+    stream: str
+    substream: _Int64 | None
+    counter: _Int64 | None
+    name: str | None
+    category: str | None
+    id: _Int64 | None
+    parent: _Int64 | None
+    start: _Int64 | None
+    end: _Int64 | None
+    attributes: str | None
+    flaw: str | None
+
+
+_fields = msgspec.msgpack.Decoder(_ExactFields)
+_DETAILS: Mapping[str, tuple[type, ...]] = {
+    Kind.GAP: (Missing,),
+    Kind.HEAL: (Missing,),
+    Kind.SESSION: (SessionFacts, type(None)),
+    Kind.MALFORMED: (bytes,),
+}
+"""The types of `Record.detail` by kind. Records of all other kinds have None."""
+_attributes = msgspec.json.Decoder(dict[str, Any])
+_PLACE = re.compile(r"\$\[(\d+)\]")
+_ADDRESS = re.compile(r"\b0x[0-9a-f]+")
+
+
+def check_record(format_: Format, record: Record) -> None:
+    """Raise ContractError if a record has a field that the contract does not allow."""
+    try:
+        _check_fields(format_, record)
+    except (ValueError, TypeError, AttributeError) as error:
+        # UnicodeEncodeError is a ValueError, and msgspec.ValidationError, too
+        text = _PLACE.sub(lambda match: f"`{Record._fields[int(match[1])]}`", str(error))
+        raise ContractError(f"a record has a wrong field: {text}: {record!r}") from error
+
+
+def _check_fields(format_: Format, record: Record) -> None:
+    _fields.decode(msgspec.msgpack.encode(tuple(record)[:-1]))
+    kind = record.kind
+    if record.size == 0 and kind not in IMPLIED:
+        raise ValueError(f"`size`: a record of kind {kind} has bytes")
+    if record.size and kind in {Kind.GAP, Kind.HEAL}:
+        raise ValueError(f"`size`: a record of kind {kind} has no bytes")
+    _check_detail(format_, record)
+    allowed = format_.malformed if kind == Kind.MALFORMED else format_.flaws | {None}
+    if record.flaw not in allowed:
+        declared = "malformed" if kind == Kind.MALFORMED else "flaws"
+        raise ValueError(f"`flaw`: {record.flaw!r} is not in the format's `{declared}`")
+    if record.attributes is not None and not _attributes.decode(record.attributes):
+        raise ValueError("`attributes`: an empty object must be None")
+
+
+def _check_detail(format_: Format, record: Record) -> None:
+    kind, detail = record.kind, record.detail
+    if not isinstance(detail, _DETAILS.get(kind, (type(None),))):
+        raise TypeError(f"`detail`: a record of kind {kind} cannot have a {type(detail).__name__}")
+    if isinstance(detail, msgspec.Struct):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(detail), type=type(detail))
+    if isinstance(detail, SessionFacts):
+        per_second = detail.ticks_per_second
+        if per_second is not None and not (per_second > 0 and math.isfinite(per_second)):
+            raise ValueError("`detail`: `ticks_per_second` must be above 0")
+    bits, counter = format_.counter_bits, record.counter
+    if isinstance(detail, Missing):
+        Reason(str(record.name))
+    elif counter is not None and bits is not None and not 0 <= counter < 2**bits:
+        raise ValueError(f"`counter`: not a number of {bits} bits")
+
+
+class GuardState(msgspec.Struct):
+    """State of a guard for a checkpoint.
+
+    `waiting`: the bytes that are in no record yet; `at` is the offset of the first of them.
+    `begin`: the offset at which the input of the current decoder begins.
+    `failed`: whether the decoder has failed, and the rest of the input is malformed.
+    `reported`: whether the session has a row about a failure.
+    `decoder`: the state of the plug-in's decoder without its waiting bytes, as MessagePack."""
+
+    waiting: bytes = b""
+    at: int = 0
+    begin: int = 0
+    failed: bool = False
+    reported: bool = False
+    decoder: bytes = b""
+
+
+class GuardedDecoder:
+    """Calls the decoder of a plug-in, and checks what the decoder returns."""
+
+    def __init__(self, format_: Format, limit: int, state: GuardState | None) -> None:
+        state = state or GuardState()
+        self._format, self._limit = format_, limit
+        self._waiting, self._at, self._begin = state.waiting, state.at, state.begin
+        self._failed, self._reported = state.failed, state.reported
+        self.error = ""
+        """The text of the last failure."""
+        self._news: list[Record] = []
+        self._decoder: Decoder | None = None
+        if not self._failed:
+            self._start(state)
+
+    def _start(self, state: GuardState) -> None:
+        try:
+            inner = None
+            if state.decoder:
+                inner = msgspec.msgpack.decode(state.decoder, type=self._format.state_type)
+                self._format.waiting(inner).waiting = state.waiting
+            self._decoder = self._format.decoder(self._limit, inner)
+        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+            self._fail(error)
+
+    @property
+    def state(self) -> GuardState:
+        inner = self.ask(self._encoded, b"")
+        at = self._waiting, self._at, self._begin
+        # A failure is in the state, but not the row about it, which the restored guard must still return.
+        return GuardState(*at, self._failed, self._reported and not self._news, inner)
+
+    def _encoded(self, decoder: Decoder) -> bytes:
+        """Return the state of the decoder as MessagePack, without the waiting bytes, which the guard has."""
+        state = decoder.state
+        waiting = self._format.waiting(state)
+        if waiting.waiting != self._waiting:
+            raise ContractError("`waiting` of the state is not the bytes that are in no record")
+        if not isinstance(state, self._format.state_type):
+            raise ContractError(f"the state is not of the type {self._format.state_type.__name__}")
+        waiting.waiting = b""
+        packed = msgspec.msgpack.encode(state)
+        waiting.waiting = self._waiting
+        return packed
+
+    @property
+    def pending(self) -> int:
+        return len(self._waiting)
+
+    def feed(self, data: bytes) -> list[Record]:
+        self._waiting += data
+        return self.take(lambda decoder: decoder.feed(data))
+
+    def end(self) -> list[Record]:
+        records = self.take(lambda decoder: decoder.end(), is_end=True)
+        if self._failed:
+            self._failed, self._begin = False, self._at
+            self._start(GuardState())
+        return records
+
+    def give_up(self) -> list[Record]:
+        return self.take(lambda decoder: decoder.give_up())
+
+    def take(self, read: Callable[[Any], list[Record]], *, is_end: bool = False) -> list[Record]:
+        """Return the records that `read` gets from the decoder. If the decoder fails, return the bytes that are in no
+        record as a malformed record. `is_end` means that no bytes may wait afterwards."""
+        if self._decoder is not None:
+            try:
+                records = [*read(self._decoder)]
+                if self._begin:
+                    records = [r._replace(offset=r.offset + self._begin) for r in records]
+                size = self._checked(records, is_end=is_end)
+            except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+                self._fail(error)
+            else:
+                self._at += size
+                self._waiting = self._waiting[size:]
+                return records
+        records, self._news = self._news, []
+        if self._waiting:
+            records.append(malformed(self._at, self._waiting, DECODER_FAILED))
+            self._at, self._waiting = self._at + len(self._waiting), b""
+        elif records:
+            # No byte shows that something is missing, for example the names of a document
+            records.append(missing(self._at, Reason.MALFORMED, 0, detail=DECODER_FAILED))
+        return records
+
+    def ask(self, question: Callable[[Any], T], otherwise: T) -> T:
+        """Return the answer of the decoder to a question. Return `otherwise` if the decoder fails or has failed."""
+        if self._decoder is None:
+            return otherwise
+        try:
+            return question(self._decoder)
+        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+            self._fail(error)
+            return otherwise
+
+    def _checked(self, records: Sequence[Record], *, is_end: bool) -> int:
+        """Return the number of bytes in the records. Raise ContractError if the records break the contract."""
+        size = 0
+        for record in records:
+            check_record(self._format, record)
+            if record.offset != self._at + size:
+                raise ContractError(
+                    f"a record begins at offset {record.offset}; the record before it ends at {self._at + size}"
+                )
+            facts = record.detail
+            if isinstance(facts, SessionFacts) and any(
+                getattr(facts, each) for each in _OF_CLIENTS
+            ):
+                raise ContractError(f"only formats of Tailrace itself use {', '.join(_OF_CLIENTS)}")
+            if (
+                record.kind == Kind.MALFORMED
+                and record.detail != self._waiting[size : size + record.size]
+            ):
+                raise ContractError("the bytes of a malformed record are not those of the input")
+            size += record.size
+        waiting = len(self._waiting) - size
+        if waiting < 0:
+            raise ContractError(f"records have {-waiting} bytes more than the input")
+        if waiting > (0 if is_end else self._limit):
+            raise ContractError(
+                f"{waiting} bytes are in no record, at the end of the input or beyond `limit`"
+            )
+        return size
+
+    def _fail(self, error: Exception) -> None:
+        self._failed, self._decoder, self.error = True, None, text_of(error)
+        if not self._reported:
+            self._reported = True
+            about = json.dumps({"error": self.error})
+            self._news = [Record(
+                self._at, 0, Kind.SESSION, "", None, None, DECODER_FAILED,
+                None, None, None, None, None, about, None, None,
+            )]  # fmt: skip
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception as text: its class, its message, and the line of code that raised it. Addresses of objects
+    are left out, because they differ between two runs."""
+    import traceback  # noqa: PLC0415 - takes 5 ms, and is only needed after a failure
+
+    if isinstance(error, ContractError):
+        text, place = str(error), ""
+    else:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f" ({frame.filename.rpartition('/')[2]}, line {frame.lineno})"
+    text = _ADDRESS.sub("0x…", text.encode(errors="replace").decode())
+    return " ".join(text.split())[:ERROR_MAX] + place
+
+
+class _Held:
+    """A container of a plug-in's decoder that a memory limit may shrink (see `Holding`)."""
+
+    def __init__(self, guard: GuardedDecoder, at: int, what: Evicted) -> None:
+        self.what = what
+        self._guard, self._at = guard, at
+
+    def _ask(self, question: Callable[[Holding], T], otherwise: T) -> T:
+        return self._guard.ask(lambda decoder: question(decoder.holdings[self._at]), otherwise)
+
+    @property
+    def held(self) -> int:
+        return self._ask(lambda holding: max(0, int(holding.held)), 0)
+
+    @property
+    def evicted(self) -> int:
+        return self._ask(lambda holding: max(0, int(holding.evicted)), 0)
+
+    @evicted.setter
+    def evicted(self, number: int) -> None:
+        self._ask(lambda holding: setattr(holding, "evicted", number), None)
+
+    def give_way(self, size: int) -> None:
+        self._ask(lambda holding: holding.give_way(size), None)
+
+
+def _begin(self: GuardedDecoder, path: str, dialect: str) -> None:
+    self.ask(lambda decoder: decoder.begin(path, dialect), None)
+
+
+def _document(self: GuardedDecoder, name: str, data: bytes) -> list[Record]:
+    return self.take(lambda decoder: decoder.document(name, data))
+
+
+def _settle(self: GuardedDecoder) -> list[Record]:
+    return self.take(lambda decoder: decoder.settle())
+
+
+def _stream(self: GuardedDecoder) -> str:
+    return self.ask(lambda decoder: _of(str, decoder.stream), "")
+
+
+def _lacking(self: GuardedDecoder) -> str | None:
+    nothing: str | None = None
+    return self.ask(lambda decoder: _of((str, type(None)), decoder.lacking), nothing)
+
+
+def _asked(self: GuardedDecoder) -> Sequence[str]:
+    return self.ask(lambda decoder: [_of(str, key) for key in decoder.asked], [])
+
+
+def _holdings(self: GuardedDecoder) -> Sequence[Holding]:
+    kinds: list[Evicted] = []
+    kinds = self.ask(lambda decoder: [Evicted(each.what) for each in decoder.holdings], kinds)
+    return [_Held(self, at, what) for at, what in enumerate(kinds)]
+
+
+def _of(types: type | tuple[type, ...], value: Any) -> Any:  # noqa: ANN401 - of one of the types
+    if not isinstance(value, types):
+        raise ContractError(f"an attribute is {value!r}")
+    return value
+
+
+OPTIONAL: Mapping[str, object] = {
+    "begin": _begin,
+    "document": _document,
+    "settle": _settle,
+    "stream": property(_stream),
+    "lacking": property(_lacking),
+    "asked": property(_asked),
+    "holdings": property(_holdings),
+}
+"""Methods and properties that a plug-in's decoder may have, and the guard then has, too."""
+
+
+def guarded(format_: Format, sample: Decoder | None) -> Format:
+    """Return a format whose decoders and functions of paths are guarded. `sample` is a decoder of the format, whose
+    optional methods the guard gets, too."""
+    mine = {name: member for name, member in OPTIONAL.items() if hasattr(sample, name)}
+    kind = type(f"Guarded_{format_.name}", (GuardedDecoder,), mine)
+    declared = replace(format_, malformed=format_.malformed | {DECODER_FAILED})
+    return replace(
+        declared,
+        decoder=lambda limit, state: kind(format_, limit, state),
+        state_type=GuardState,
+        waiting=lambda state: state,
+        files=_guarded_files(format_),
+    )
+
+
+def _guarded_files(format_: Format) -> Files:
+    given, usual = format_.files, Files()
+    functions = {
+        field.name: _answering(format_.name, field.name, getattr(given, field.name), default)
+        for field in fields(Files)
+        if callable(default := getattr(usual, field.name))
+        and getattr(given, field.name) is not default  # two properties of `Files` compare functions
+    }
+    return replace(given, **functions)
+
+
+def _answering(
+    name: str, of: str, function: Callable[..., T], default: Callable[..., T]
+) -> Callable[..., T]:
+    """Return a function that answers like `function`, or like `default` if `function` fails. The first failure is a
+    warning."""
+
+    def answer(*arguments: Any) -> T:  # noqa: ANN401 - a path, and perhaps first bytes
+        try:
+            return check_answer(of, function(*arguments))
+        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+            text = f"format {name}: `Files.{of}` failed, so the default is used: {text_of(error)}"
+            warnings.warn(text, RuntimeWarning, stacklevel=1)
+            return default(*arguments)
+
+    return answer
+
+
+def check_answer(of: str, answer: T) -> T:
+    """Return the answer of a function of `Files`. Raise ContractError if the answer has a wrong type."""
+    try:
+        msgspec.convert(answer, _ANSWERS[of])
+        hash(answer)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ContractError(f"`Files.{of}` returned {answer!r}: {error}") from error
+    return answer
+
+
+_ANSWERS: dict[str, Any] = {
+    "stream": bool,
+    "documents": tuple[str, ...],
+    "described": str,
+    "group": str,
+    "copy": str,
+    "writer": Writer | None,
+    "recognises": bool,
+}
+"""The types that functions of `Files` return."""

@@ -1,0 +1,186 @@
+"""Find formats outside Tailrace: plug-ins, which other distributions define as entry points of the group
+`tailrace.formats`.
+
+The name of an entry point is the name of its format, and its object is a `decoding.contract.Format`. A plug-in that
+cannot be imported or used is refused. Neither its code nor its metadata disturbs other formats.
+
+Most installations have no plug-in. They do not import `importlib.metadata`, which takes longer than to look for the
+group's name in the metadata of all distributions.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from tailrace.decoding.contract import Decoder, Format
+from tailrace.decoding.guard import ContractError, check_answer, guarded, text_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "tailrace.formats"
+
+NAME = re.compile("[a-z][a-z0-9_]{0,30}")
+"""Pattern of the names of formats, dialects, flaws and reasons. They become values of columns and labels of metrics."""
+
+WORDS_MAX = 100
+"""Maximum number of flaws and reasons of a format. Each one may become a time series of a metric."""
+
+TRANSPORTS = frozenset({"tail", "tcp", "udp", "unix"})
+UNSUPPORTED = {
+    "format": ("whole", "acknowledge", "encoder"),
+    "decoder": ("blocks", "take_slow", "processes", "pieces"),
+    "files": ("pieces",),
+}
+"""Attributes of a format, its decoder and its files that only formats of Tailrace itself may have."""
+
+_LIMIT = 4096
+_SAMPLES = (b"", b"\n", b"{}\n", b"\0" * 600, bytes(range(256)) * 40)
+"""Inputs with which a plug-in is tried when it is loaded."""
+_PATHS = ("/run/trace", "/run/trace.gz", "/trace", "/run/.hidden", "/run/a b\udcff.x")
+
+
+class Refused(NamedTuple):
+    """A plug-in that is not used: the name of its entry point, its distribution, and the reason."""
+
+    name: str
+    distribution: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"format {self.name!r} of {self.distribution} is refused: {self.problem}"
+
+
+def load(own: Collection[str]) -> tuple[dict[str, Format], list[Refused]]:
+    """Return the formats of all plug-ins by name, guarded, and the plug-ins that are refused. `own` contains the names
+    of Tailrace's formats."""
+    formats: dict[str, Format] = {}
+    refused: list[Refused] = []
+    entries = [*_entries()] if any(map(_has_group, _metadata(sys.path))) else []
+    counts = Counter(entry.name for entry in entries)
+    for entry in sorted(entries, key=lambda entry: (entry.name, _distribution(entry))):
+        try:
+            if entry.name in own:
+                raise ContractError("Tailrace has a format of this name")  # noqa: TRY301
+            if counts[entry.name] > 1:
+                raise ContractError("several distributions define this name; uninstall all but one")  # noqa: TRY301
+            formats[entry.name] = checked(entry.name, entry.load())
+        except ContractError as error:
+            refused.append(Refused(entry.name, _distribution(entry), str(error)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
+            refused.append(Refused(entry.name, _distribution(entry), text_of(error)))
+    return formats, refused
+
+
+def checked(name: str, format_: object) -> Format:
+    """Return a plug-in's format, guarded. Raise ContractError, or any exception of the plug-in, if it cannot be
+    used."""
+    if not isinstance(format_, Format):
+        raise ContractError(
+            f"it is a {type(format_).__name__}, not a tailrace.decoding.contract.Format"
+        )
+    decoder = format_.decoder(_LIMIT, None)
+    for problem in _problems(name, format_, decoder):
+        raise ContractError(problem)
+    safe = guarded(format_, decoder)
+    for sample in _SAMPLES:
+        _try(safe, sample)
+    for path in _PATHS:
+        for of in ("stream", "documents", "described", "group", "copy", "writer"):
+            check_answer(of, getattr(format_.files, of)(path))
+        for sample in _SAMPLES:
+            check_answer("recognises", format_.files.recognises(path, sample[:_LIMIT]))
+    return safe
+
+
+@cache
+def absent(name: str) -> Format:
+    """Return a format in place of one that is not installed or is refused, although the spool has data of it. All bytes
+    are malformed."""
+
+    def decoder(limit: int, state: object) -> Decoder:  # noqa: ARG001 - the decoder of `Format`
+        raise ContractError(
+            f"the format {name!r} is not installed, or is refused: see `tailrace check`"
+        )
+
+    nothing = Format(
+        name=name,
+        decoder=decoder,
+        state_type=msgspec.Struct,
+        flaws=frozenset(),
+        malformed=frozenset(),
+    )
+    return guarded(nothing, None)
+
+
+def _try(format_: Format, data: bytes) -> None:
+    """Decode some bytes with a guarded format, before and after a checkpoint. Raise ContractError if its decoder
+    fails."""
+    first: Any = format_.decoder(_LIMIT, None)
+    first.feed(data)
+    second: Any = format_.decoder(_LIMIT, first.state)
+    second.give_up()
+    second.end()
+    if error := first.error or second.error:
+        raise ContractError(f"its decoder fails with the {len(data)} bytes {data[:8]!r}…: {error}")
+
+
+def _problems(name: str, format_: Format, decoder: Decoder) -> Iterator[str]:
+    """Yield what is wrong with the attributes of a format."""
+    if format_.name != name:
+        yield f"its `name` is {format_.name!r}; it must be the name of the entry point"
+    if not NAME.fullmatch(name):
+        yield f"its name must match {NAME.pattern}"
+    if not {"tail"} <= {*format_.transports} <= TRANSPORTS:
+        yield f"`transports` must contain tail, and may contain {', '.join(sorted(TRANSPORTS))}"
+    words = [*format_.flaws, *format_.malformed, *format_.dialects]
+    if wrong := [word for word in words if not NAME.fullmatch(word)]:
+        yield f"flaws, reasons and dialects must match {NAME.pattern}; not {wrong[0]!r}"
+    if len(words) > WORDS_MAX:
+        yield f"it has {len(words)} flaws, reasons and dialects; at most {WORDS_MAX} are allowed"
+    bits = format_.counter_bits
+    if bits is not None and bits not in range(1, 65):
+        yield f"`counter_bits` must be None or 1 to 64; not {bits!r}"
+    for of, given in (("format", format_), ("decoder", decoder), ("files", format_.files)):
+        for each in UNSUPPORTED[of]:
+            if getattr(given, each, None) is not None:
+                yield f"`{each}` of a {of} is only for formats of Tailrace itself"
+
+
+def _metadata(path: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of all files with entry points in the directories of a search path."""
+    for directory in path:
+        try:
+            names = os.listdir(directory or ".")  # noqa: PTH208 - faster than pathlib
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                yield f"{directory or '.'}/{name}/entry_points.txt"
+
+
+def _has_group(file: str) -> bool:
+    try:
+        with open(file, "rb") as opened:  # noqa: PTH123 - faster than pathlib
+            return GROUP.encode() in opened.read()
+    except OSError:
+        return False
+
+
+def _entries() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - takes 50 ms, and few need it
+
+    return entry_points(group=GROUP)
+
+
+def _distribution(entry: EntryPoint) -> str:
+    found = entry.dist
+    return f"{found.name} {found.version}" if found else "an unknown distribution"

@@ -1,0 +1,242 @@
+"""Formats outside Tailrace: which ones are refused, and what happens if a decoder fails while data arrives."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tailrace.decoding import plugins
+from tailrace.decoding.contract import Files
+from tailrace.decoding.formats import FORMATS, OWN, REFUSED
+from tailrace.decoding.guard import DECODER_FAILED, GuardState, guarded
+from tailrace.ingest.machine import Ingest
+from tailrace.model.record import Kind, Missing, Record, SessionFacts, missing
+from tailrace.testing import TraceSample, check_format, check_tiling, decode, packed
+from tests.formats.toy import FORMAT as TOY
+from tests.ingest.log import Log, run
+
+LINES = b"n 31 main\nk 31\ne one\nm 3\nwhat?\ne two\n"
+
+
+def instant(offset, size, **changed):
+    record = Record(
+        offset, size, Kind.INSTANT, "1",
+        None, None, "x", None, None, None, None, None, None, None, None,
+    )  # fmt: skip
+    return record._replace(**changed)
+
+
+def wrong(change):
+    """Return the toy format with a decoder that changes the records of a line `e boom`."""
+
+    class Decoder(type(TOY.decoder(1, None))):
+        def feed(self, data):
+            records = super().feed(data)
+            at = next((i for i, each in enumerate(records) if each.name == "boom"), None)
+            return records if at is None else change(records, at)
+
+    return replace(TOY, decoder=Decoder)
+
+
+def failing(records, at):
+    raise KeyError("boom")
+
+
+def put(**changed):
+    return lambda records, at: [*records[:at], records[at]._replace(**changed), *records[at + 1 :]]
+
+
+BREACHES = {
+    "exception": (failing, r"KeyError: 'boom' \(test_plugins\.py, line \d+\)"),
+    "no records": (lambda records, at: None, "must be an iterable"),
+    "no record": (lambda records, at: [1], "not iterable"),
+    "left out": (lambda records, at: records[:at] + records[at + 1 :], "begins at offset"),
+    "twice": (lambda records, at: [*records, records[-1]], "begins at offset"),
+    "too long": (put(size=10**6), "begins at offset|more than the input"),
+    "negative": (put(size=-1), "`size`"),
+    "kind": (put(kind="event"), "`kind`"),
+    "no bytes": (lambda records, at: [records[at]._replace(size=0)], "`size`"),
+    "64 bits": (put(start=2**63), "`start`"),
+    "text in a number": (put(id="7"), "`id`"),
+    "bytes in a text": (put(name=b"x"), "`name`"),
+    "surrogate": (put(name="\udcff"), "surrogates not allowed"),
+    "attributes": (put(attributes="{"), "truncated"),
+    "no members": (put(attributes="{}"), "`attributes`"),
+    "flaw": (put(flaw="odd"), "'odd' is not in the format's `flaws`"),
+    "reason": (put(kind=Kind.MALFORMED, flaw="odd", detail=b"e boom\n"), "`malformed`"),
+    "other bytes": (put(kind=Kind.MALFORMED, flaw="bad_line", detail=b"e b00m\n"), "the input"),
+    "detail": (put(detail=Missing(count=1)), "cannot have a Missing"),
+    "gap": (lambda r, at: [missing(r[at].offset, "bad luck", 1), *r[at:]], "bad luck"),
+    "process": (put(kind=Kind.SESSION, detail=SessionFacts(process=1)), "only formats of Tailrace"),
+    "speed": (put(kind=Kind.SESSION, detail=SessionFacts(ticks_per_second=0.0)), "above 0"),
+}
+
+
+@pytest.mark.parametrize(("change", "text"), BREACHES.values(), ids=BREACHES)
+def test_a_decoder_that_fails_is_reported_with_all_bytes(change, text):
+    """The records before the failure stay. The session and the reason are stated, the bytes are kept."""
+    format_ = plugins.checked("toy", wrong(change))
+    data = [b"e one\n", b"e boom\ne th", b"ree\n"]
+    decoder = format_.decoder(64, None)
+    records = decode(decoder, data)
+    check_tiling(format_, records, b"".join(data))
+    first, row, *rest = records
+    assert (first.name, row.name, row.kind) == ("one", DECODER_FAILED, Kind.SESSION)
+    error = msgspec.json.decode(row.attributes)["error"]
+    assert re.search(text, error), error
+    assert [(r.kind, r.flaw) for r in rest] == [(Kind.MALFORMED, DECODER_FAILED)] * len(rest)
+    assert b"".join(r.detail for r in rest) == b"".join(data[1:])
+
+
+def test_the_next_datagram_is_decoded_again():
+    format_ = plugins.checked("toy", wrong(failing))
+    decoder = format_.decoder(64, None)
+    found = []
+    for datagram in (b"e one\n", b"e boom\n", b"e two\n", b"e boom\n", b"e six\n"):
+        found += decoder.feed(datagram)
+        saved = msgspec.msgpack.encode(decoder.state)
+        decoder = format_.decoder(64, msgspec.msgpack.decode(saved, type=GuardState))
+        found += decoder.end()
+    assert [r.name or r.flaw for r in found] == [
+        "one", DECODER_FAILED, DECODER_FAILED, "two", DECODER_FAILED, "six",
+    ]  # fmt: skip
+    check_tiling(format_, found, b"e one\ne boom\ne two\ne boom\ne six\n")
+
+
+def test_a_failure_without_bytes_is_a_gap():
+    class Decoder(type(TOY.decoder(1, None))):
+        def document(self, name, data):
+            raise ValueError(name)
+
+    decoder = plugins.checked("toy", replace(TOY, decoder=Decoder)).decoder(64, None)
+    decoder.begin("/a", "auto")
+    row, gap = decoder.document("names", b"1 x")
+    assert (row.name, gap.kind, gap.name) == (DECODER_FAILED, Kind.GAP, "malformed")
+
+
+def test_a_guard_changes_no_record_of_a_good_format():
+    for format_ in (TOY, OWN["jets"]):
+        safe = guarded(format_, format_.decoder(64, None))
+        data = LINES * 3
+        assert packed(decode(safe.decoder(64, None), [data])) == packed(
+            decode(format_.decoder(64, None), [data])
+        )
+    safe = plugins.checked("toy", TOY)
+    sample = TraceSample(safe, LINES + b"0" * 65 + b"\ne torn", 64)
+    with pytest.raises(AssertionError, match=DECODER_FAILED):  # the only reason that it never shows
+        check_format(safe, [sample])
+    check_format(replace(safe, malformed=TOY.malformed), [sample])
+
+
+CHANGED = {
+    "another name": ({"name": "tot"}, "its `name` is 'tot'"),
+    "transports": ({"transports": ("udp",)}, "`transports` must contain tail"),
+    "reason": ({"malformed": frozenset({"Bad line"})}, "not 'Bad line'"),
+    "many": ({"flaws": frozenset(f"f{n}" for n in range(200))}, "at most 100"),
+    "bits": ({"counter_bits": 65}, "`counter_bits`"),
+    "no type": ({"flaws": None}, "NoneType"),
+    "acknowledge": ({"acknowledge": bytes}, "only for formats of Tailrace itself"),
+    "state": ({"state_type": Missing}, "the state is not of the type Missing"),
+    "undeclared": ({"malformed": frozenset({"too_long", "truncated"})}, "'bad_line' is not in"),
+    "path": ({"files": Files(stream=lambda path: 1)}, r"`Files.stream` returned 1"),
+    "paths": ({"files": Files(documents=lambda path: path[99])}, "out of range"),
+}
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Return a function that installs a distribution with a format, as a file and its metadata."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def install(distribution, name, code, entry=None):
+        module = f"plugin_{distribution}"
+        (tmp_path / f"{module}.py").write_text(code)
+        about = tmp_path / f"{distribution}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Name: {distribution}\nVersion: 1.0\n")
+        lines = f"[{plugins.GROUP}]\n{name} = {entry or f'{module}:FORMAT'}\n"
+        (about / "entry_points.txt").write_text(lines)
+
+    return install
+
+
+GOOD = "from tests.formats.toy import FORMAT\n"
+
+
+def test_a_plugin_is_found(installed):
+    installed("one", "toy", GOOD)
+    formats, refused = plugins.load(OWN)
+    assert (list(formats), refused) == (["toy"], [])
+
+
+@pytest.mark.parametrize(("change", "text"), CHANGED.values(), ids=CHANGED)
+def test_a_format_that_breaks_the_contract_is_refused(change, text):
+    with pytest.raises(Exception, match=text):
+        plugins.checked("toy", replace(TOY, **change))
+
+
+def test_each_refusal_names_the_entry_point_and_the_distribution(installed):
+    installed("one", "toy", GOOD)
+    installed("b", "broken", "import no_such_module\n")
+    installed("c", "leaving", "raise SystemExit(3)\n")
+    installed("d", "none", "FORMAT = None\n")
+    installed("e", "heph", GOOD)
+    installed("f", "twice", GOOD)
+    installed("g", "twice", GOOD)
+    installed("h", "nowhere", "", "plugin_h:NOTHING")
+    formats, refused = plugins.load(OWN)
+    assert list(formats) == ["toy"]
+    assert [str(each).split(" (", 1)[0] for each in refused] == [
+        "format 'broken' of b 1.0 is refused: ModuleNotFoundError: No module named 'no_such_module'",
+        "format 'heph' of e 1.0 is refused: Tailrace has a format of this name",
+        "format 'leaving' of c 1.0 is refused: SystemExit: 3",
+        "format 'none' of d 1.0 is refused: it is a NoneType, not a tailrace.decoding.contract.Format",
+        "format 'nowhere' of h 1.0 is refused: AttributeError: module 'plugin_h' has no attribute 'NOTHING'",
+        "format 'twice' of f 1.0 is refused: several distributions define this name; uninstall all but one",
+        "format 'twice' of g 1.0 is refused: several distributions define this name; uninstall all but one",
+    ]  # fmt: skip
+
+
+def test_without_a_plugin_nothing_else_is_imported(monkeypatch):
+    monkeypatch.setattr(plugins, "_entries", None)
+    assert plugins.load(OWN) == ({}, [])
+    assert (FORMATS, REFUSED) == (OWN, [])
+
+
+def test_a_function_of_paths_that_fails_later_is_replaced_and_a_warning_says_so():
+    def group(path):
+        return {"/run": "/run", "/": "/"}[path.rpartition("/")[0] or "/"]
+
+    files = plugins.checked("toy", replace(TOY, files=Files(group=group))).files
+    with pytest.warns(
+        RuntimeWarning, match=r"format toy: `Files.group` failed.* KeyError: '/else'"
+    ):
+        assert files.group("/else/a") == "/else"
+    with warnings.catch_warnings():
+        assert files.group("/run/a") == "/run"
+    assert not files.has_own_names
+
+
+def test_data_of_a_format_that_is_gone_is_kept(monkeypatch):
+    """The spool may have data of a plug-in that was uninstalled since, or was installed again after that."""
+    log = Log()
+    session = log.open("toy")
+    log.data(session, b"e one\ne t")
+    before = len(log.entries)
+    log.data(session, b"wo\n")
+    log.close(session)
+    with monkeypatch.context() as patch:
+        patch.setitem(FORMATS, "toy", plugins.checked("toy", TOY))
+        ingest, rows = run(log.entries[:before])
+        state = ingest.snapshot()
+    _, later = run(log.entries[before:], Ingest.restore(state))
+    rows += later
+    assert [row["name"] for row in rows if row["kind"] == "instant"] == ["one"]
+    assert [row["attributes"] for row in rows if row["name"] == DECODER_FAILED]
+    assert [(row["name"], row["missing"]) for row in rows if row["kind"] == "gap"] == [
+        ("malformed", None),
+    ]
