@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import warnings
 
@@ -15,7 +16,18 @@ from tailrace.decoding.formats import FORMATS, OWN, REFUSED
 from tailrace.decoding.guard import DECODER_FAILED, GuardState, guarded
 from tailrace.ingest.machine import Ingest
 from tailrace.model.record import Kind, Missing, Record, SessionFacts, missing
-from tailrace.testing import TraceSample, check_format, check_tiling, decode, packed
+from tailrace.testing import (
+    TraceSample,
+    check_evicted,
+    check_format,
+    check_lacking,
+    check_resumed,
+    check_tiling,
+    check_waiting,
+    decode,
+    packed,
+)
+from tests.decoding.test_conformance import ALL
 from tests.formats.toy import FORMAT as TOY
 from tests.ingest.log import Log, run
 
@@ -118,13 +130,38 @@ def test_a_failure_without_bytes_is_a_gap():
     assert (row.name, gap.kind, gap.name) == (DECODER_FAILED, Kind.GAP, "malformed")
 
 
-def test_a_guard_changes_no_record_of_a_good_format():
-    for format_ in (TOY, OWN["jets"]):
-        safe = guarded(format_, format_.decoder(64, None))
-        data = LINES * 3
-        assert packed(decode(safe.decoder(64, None), [data])) == packed(
-            decode(format_.decoder(64, None), [data])
-        )
+def test_a_failure_is_reported_after_a_restart():
+    class Decoder(type(TOY.decoder(1, None))):
+        def begin(self, path, dialect):
+            raise ValueError(path)
+
+    format_ = plugins.checked("toy", replace(TOY, decoder=Decoder))
+    decoder = format_.decoder(64, None)
+    decoder.begin("/a", "auto")
+    saved = msgspec.msgpack.encode(decoder.state)
+    decoder = format_.decoder(64, msgspec.msgpack.decode(saved, type=GuardState))
+    row, bytes_ = decoder.feed(b"e one\n")
+    assert (row.name, bytes_.flaw) == (DECODER_FAILED, DECODER_FAILED)
+    assert not decoder.end()
+
+
+@pytest.mark.parametrize("name", ["et3", "jets"])
+def test_a_guard_changes_no_record_of_a_good_format(name):
+    """ET3 keeps bytes outside `waiting`, and state that can be evicted; JETS settles and has an end."""
+    safe = guarded(OWN[name], OWN[name].decoder(64, None))
+    rng = random.Random(7)
+    for vector in (vector for vector in ALL if vector.format is OWN[name]):
+        about = {"path": vector.path, "dialect": vector.dialect, "documents": vector.documents}
+        sample = TraceSample(safe, vector.data, vector.limit, **about)
+        assert packed(sample.records) == packed(vector.records), vector.name
+        for place in rng.sample(range(len(vector.data) + 1), min(6, len(vector.data))):
+            check_resumed(sample, place)
+            check_waiting(sample, place)
+            check_evicted(sample, place, 2)
+            check_lacking(sample, place)
+
+
+def test_a_guarded_format_passes_the_kit():
     safe = plugins.checked("toy", TOY)
     sample = TraceSample(safe, LINES + b"0" * 65 + b"\ne torn", 64)
     with pytest.raises(AssertionError, match=DECODER_FAILED):  # the only reason that it never shows

@@ -128,14 +128,17 @@ class GuardState(msgspec.Struct):
     `waiting`: the bytes that are in no record yet; `at` is the offset of the first of them.
     `begin`: the offset at which the input of the current decoder begins.
     `failed`: whether the decoder has failed, and the rest of the input is malformed.
-    `reported`: whether the session has a row about a failure.
-    `decoder`: the state of the plug-in's decoder without its waiting bytes, as MessagePack."""
+    `reported`: whether the session has a row about a failure, or will have one with the text `unreported`.
+    `decoder`: the state of the plug-in's decoder as MessagePack, without the `last` of the waiting bytes, which it has
+        as `Waiting.waiting`."""
 
     waiting: bytes = b""
     at: int = 0
     begin: int = 0
     failed: bool = False
     reported: bool = False
+    unreported: str = ""
+    last: int = 0
     decoder: bytes = b""
 
 
@@ -147,9 +150,9 @@ class GuardedDecoder:
         self._format, self._limit = format_, limit
         self._waiting, self._at, self._begin = state.waiting, state.at, state.begin
         self._failed, self._reported = state.failed, state.reported
+        self._unreported = state.unreported
         self.error = ""
         """The text of the last failure."""
-        self._news: list[Record] = []
         self._decoder: Decoder | None = None
         if not self._failed:
             self._start(state)
@@ -159,30 +162,32 @@ class GuardedDecoder:
             inner = None
             if state.decoder:
                 inner = msgspec.msgpack.decode(state.decoder, type=self._format.state_type)
-                self._format.waiting(inner).waiting = state.waiting
+                self._format.waiting(inner).waiting = state.waiting[
+                    len(state.waiting) - state.last :
+                ]
             self._decoder = self._format.decoder(self._limit, inner)
         except Exception as error:  # noqa: BLE001 - foreign code may raise anything
             self._fail(error)
 
     @property
     def state(self) -> GuardState:
-        inner = self.ask(self._encoded, b"")
+        last, decoder = self.ask(self._encoded, (0, b""))
         at = self._waiting, self._at, self._begin
-        # A failure is in the state, but not the row about it, which the restored guard must still return.
-        return GuardState(*at, self._failed, self._reported and not self._news, inner)
+        return GuardState(*at, self._failed, self._reported, self._unreported, last, decoder)
 
-    def _encoded(self, decoder: Decoder) -> bytes:
-        """Return the state of the decoder as MessagePack, without the waiting bytes, which the guard has."""
+    def _encoded(self, decoder: Decoder) -> tuple[int, bytes]:
+        """Return the number of the bytes that the state of the decoder has as `waiting`, and the state without these
+        bytes, as MessagePack. They are the last bytes that are in no record, which the guard has."""
         state = decoder.state
-        waiting = self._format.waiting(state)
-        if waiting.waiting != self._waiting:
-            raise ContractError("`waiting` of the state is not the bytes that are in no record")
         if not isinstance(state, self._format.state_type):
             raise ContractError(f"the state is not of the type {self._format.state_type.__name__}")
-        waiting.waiting = b""
+        part = self._format.waiting(state)
+        waiting, part.waiting = part.waiting, b""
         packed = msgspec.msgpack.encode(state)
-        waiting.waiting = self._waiting
-        return packed
+        part.waiting = waiting
+        if not self._waiting.endswith(waiting):
+            raise ContractError("`waiting` of the state does not have the last bytes of the input")
+        return len(waiting), packed
 
     @property
     def pending(self) -> int:
@@ -217,7 +222,8 @@ class GuardedDecoder:
                 self._at += size
                 self._waiting = self._waiting[size:]
                 return records
-        records, self._news = self._news, []
+        records = [self._failure(self._unreported)] if self._unreported else []
+        self._unreported = ""
         if self._waiting:
             records.append(malformed(self._at, self._waiting, DECODER_FAILED))
             self._at, self._waiting = self._at + len(self._waiting), b""
@@ -268,12 +274,14 @@ class GuardedDecoder:
     def _fail(self, error: Exception) -> None:
         self._failed, self._decoder, self.error = True, None, text_of(error)
         if not self._reported:
-            self._reported = True
-            about = json.dumps({"error": self.error})
-            self._news = [Record(
-                self._at, 0, Kind.SESSION, "", None, None, DECODER_FAILED,
-                None, None, None, None, None, about, None, None,
-            )]  # fmt: skip
+            self._reported, self._unreported = True, self.error
+
+    def _failure(self, error: str) -> Record:
+        about = json.dumps({"error": error})
+        return Record(
+            self._at, 0, Kind.SESSION, "", None, None, DECODER_FAILED,
+            None, None, None, None, None, about, None, None,
+        )  # fmt: skip
 
 
 def text_of(error: BaseException) -> str:
