@@ -47,6 +47,7 @@ TWICE = {
 """Folders and files that run twice, and what in them may reach a kernel."""
 
 ALIKE = {
+    "tests/analysis/test_intervals.py": "what tables lack, whoever has made the rows",
     "tests/bundle": "packs what a daemon says; `tests/system` has daemons without kernels",
     "tests/c": "the C client's bytes, which decoders are fed: Python reads these with kernels, too",
     "tests/ceph": "a daemon whose table is in an object store, whoever has made the rows",
