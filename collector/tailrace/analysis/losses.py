@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.analysis.bounds import LostCount, total_loss
 from tailrace.model.gap import DAMAGED_SESSION
 from tailrace.query.completeness import open_then
-from tailrace.query.filters import OpenRange, RowCondition, one_of
+from tailrace.query.filters import OpenRange, RowCondition, all_of, any_of, one_of
 
 if TYPE_CHECKING:
     from tailrace.query.completeness import Completeness, Window
     from tailrace.query.engine import Engine
+    from tailrace.query.filters import Selection
 
 EventNumber = tuple[str, str]
 
@@ -59,6 +60,10 @@ formats. The size limits the number of these events."""
 
 STACKED = ("et3", "ovni")
 """Formats in which the end of a span does not name its begin. Such an end belongs to the last open begin."""
+
+COMMON_TICKS = ("et3",)
+"""Formats in which a tick counts events of all streams of a session. A loss in one stream therefore shifts the times of
+spans in the other ones."""
 
 UNNUMBERED_ENDS = ("jets",)
 """Formats in which the ends of spans have no number, so that the loss of an end does not show."""
@@ -185,8 +190,13 @@ _BY_OFFSET = "reason IN ('malformed', 'truncated')"
 
 _STACKED_GAPS = f"""
   LEFT JOIN (
-    SELECT source, session, max("offset") AS latest FROM gaps
-    WHERE format IN {_texts(STACKED)} AND "first" IS NULL AND NOT {_BY_OFFSET} GROUP BY ALL
+    SELECT source, session, max("offset") AS latest FROM (
+      SELECT source, session, "offset" FROM gaps
+      WHERE format IN {_texts(STACKED)} AND "first" IS NULL AND NOT {_BY_OFFSET}
+      UNION ALL
+      SELECT source, session, "offset" FROM part.kept_few
+      WHERE kind = 'end' AND format IN {_texts(COMMON_TICKS)} AND stream <> ''
+    ) GROUP BY ALL
   ) AS v ON v.source = m.source AND v.session = m.session
   ASOF LEFT JOIN (
     SELECT source, session, "offset" FROM gaps
@@ -199,13 +209,16 @@ _STACKED_GAPS = f"""
 """  # noqa: S608 - our own words
 """SQL that joins to each span the next gap after the span's begin. The SQL finds a gap with numbers by its ticks, and a
 gap of unreadable or truncated bytes by its offset. The events of any other gap may lie anywhere before the gap's
-offset. The SQL therefore joins the last of these gaps."""
+offset. The SQL therefore joins the last of these gaps.
+
+An exit without an entry counts like such a gap. An unreadable line may stand for its entry, so that no gap names it.
+Only streams of threads need this: in the other form of ET3, each line has its tick."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
     """Yield one item for each stream with gaps whose missing events may be spans of the window. The item sums up these
     gaps."""
-    gaps, since = window.selection.gaps, window.since
+    gaps, since = _gaps(window.selection), window.since
     lossy = f"SELECT 1 FROM gaps WHERE remaining IS DISTINCT FROM 0 AND ({gaps.sql}) LIMIT 1"  # noqa: S608 - our own words
     if not any(True for _ in engine.rows(lossy, gaps.values)):
         return
@@ -217,8 +230,18 @@ def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
         sessions = open_then(engine, {row[:2] for row in rows}, OpenRange(since - MARGIN, None))
         rows = [row for row in rows if row[:2] in sessions or row[1] == DAMAGED_SESSION]
     for source, session, format_, stream, unit, events, unknown, names in rows:
-        lost = None if unknown else int(events)
+        selected = window.selection.streams is None or stream in {*window.selection.streams, ANY}
+        lost = (None if unknown else int(events)) if selected else 0
         yield TouchingGaps(source, session, format_, stream, unit, lost, names)
+
+
+def _gaps(selection: Selection) -> RowCondition:
+    """Return an SQL condition for the gaps of the selected streams, and for those that shift the times of their spans
+    (`COMMON_TICKS`)."""
+    if selection.streams is None:
+        return selection.gaps
+    others = RowCondition(f"format IN {_texts(COMMON_TICKS)}")
+    return any_of([selection.gaps, all_of([others, selection._replace(streams=None).gaps])])
 
 
 def _behind(engine: Engine, gaps: RowCondition, since: int) -> RowCondition:
