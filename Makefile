@@ -12,6 +12,7 @@ PRODUCERS := $(VENV)/producers/ready
 PEERS := $(VENV)/peers/ready
 ENGINES := $(VENV)/engines/ready
 SITE := $(VENV)/site/ready
+RELEASE := $(VENV)/release/ready
 FUZZER := $(VENV)/fuzzer/ready
 # The files of tests, shared among six processes: two cores, and some of the time is waiting. The core waits for little,
 # and each process collects all tests. The files that take longest begin first (tests/order.py).
@@ -20,7 +21,7 @@ PARALLEL = --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 # The client's compiled part and the collector's kernels, built where there is a C compiler.
 NATIVE := $(wildcard setup.py clients/python/setup.py clients/python/src/tailrace_client/*.[ch]) $(shell find collector -name '*.p[xy][dx]')
 
-.PHONY: setup dev help demo test test-all test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers engines site dist requirements clean
+.PHONY: setup dev help demo test test-all test-slow lint simulate coverage coverage-decoding sanitize fuzz mutants bench reference producers peers engines site release dist release-check requirements clean
 
 setup: $(READY)  ## install the collector and the Python client into .venv
 
@@ -107,20 +108,19 @@ peers: $(PEERS)  ## install what benchmarks measure beside the collector (rsyslo
 
 engines: $(ENGINES)  ## install distributed engines for the tests that let them read the table (900 MB)
 
+release: $(RELEASE)  ## install what builds a release, and what its tests need
+
 site: $(SITE)  ## build the documentation as a site that needs no network into build/site (docs/site/)
 	$(VENV)/site/bin/python -m docs.site build/site
 
-# A wheel is built from its source distribution, so that whatever the latter lacks shows here. All files have one time, that
-# of the commit, so whoever builds a commit with these tools gets the same bytes.
-dist: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),315532800)
-dist: $(READY)  ## build source distributions and wheels of collector and Python client into dist/
-	rm -rf dist
-	mkdir -p dist
-	for project in . clients/python; do $(BIN)/python .ci/sdist.py $$project dist || exit; done
-	umask 022; $(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --no-cache-dir --wheel-dir dist dist/*.tar.gz
+dist: $(RELEASE)  ## build all files of a release into dist/, for PYTHONS=3.11,3.12 or all that are here (docs/release.md)
+	@$(VENV)/release/bin/python -m release.dist $(if $(PYTHONS),--pythons $(PYTHONS))
+
+release-check: $(DEV) $(RELEASE)  ## check that this commit and dist/ can be published (docs/release.md)
+	@$(BIN)/python -m release.check
 
 requirements:  ## pin the requirements anew; needs pip-tools in the environment
-	for name in build dev engines fuzz object-store peers producers runtime site; do \
+	for name in build dev engines fuzz object-store peers producers release runtime site; do \
 	  source=requirements/$$name.in; [ $$name = runtime ] && source=pyproject.toml; \
 	  pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o requirements/$$name.txt $$source || exit 1; \
@@ -166,6 +166,12 @@ $(ENGINES): requirements/engines.txt
 $(SITE): requirements/site.txt
 	$(PYTHON) -m venv $(VENV)/site
 	$(VENV)/site/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements/site.txt
+	@touch $@
+
+$(RELEASE): requirements/release.txt
+	@echo "set-up: download and install $$(grep -c == requirements/release.txt) packages that build a release"
+	@$(PYTHON) -m venv $(VENV)/release
+	@$(VENV)/release/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements/release.txt
 	@touch $@
 
 $(FUZZER): requirements/fuzz.txt

@@ -17,7 +17,7 @@ from tests.docs.pages import ROOT
 PAGES = [
     ROOT / page
     for page in (
-        "CONTRIBUTING.md", "tests/README.md", "docs/ADD_A_FORMAT.md", "docs/stability.md",
+        "CONTRIBUTING.md", "tests/README.md", "docs/ADD_A_FORMAT.md", "docs/stability.md", "docs/release.md",
         "CODE_OF_CONDUCT.md", "SECURITY.md", ".github/PULL_REQUEST_TEMPLATE.md",
     )
 ]  # fmt: skip

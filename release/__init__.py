@@ -1,0 +1,1 @@
+"""Build a release, and check it before it is published: docs/release.md."""
