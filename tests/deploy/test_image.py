@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy import fresh_root
-from tests.packaging.installing import copy_tree
+from tests.packaging.installing import build_wheel, copy_tree
 from tests.system.collector import until
 
 missing = list(fresh_root.MISSING)
@@ -84,8 +84,8 @@ def buildah(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def image(buildah, debian, tmp_path_factory):
-    """Ours, built as its Dockerfile says."""
+def context(buildah, debian, tmp_path_factory):
+    """Return a clone, from which images can be built: its Dockerfile's base image is a Debian."""
     source = copy_tree(tmp_path_factory.mktemp("context"))
     base = re.search(
         r"^ARG PYTHON_IMAGE=(\S+)$", (source / "Dockerfile").read_text(), re.MULTILINE
@@ -96,10 +96,20 @@ def image(buildah, debian, tmp_path_factory):
     for name, value in fresh_root.downloads().items():
         buildah("config", "--env", f"{name}={value}", container)
     buildah("commit", "--quiet", "--rm", container, f"docker.io/library/{base}")
-    resolver = "/etc/resolv.conf:/etc/resolv.conf:ro"
-    where = ["--pull-never", "--network", "host", "--volume", resolver, "--tag", IMAGE]
-    buildah("bud", "--quiet", "--format", "docker", *where, source)
+    return source
+
+
+@pytest.fixture(scope="module")
+def image(buildah, context):
+    """Ours, built as its Dockerfile says."""
+    build(buildah, context, IMAGE)
     return IMAGE
+
+
+def build(buildah, source, tag, *options):
+    resolver = "/etc/resolv.conf:/etc/resolv.conf:ro"
+    where = ["--pull-never", "--network", "host", "--volume", resolver, "--tag", tag]
+    buildah("bud", "--quiet", "--format", "docker", *where, *options, source)
 
 
 @pytest.fixture
@@ -158,6 +168,18 @@ def test_it_holds_no_installer(buildah, run):
 def test_its_kernels_are_compiled_and_its_compiler_stayed_behind(buildah, run):
     assert buildah(*run, "tailrace", "--version").endswith(", kernels: compiled")
     assert buildah.try_(*run, "cc", "--version").returncode != 0
+
+
+def test_it_can_be_built_of_a_wheel(buildah, context, tmp_path):
+    """The wheel has no kernels, which shows that none was compiled."""
+    wheel = build_wheel(copy_tree(tmp_path / "source"), tmp_path, TAILRACE_KERNELS="off")
+    (context / "dist").mkdir()
+    shutil.copy(wheel, context / "dist")
+    build(buildah, context, "tailrace:wheel", "--build-arg", f"WHEEL=dist/{wheel.name}")
+    container = buildah("from", "--pull-never", "tailrace:wheel")
+    said = buildah("run", container, "--", "tailrace", "--version")
+    buildah("rm", container)
+    assert said.endswith(", kernels: python")
 
 
 def test_it_serves_and_takes_events_in(buildah, image, run, network, store, tmp_path):
