@@ -7,13 +7,14 @@ import json
 import pytest
 
 from tailrace.decoding.formats import FORMATS
+from tailrace.ingest.state import IngestState, decode
 from tailrace.model.record import Kind
 from tailrace.rows.schema import OWN_ROWS
 from tests.cli.command import run
 from tests.decoding.dftracer_lines import event, metadata, start, text
 from tests.decoding.test_conformance import ALL
 from tests.export.again import play, rebuild
-from tests.ingest.log import Log, heph_event, heph_option
+from tests.ingest.log import Log, heph_epoch, heph_event, heph_option, heph_session, run as ingested
 from tests.query.tables import ask, make
 
 OTHER = "session0"
@@ -91,6 +92,36 @@ def test_a_producers_rows_change_no_statement_of_the_collector(tmp_path, format_
     copy = Log()
     copy.data(copy.open_file(format_), rebuild(FORMATS[format_], mine, files).data)
     assert _of_producer(play(copy)[0]) == _of_producer(mine)
+
+
+ANNOUNCED = [
+    {},
+    {"epoch": 7},
+    {"epoch": 7, "ticks_per_second": 9},
+    {"clock": "logical", "epoch": 7},
+    {"clock": "logical", "ticks_per_second": 9.5},
+    {"clock": "unix_ns", "epoch": 7, "ticks_per_second": 9},
+]
+
+
+@pytest.mark.parametrize("epoch", [b"", heph_epoch(1000)], ids=["", "epoch"])
+@pytest.mark.parametrize("members", ANNOUNCED, ids=_json)
+def test_an_announcement_changes_the_clock_in_the_views_as_in_the_collector(
+    tmp_path, epoch, members
+):
+    """The collector ignores unknown members of an announcement (clients/PROTOCOL.md)."""
+    log = Log()
+    session = log.open("heph")
+    log.data(session, epoch + heph_event(1, 0) + heph_session(1, **members))
+    ingest, rows = ingested(log.entries)
+    state = decode(ingest.snapshot(), IngestState)
+    runs = [each.incarnation for each in state.announced["s"].values()]
+    runs += [each.current for each in state.sessions.values() if not runs]
+    found = ask(make(tmp_path, rows), "SELECT clock, ticks_per_second, epoch FROM sessions")
+    assert found == [
+        {"clock": run.clock, "ticks_per_second": run.ticks_per_second, "epoch": run.epoch}
+        for run in runs
+    ]
 
 
 def _of_producer(rows):

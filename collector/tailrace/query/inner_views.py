@@ -71,15 +71,19 @@ CREATE MACRO part.place("offset", time) AS
 -- The session rows. Later words replace earlier words: `offset` orders them by the session's bytes, and
 -- `time` orders documents that arrived at the same offset. `own` is the name of a row of the collector itself, and `ours`
 -- are its words. `announcement` is the name of a row with which a client states facts about its session. `clock` are words
--- that the decoder wrote. A producer may write rows with these names and members, too, for example as a JETS line of an
--- unknown type. They state nothing about the collector, a client or a clock.
+-- that the decoder wrote, and of a client's announcement those that the collector believes: a logical clock and its rate.
+-- A producer may write rows with these names and members, too, for example as a JETS line of an unknown type. They state
+-- nothing about the collector, a client or a clock.
 CREATE VIEW part.session_words AS
 SELECT day, source, format, session, name, "offset", part.place("offset", time) AS place, own,
   CASE WHEN json_valid(attributes) THEN attributes END AS words,
   CASE WHEN own NOT IN ('evicted', 'gave_way', 'leave') THEN words END AS ours,
   CASE WHEN format = 'heph' AND starts_with(name, 'tailrace.') THEN name END AS announcement,
-  CASE WHEN own IS NOT NULL OR name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') AND (format <> 'jets' OR name = 'header')
-    THEN words END AS clock
+  CASE
+    WHEN announcement = 'tailrace.session' THEN
+      CASE words ->> '$.clock' WHEN 'logical' THEN json_object('clock', 'logical', 'ticks_per_second', words -> '$.ticks_per_second')::VARCHAR END
+    WHEN own IS NOT NULL OR name NOT IN ('footer', 'tailrace.report', 'tailrace.goodbye') AND (format <> 'jets' OR name = 'header') THEN words
+  END AS clock
 FROM part.kept_sessions;
 
 -- The address or path from which each session came, and over what. The nth restart of a session x is x.n, and may lack words of
