@@ -48,6 +48,7 @@ from tailrace.decoding.contract import (
     Files,
     Format,
     HoldingDecoder,
+    SeparatingDecoder,
     SettlingDecoder,
 )
 from tailrace.decoding.formats import FORMATS, heph
@@ -570,3 +571,9 @@ def test_what_is_said_to_be_lacking_is_what_the_end_misses(vector: Vector) -> No
     """While the stream may continue, only `lacking` states the missing end; the gap record comes with `end`."""
     for stop in [*range(0, len(vector.data), 1 + len(vector.data) // 50), len(vector.data)]:
         check_lacking(vector, stop)
+        decoder = vector.decoder()
+        decoder.feed(vector.data[:stop])
+        if isinstance(decoder, SeparatingDecoder) and not decoder.pending:
+            runs = {decoder.lacking_of(process) for process in decoder.processes}
+            assert decoder.lacking == (next(filter(None, runs), "") if runs != {None} else None)
+            assert decoder.lacking_of(max(decoder.processes) + 1) is None

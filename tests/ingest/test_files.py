@@ -273,7 +273,7 @@ def test_late_events_are_spans_in_whatever_order_they_were_written(log):
 
 
 def test_a_stop_tells_once_of_streams_that_have_ended(log):
-    """What lacks its end says so already when the end becomes due: for ovni at the opening."""
+    """The row of an end that is due came before: for ovni at the opening."""
     done, not_done, plain = (
         log.open_file("ovni", OVNI),
         log.open_file("ovni", OVNI.replace("thread.2", "thread.3")),

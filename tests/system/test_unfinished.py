@@ -137,7 +137,7 @@ WRITTEN = {
 def test_the_table_alone_shows_after_a_kill_of_the_collector_which_ends_are_missing(
     collectors, tmp_path, format_, parts, states
 ):
-    """What the program writes after the kill is in no table. A release that writes no end mark, or a format without
+    """No table has what the program writes after the kill. A release that writes no end mark, or a format without
     one, shows nothing."""
     (tmp_path / "runs").mkdir()
     source = toml.source("runs", "tail", format_, paths=[tmp_path / "runs"])
