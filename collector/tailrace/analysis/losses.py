@@ -8,12 +8,13 @@ the spans that begin in it. A gap has a time only where its format numbers the e
 - A gap behind the range touches it. A long missing span may have begun within the range.
 - A gap without a time touches the range, unless its session ended long before the range (`MARGIN`).
 
-The duration of two kinds of spans is in doubt. These spans count as lost in their groups:
+The durations of two kinds of spans are in doubt. These spans count as lost in their groups:
 
 - A span without an end, if a gap touches its session: the end may be lost. Ends of JETS are not numbered, so a span of
   JETS without an end is always in doubt.
 - A span around a gap, in formats in which an end belongs to the last begin (`STACKED`). After a loss, the end of one
-  span may be taken for the end of another one.
+  span may be taken for the end of another one. In the agent's form of ET3, a loss in one thread also shifts the times of
+  spans in the others (`COMMON_TICKS`).
 
 Losses of which the table has no trace are not counted (see the blind spots in ARCHITECTURE).
 """
