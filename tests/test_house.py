@@ -9,7 +9,7 @@ from tests.house import figures
 BOUNDS = {
     "files under 60 lines": 11,
     "files over 600 lines": 0,
-    "files with one importer, at home": 39,
+    "files with one importer, at home": 40,
     "type names with two definitions": 7,
     "constructors with 8 parameters": 0,
     "checks of the form of rows": 0,

@@ -142,10 +142,10 @@ SELECT producer ->> '$.cost' FROM sessions {where} AND producer ->> '$.client' I
 
 
 class ClientCost(msgspec.Struct):
-    """The cost of tracing in one process, as its client states at the end: CPU times in ns.
+    """The cost of tracing in one process, as its client states at the end: times in ns.
 
-    `emitting` is an estimate, because the client times only `sampled` of its `events`. `sending` is the time of the
-    thread that sends. `program` is the time of the whole process."""
+    `emitting` is an estimate, because the client times only `sampled` of its `events`. `sending` is the CPU time of the
+    thread that sends. `program` is the CPU time of the whole process."""
 
     events: int
     sampled: int

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from tailrace.sources.tail import identity
 from tailrace.sources.tail.identity import Trail, follows_on, judge, relation
-from tailrace.spool.payloads import HEAD, LAST, FileFacts, FileState
+from tailrace.spool.payloads import HEAD, LAST, FileFacts, FileLoss, FileState
 
 TEXT = bytes(range(256)) * 4
 
@@ -42,7 +42,7 @@ def test_a_trail_says_what_the_ingest_remembers(pieces):
     state = FileState(FileFacts(path="/a", device=1, inode=1, birth=0))
     for piece in pieces:
         if isinstance(piece, int):
-            state.pass_over(piece)
+            state.lose(FileLoss(detail="hole", size=piece))
         else:
             state.read(piece)
     trail, kept = trail_of(*pieces), Trail.of(state)

@@ -125,16 +125,17 @@ class Emitter:
             self._sender.begin(self.recorder, session)
 
     def _cost(self, events: int) -> dict[str, int] | None:
-        """Return what the session's events cost: their number, how many of them were timed, and CPU times in ns, estimated
-        for `emitting`, and measured for `sending` in the thread that sends, and for the whole `program` since the session
-        began. Return None if a time is unknown."""
+        """Return what the session's events cost: their number, how many of them were timed, and times in ns: the time
+        for `emitting`, estimated; the CPU time for `sending`, of the thread that sends; and the CPU time of the whole
+        `program` since the session began. Return None if a time is unknown."""
         if self.recorder is None or self._sender is None:
             return None
         sampled, taken = self.recorder.sampled
         sending = self._sender.thread_ns
-        if not sampled or sending is None:
+        program = time.process_time_ns() - self._cpu_zero
+        if not sampled or sending is None or program <= 0:
             return None
-        emitting, program = taken * events // sampled, time.process_time_ns() - self._cpu_zero
+        emitting = taken * events // sampled
         return {"events": events, "sampled": sampled, "emitting": emitting, "sending": sending, "program": program}  # fmt: skip
 
     @property

@@ -87,7 +87,7 @@ typedef struct {
     uint64_t discarded[REASON_COUNT];
     bool idle, closed;
     uint64_t late; /* events after the end */
-    uint64_t sampled, sampled_ns; /* events whose recording was timed, and the CPU time that this took */
+    uint64_t sampled, sampled_ns; /* events whose recording was timed, and the time that this took */
 } Book;
 
 /* A thread's hold on a stream. It ends with the thread. */

@@ -249,10 +249,10 @@ record_event(Recorder *self, PyObject *name, const Reading *start, const Reading
 enum { SAMPLE_EVERY = 1024 };
 
 static uint64_t
-thread_ns(void)
+now_ns(void)
 {
     struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
@@ -263,9 +263,9 @@ record(Recorder *self, PyObject *name, const Reading *start, const Reading *end,
     if (--self->until_sample)
         return record_event(self, name, start, end, attributes);
     self->until_sample = SAMPLE_EVERY;
-    uint64_t before = thread_ns(), began = thread_ns();
+    uint64_t before = now_ns(), began = now_ns();
     int result = record_event(self, name, start, end, attributes);
-    uint64_t taken = thread_ns() - began, clock = began - before;
+    uint64_t taken = now_ns() - began, clock = began - before;
     Book *book = self->book;
     book->sampled++;
     book->sampled_ns += taken > clock ? taken - clock : 0;

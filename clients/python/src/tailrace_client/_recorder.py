@@ -288,7 +288,7 @@ class Recorder:
     )  # fmt: skip
 
     sampled = (0, 0)
-    """Number of events whose recording was timed, and the CPU time (ns) that this took. Only the compiled recorder times
+    """Number of events whose recording was timed, and the time (ns) that this took. Only the compiled recorder times
     events."""
 
     def __init__(
