@@ -141,7 +141,7 @@ def _shown(each: SpanStatistics) -> tuple[str | int | None, ...]:
 
 
 class Run(NamedTuple):
-    """One run of a comparison, its statistics, and what is missing from it."""
+    """A traced program run that `tailrace diff` compares: its statistics, and which of its events are missing."""
 
     word: str
     """The store or certificate of the run, as the user spelled it on the command line."""

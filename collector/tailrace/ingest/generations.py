@@ -330,7 +330,8 @@ class Generations:
         self.current.own.session("resume", about | self._whose(), now)
 
     def _first_words(self, incarnation: Incarnation) -> dict[str, object]:
-        """Return the attributes of an incarnation's first row that describe its file and its collector."""
+        """Return attributes for the first table row of an incarnation (producer run): the file that it is read from, and
+        the collector."""
         about = self._of_file()
         incarnation.own.awaits_end = "ends" in about
         return about | self._whose()

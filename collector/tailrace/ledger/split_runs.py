@@ -219,11 +219,12 @@ class SplitRuns:
         return found
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Record the ids that a decoder reported as missing in a file with both beginning and end of the run. Return
-        heals (findings that take reported gaps back) for those of the ids that other files contain.
+        """Record the event ids that are missing in a file with the beginning and the end of a program run, according to
+        the decoder of the file. Return heals (findings that take reported gaps back) for those ids that other files of
+        the run contain.
 
-        If the run's missing ids were already reported, return heals for all ids that this decoder reported, so that no
-        id is reported twice."""
+        If another file has reported the missing ids of the run before, return heals for all missing ids of this file, so
+        that no id is missing twice."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
         run.ends, run.last, run.judged = session, held.piece.last, True

@@ -122,7 +122,8 @@ class RowBlock:
         self._ranges = ranges
 
     def has(self, paths: Collection[str], asked: Ranges) -> bool:
-        """Return whether the block was read from exactly the files `paths`, and has all their rows in `asked`."""
+        """Return whether the block was read from exactly the files `paths`, and covers the ranges of times or ticks
+        `asked`, by lane."""
         if self._paths != frozenset(paths):
             return False
         found = ((self._ranges.get(name), each) for name, each in asked.items())

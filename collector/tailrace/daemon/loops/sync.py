@@ -42,7 +42,7 @@ class RoomQueue:
         self._waiting: deque[_Waiting] = deque()
 
     def wake(self) -> None:
-        """Wake the first task in the queue, so that it checks for space."""
+        """Wake the first waiting task, which then checks whether the spool has free space."""
         if self._waiting:
             self._waiting[0].awake.set()
 

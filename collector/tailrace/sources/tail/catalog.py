@@ -69,12 +69,10 @@ class Ended(NamedTuple):
 
 
 class Catalog:
-    """The files that a source knows, and the times of their next checks. `key` converts a path to a value that it has in common with
-    the paths of its copies (`Files.copy`), so that files with one key form a group of possible
-    copies. With `apart`, no file is treated as a copy of another one.
+    """The files that a source knows, and the times of their next checks. A file that is added or moved is due at once.
 
-    `schedule` contains the time of each file's next check. A file that is added or moved is due at
-    once."""
+    `key` returns equal values for the path of a file and the paths of its copies (`Files.copy`): files with equal values
+    form a group of possible copies. With `apart`, no file is treated as a copy of another one."""
 
     def __init__(
         self, key: Callable[[str], str], config: TailConfig, *, apart: bool = False

@@ -47,8 +47,8 @@ class DocumentsState(msgspec.Struct):
     `unreadable`: the size (bytes) of a document that was unreadable at the last attempt, by document name.
     `finished`: whether the metadata states that the producer has finished.
     `offset`: the offset of this host's clock, or None.
-    `others`: the first lines of the table of clock offsets if it has no line for this host. Lines of similar hosts come
-        first.
+    `others`: lines of the table of clock offsets, if the table has no line for this host: at first those of hosts with a
+        similar name.
     """
 
     told: dict[str, bytes] = {}
