@@ -394,7 +394,7 @@ def decode_datagrams(
 ) -> list[Chunk]:
     """Decode datagrams into chunks, none of which is empty. A datagram with facts about its session, such as an epoch,
     forms a chunk of its own. `decode` passes bytes to the decoder (see `decoding`). `whole` (`Format.whole`) returns
-    how many datagrams from an index on hold only whole events.
+    how many datagrams, beginning at an index, contain only whole events.
 
     Consecutive datagrams with only whole events are decoded together, because a compiled kernel is faster on larger
     input; the records do not change. Other datagrams are decoded one by one."""

@@ -113,9 +113,9 @@ class SessionFile:
         return {"file": _as_read(file)} | self._asks if file else {}
 
     def note_end(self, process: int, own: OwnRows, now: int) -> None:
-        """Write a row if the end of a run has become due or has arrived since the last row about it. After a kill of
-        the collector, only this row shows whether the end is missing. `process` is the number of the process whose run
-        it is, and `own` writes the rows of this run."""
+        """Write a row if, since the last such row, the format began to require the end mark of a run, or the end mark
+        arrived. After a kill of the collector, only this row shows whether the end mark is missing. `process` is the
+        number of the run's process, and `own` writes the run's rows."""
         file, lacks = self._state.file, self._lacks(own, process)
         if file and lacks is not None and bool(lacks) != own.awaits_end:
             self._write(file, own, now, process)

@@ -289,9 +289,8 @@ class Succession:
         return done
 
     def _note(self, record: Record, place: RecordPlace, now: int) -> None:
-        """Process a record about the session, such as an epoch, a header, a footer or an option. `place` is the
-        record's position in its chunk.
-        """
+        """Pass a record about the session (such as an epoch, a header, a footer or an option) to the producer run to
+        which it belongs; it may begin or end a run. `place` is the record's position in its chunk."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         owner = self._owner(facts, place, now)
         self.readable(record.size)

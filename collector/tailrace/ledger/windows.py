@@ -135,8 +135,8 @@ class Windows:
         return count
 
     def heard(self, names: Iterable[str], now: int) -> None:
-        """Close the holes (ranges of missing numbers) that have waited long enough at time `now`, after events of the
-        streams `names` arrived."""
+        """Report the holes (ranges of numbers that may still arrive) that have waited long enough at time `now` as gaps.
+        Call this method after events of the streams `names` have arrived."""
         if now >= self._due:
             self.expire(now)
         elif self._open:

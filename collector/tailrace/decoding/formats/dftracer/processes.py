@@ -267,5 +267,5 @@ class Processes:
 
 
 def _plain(pid: str) -> str:
-    """Return a PID as a decimal number without leading zeros. All characters after the first `_PID_MAX` are ignored."""
+    """Return a PID without leading zeros. Ignore all but its first 20 characters (`_PID_MAX`)."""
     return str(int(pid[:_PID_MAX]))

@@ -205,8 +205,8 @@ class TracedRunState(msgspec.Struct):
     `told`: whether any record has stated the unit of time. `measured`: whether a time_metric has stated it.
     `blanks`: whether the file begins with two blanks, as an unfinished file of release 1.0.
     `counts`: whether the tracer's release numbers its events by id, or None if unknown.
-    `phase`: the first character of the field `ph` in complete events, as the record that stated the unit of time spells
-        phases: "1" (a number) or "X" (a text). Empty if no record has stated the unit.
+    `phase`: how this run spells the field `ph` of a complete event: "1" (a number) or "X" (a text). It is taken from the
+        record that states the unit of time, and is empty before.
     `last`: the id of the record `end`.
     `unnumbered`: the number of malformed records of this run in which no id is visible.
     `claimed`: the ranges of ids that were reported as gaps.

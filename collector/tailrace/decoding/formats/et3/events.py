@@ -24,8 +24,8 @@ An exit ends the innermost frame of its method on its thread's stack. The spans 
 without a frame becomes an end without an id (`unmatched_end`). Begins and ends with a late or repeated time have no id
 either.
 
-The shape of a line is its letter and number of fields. The first line whose shape only one version (ET3 or ET1) has
-determines the version of a file. A file in the specification's form is always ET3. In an ET1 file, all numbers from
+The shape of a line is its letter and number of fields. A line with a shape that only
+ET3 or only ET1 has determines the version of a file. A file in the specification's form is always ET3. In an ET1 file, all numbers from
 this line on are hexadecimal. Earlier numbers were read as decimal if possible. The end of a frame that was begun
 earlier therefore has the attribute `"$begun":"decimal"`. In an ET3 file, a line of ET1's shape becomes an instant with
 the original fields (`et1_shape`), because the line may be damaged.
