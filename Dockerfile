@@ -9,7 +9,7 @@ USER root
 ARG WHEEL=LICENSE
 COPY ${WHEEL} /opt/wheels/
 # For the kernels: a C compiler, and the headers of Python where the image has none. The final image has neither.
-RUN if [ ! -e /opt/wheels/*.whl ] && ! { command -v cc && ls "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; }; then \
+RUN if ! ls /opt/wheels/*.whl && ! { command -v cc && ls "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; }; then \
       if command -v apt-get; then \
         headers=$(python -c 'import sys; print("python3-dev" * (sys.prefix == "/usr"))') \
         && apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev $headers; \
@@ -26,7 +26,7 @@ RUN python -m venv /opt/build \
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY share share
 COPY collector collector
-RUN { [ -e /opt/wheels/*.whl ] || TAILRACE_KERNELS=require /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . ; } \
+RUN { ls /opt/wheels/*.whl || TAILRACE_KERNELS=require /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . ; } \
  && /opt/build/bin/pip --python /opt/tailrace install --no-cache-dir --no-deps /opt/wheels/*.whl \
  && rm -r /opt/tailrace/lib/python3.*/site-packages/pyarrow/include /opt/tailrace/lib/python3.*/site-packages/pyarrow/tests
 

@@ -66,8 +66,8 @@ def interpreters(wanted: list[str]) -> dict[str, Path]:
     found = {}
     for name in wanted:
         places = [Path(shutil.which(f"python{name}") or "/bin/false")]
-        places += pyenv.glob(f"{name}.*/bin/python{name}")
-        places += uv.glob(f"cpython-{name}.*/bin/python{name}")
+        places += sorted(pyenv.glob(f"{name}.*/bin/python{name}"))
+        places += sorted(uv.glob(f"cpython-{name}.*/bin/python{name}"))
         for place in places:
             asked = subprocess.run([place, "-c", FIND], capture_output=True, text=True, check=False)
             if asked.returncode:  # a shim of pyenv for a version that is not chosen

@@ -91,13 +91,12 @@ def test_ranks_hold_the_quantile_of_all_and_both_ends_are_possible(everything, d
 
 
 FALLING = {
-    "heph/bad_time", "heph/begin", "heph/contended", "heph/restart_concat", "ovni/damaged", "ovni/flush_nested", "ovni/fork",
+    "heph/bad_time", "heph/contended", "heph/restart_concat", "ovni/damaged", "ovni/flush_nested", "ovni/fork",
     "ovni/fork_after_flush", "ovni/late_cut", "ovni/late_damaged", "ovni/late_events", "ovni/late_unsorted",
     "ovni/payloads", "ovni/real_nosv_late", "ovni/real_stale_tail", "ovni/stale_tail_killed", "ovni/stale_tail_torn",
     "ovni/stale_twice",
 }  # fmt: skip
-"""Vectors with a wrong clock, late events, arbitrary times, several processes in one file, or threads that share a
-stream."""
+"""Vectors with a wrong clock, late events, several processes in one file, or threads that share a stream."""
 
 
 def numbered(vector):

@@ -879,21 +879,3 @@ def test_a_span_whose_begin_the_collector_had_given_up_is_made_of_both_rows(view
     ]  # fmt: skip
     (stream,) = views.of(rows, "SELECT open_spans FROM streams WHERE session = 'a'")
     assert stream == {"open_spans": 1}
-
-
-def test_a_numbered_begin_belongs_to_the_span_with_its_id_and_another_one_to_the_span_at_its_offset(views):  # fmt: skip
-    rows = [
-        row("begin", id=1, seq=0, name="ended", start=5, offset=10),
-        row("begin", id=2, seq=1, name="open", start=6, offset=20),
-        row("begin", id=3, name="twice", start=7, offset=30), row("begin", id=4, name="at", start=8, offset=40),
-        row(id=1, seq=2, name="ended", start=5, end=9, offset=50),
-        row(id=2, seq=2, name="elsewhere", start=6, end=9, offset=50, session="other"),
-        row(seq=3, name="of no id", start=6, end=9, offset=20),
-        row(id=3, name="twice", start=7, end=9, offset=60), row(id=4, name="at", start=8, end=9, offset=40),
-    ]  # fmt: skip
-    found = views.of(rows, "SELECT name, open FROM spans WHERE session = 'a' ORDER BY name, open")
-    assert [tuple(span.values()) for span in found] == [
-        ("at", False), ("ended", False), ("of no id", False), ("open", True), ("twice", False), ("twice", True),
-    ]  # fmt: skip
-    (stream,) = views.of(rows, "SELECT open_spans, events FROM streams WHERE session = 'a'")
-    assert stream == {"open_spans": 2, "events": 6}

@@ -133,17 +133,13 @@ def run_command(
     token, it sends them after 100 ms without a refusal of the token. If a token is set already, the program gets
     neither variable.
 
-    The certificate also states which part of the program's CPU time tracing took: what the clients state at the end of
-    their sessions. The compiled Python client states an estimate, for which it times some of its events. The part is
-    unknown for other clients, for a process that emitted fewer than 64 events, and for a process that was killed.
-
     The certificate includes only events that reached the collector of this run. It does not cover events that the
     program sends to another address, or writes to a file that no --source follows.
 
     With --json: `arguments` and `exit_status` of the program; whether it was `traced`; `failures` of tracing;
     connections and datagrams of other users that were `refused`, by cause; connections for which the collector had
     `no_room` (then an unknown number of events may be missing); and the path of the `certificate`. The members
-    `sha256`, `store`, `totals`, `tracing` (CPU times in ns) and `streams` (those that lack events) are from the certificate; they are null without
+    `sha256`, `store`, `totals` and `streams` (those that lack events) are from the certificate; they are null without
     one."""
     from tailrace.run import program
 

@@ -18,14 +18,11 @@ from tailrace.model.record import FLAW_OF_ROW, Kind, Record, malformed
 from tailrace.rows.schema import is_own
 
 ROWS = """
-SELECT *, "offset" AS "at", false AS ends FROM part.stored_rows WHERE kind <> 'begin' OR seq IS NULL
-UNION ALL
-SELECT *, "offset" AS "at", false AS ends FROM part.kept_begins WHERE seq IS NOT NULL
+SELECT *, "offset" AS "at", false AS ends FROM part.stored_rows
 UNION ALL
 SELECT *, end_offset AS "at", true AS ends FROM part.stored_rows WHERE end_offset IS NOT NULL
 """
-"""SQL for all rows of the table. A row that stands for two records, the begin and the end of a span, appears twice. A
-begin with a sequence number is a record of its own, even if the table also has the whole span."""
+"""SQL for all rows of the table. A row that stands for two records, the begin and the end of a span, appears twice."""
 
 COLUMNS = """
   "at", ends, end_offset IS NOT NULL AS spans, stream, substream, seq, kind, name, category, id, parent, start, "end",

@@ -75,7 +75,7 @@ class SessionFile:
         elif lacks == "":
             self._rest(file, Rest(why="ended", since=since), own, now)
         elif asked_names(self.decoder):
-            self._rest(file, None, own, now)
+            self._write(file, own, now, self._state.process)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
         """Collect a part of a document (a file that describes the stream, such as its metadata). Return the document's

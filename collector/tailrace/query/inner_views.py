@@ -374,24 +374,12 @@ FROM part.kept_begins AS b
 ANTI JOIN (
   SELECT source, session, "offset"
   FROM part.shown
-  WHERE kind = 'span' AND {within} AND "offset" IN (SELECT "offset" FROM part.kept_begins WHERE seq IS NULL)
+  WHERE kind = 'span' AND {within} AND "offset" IN (SELECT "offset" FROM part.kept_begins)
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
-WHERE b.seq IS NULL
-UNION ALL
-SELECT b.*
-FROM part.kept_begins AS b
-ANTI JOIN (
-  SELECT source, session, id
-  FROM part.shown
-  WHERE kind = 'span' AND {within} AND id IN (SELECT id FROM part.kept_begins WHERE seq IS NOT NULL)
-) AS e
-  ON e.id = b.id AND e.session = b.session AND e.source = b.source
-WHERE b.seq IS NOT NULL
 """
 """SQL for the begin rows of spans for which no row of the whole span is stored yet. A row of a whole span belongs to
-the begin row with the same offset. If the begin row has a sequence number, its record and that of the whole span are
-two records: the row of the whole span then has the same id.
+the begin row with the same offset.
 
 The caller replaces the placeholder `within` by a condition that limits which span rows are read."""
 

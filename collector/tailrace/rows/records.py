@@ -29,7 +29,7 @@ ALONE = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 
 Such a record concerns the session, or bytes and events that the session lacks."""
 
-NUMBERED = frozenset({Kind.SPAN, Kind.COUNTER, Kind.BEGIN})
+NUMBERED = frozenset({Kind.SPAN, Kind.COUNTER})
 """Kinds of records that carry the producer's counter, so that the ledger can find missing events."""
 
 DUPLICATE = -1

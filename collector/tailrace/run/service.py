@@ -43,7 +43,6 @@ from tailrace.run.certificate import (
     digest,
     stream_evidence,
     total,
-    tracing_cost,
 )
 from tailrace.run.program import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import RunToken, located, made, sources, unguarded, variables
@@ -257,15 +256,13 @@ def certify(loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, in
     try:
         began = about.started
         since = f"SELECT session FROM sessions WHERE opened >= {began} OR closed_at >= {began}"  # noqa: S608 - a number
-        sessions = {session for (session,) in engine.rows(since)}
-        streams, tracing = stream_evidence(engine, sessions), tracing_cost(engine, sessions)
+        streams = stream_evidence(engine, {session for (session,) in engine.rows(since)})
     finally:
         engine.close()
     certificate = Certificate(
         kind=KIND, version=VERSION, program=about, machine=_machine(), versions=_versions(),
         store=spelled(located(loaded.config)),
         max_loss=max_loss, totals=total(streams, no_room), streams=streams, no_room=no_room,
-        tracing=tracing if tracing.processes else None,
     )  # fmt: skip
     certificate.sha256 = digest(certificate).hex()
     return certificate

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailrace.sources.source import Refusal
-from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from tailrace.run.certificate import Certificate, StreamEvidence, TracingCost
+    from tailrace.run.certificate import Certificate, StreamEvidence
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 
@@ -31,8 +30,6 @@ def lines(
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
     yield f"  events: {totals.expected} expected, {totals.stored} stored, {missing_in_words(totals.missing, totals.unknown)}"
-    if done.tracing:
-        yield f"  {cost_in_words(done.tracing)}"
     if done.streams:
         yield f"  look at it: tailrace view --store {shlex.quote(done.store)}"
     elif not done.no_room:
@@ -48,17 +45,6 @@ def lines(
         yield f"  {name}: {missing_in_words(stream.missing, stream.unknown)}"
         for gap in stream.gaps:
             yield f"    {gap}"
-
-
-def cost_in_words(tracing: TracingCost) -> str:
-    """Return a sentence that states which part of the program's CPU time tracing took."""
-    if not tracing.stating:
-        return "tracing took an unknown part of the program's CPU time: no client states it"
-    of = "the program's CPU time"
-    if tracing.stating < tracing.processes:
-        of = f"the CPU time of {tracing.stating} of {counted(tracing.processes, 'process', 'processes')}, and an unknown part of the others'"
-    part = 100 * tracing.tracing / tracing.program
-    return f"tracing took {part:.2g} % of {of} (estimated: {tracing.sampled} of {counted(tracing.events, 'event')} timed)"
 
 
 def document(
@@ -86,7 +72,6 @@ def document(
         "sha256": certificate.sha256 if certificate else None,
         "store": certificate.store if certificate else None,
         "totals": certificate.totals if certificate else None,
-        "tracing": certificate.tracing if certificate else None,
         "streams": list(lacking(certificate.streams)) if certificate else None,
     }
     return msgspec.json.encode(found) + b"\n"

@@ -59,15 +59,11 @@ class Emitter:
         """The session's name in the collector's table: `session` in the column `producer` of the view `sessions`. It is
         None while the emitter is off."""
         self._own_clock = clock
-        self._at_zero = 0
-        """Reading of the clock at tick 0."""
         self._ticks: Callable[[], int] | None = None
         """Function that returns the time since tick 0 (ns). It is None if the program has its own clock."""
         self._process = process
         self._acknowledge = acknowledge
         self._labels = checked(labels or {})
-        self._cpu_zero = 0
-        """CPU time (ns) of the process when the session began."""
         self._sender: Sender | None = None
         self.recorder: Recorder | None = None
         """The recorder; None while the emitter is off."""
@@ -101,7 +97,6 @@ class Emitter:
         elapsed = now - zero
         self.epoch = max(0, time.time_ns() - elapsed)  # noqa: TID251 - the epoch
         self._ticks = lambda: time.monotonic_ns() - zero
-        self._at_zero = zero
         return zero
 
     def _forked(self) -> None:
@@ -118,25 +113,9 @@ class Emitter:
                 process=self._process,
                 asks=asks,
                 labels=self._labels,
-                cost=self._cost,
             )
-            self._cpu_zero = time.process_time_ns()
             self.session = session.name
             self._sender.begin(self.recorder, session)
-
-    def _cost(self, events: int) -> dict[str, int] | None:
-        """Return what the session's events cost: their number, how many of them were timed, and times in ns: the time
-        for `emitting`, estimated; the CPU time for `sending`, of the thread that sends; and the CPU time of the whole
-        `program` since the session began. Return None if a time is unknown."""
-        if self.recorder is None or self._sender is None:
-            return None
-        sampled, taken = self.recorder.sampled
-        sending = self._sender.thread_ns
-        program = time.process_time_ns() - self._cpu_zero
-        if not sampled or sending is None or program <= 0:
-            return None
-        emitting = taken * events // sampled
-        return {"events": events, "sampled": sampled, "emitting": emitting, "sending": sending, "program": program}  # fmt: skip
 
     @property
     def enabled(self) -> bool:
@@ -155,16 +134,6 @@ class Emitter:
             return {}
         counts = dict(self.recorder.discarded)
         return counts | {"closed": counts["closed"] + self.recorder.late}
-
-    def now(self) -> int:
-        """Return the reading of the clock, as `write` takes it."""
-        return (self._own_clock or time.monotonic_ns)()
-
-    def reading(self, unix_ns: int) -> int:
-        """Return the reading of the clock at a wall time (Unix ns). Raise ValueError if the clock is the program's own."""
-        if self.epoch is None:
-            raise ValueError("the program's own clock has no wall time")
-        return unix_ns - self.epoch + self._at_zero
 
     def span(self, name: str, /, **attributes: object) -> Span:  # noqa: ARG002 - used when it is on
         """Return a span to use in a `with` statement: `with emitter.span("step", cell=3):`."""

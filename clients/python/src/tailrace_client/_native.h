@@ -37,7 +37,7 @@
 #define FAST(function) (PyCFunction)(void (*)(void))(function)
 
 /* As in _recorder.REASONS. */
-enum { FULL, OVERSIZE, NESTED, ENCODING, UNCONNECTED, CLOSED, REFUSED, LOST, GIVEN_UP, UNCOUNTED, LIMIT, REASON_COUNT, NONE = -1 };
+enum { FULL, OVERSIZE, NESTED, ENCODING, UNCONNECTED, CLOSED, REFUSED, LOST, GIVEN_UP, UNCOUNTED, REASON_COUNT, NONE = -1 };
 
 typedef struct {
     PyTypeObject *recorder_type, *span_type, *lane_type;
@@ -87,7 +87,6 @@ typedef struct {
     uint64_t discarded[REASON_COUNT];
     bool idle, closed;
     uint64_t late; /* events after the end */
-    uint64_t sampled, sampled_ns; /* events whose recording was timed, and the time that this took */
 } Book;
 
 /* A thread's hold on a stream. It ends with the thread. */
@@ -112,7 +111,6 @@ typedef struct {
     bool zero_plain;
     int64_t zero_value;
     uint64_t limit, chunk, longest;
-    uint32_t until_sample; /* events until one is timed */
     Book *book;
 } Recorder;
 

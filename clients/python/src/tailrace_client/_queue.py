@@ -383,7 +383,8 @@ class Queue:
         hole is also missing, unless it was already sent again and may be on its way. If the beginning of a chunk is
         durable, it is released, so that each connection makes progress. Return whether any event was missing. Also
         return the ranges of events that are lost because the queue no longer keeps them."""
-        self._doubt_below |= {stream: answer.below.get(stream, 0) for stream in given_up}
+        doubts = self._doubt_below
+        doubts |= {s: max(answer.below.get(s, 0), doubts.get(s, 0)) for s in given_up}
         again: list[_Item] = []
         for item in self._again:
             if answer.has(*item.chunk[1:]):

@@ -35,7 +35,7 @@ from tailrace_client._wire import MisfitError, Packer, no_packer, packer
 
 REASONS = (
     "full", "oversize", "nested", "encoding", "unconnected", "closed", "refused", "lost", "given_up",
-    "uncounted", "limit",
+    "uncounted",
 )  # fmt: skip
 
 DOUBT = [-1, 0]
@@ -286,10 +286,6 @@ class Recorder:
         "_limit", "_local", "_longest", "_memory", "_shapes", "_started", "_stated", "_taking", "_zero",
         "clock", "late",
     )  # fmt: skip
-
-    sampled = (0, 0)
-    """Number of events whose recording was timed, and the time (ns) that this took. Only the compiled recorder times
-    events."""
 
     def __init__(
         self,

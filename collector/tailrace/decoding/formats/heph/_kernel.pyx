@@ -59,19 +59,10 @@ cdef uint32_t EVENT = 0xC1FC1FB7
 cdef const char *EVENT_MAGIC = b"\xC1\xFC\x1F\xB7"
 cdef const char *METADATA_MAGIC = b"\x75\xD1\x1D\x4D"
 cdef const char *COUNTER = b"\x00\x10tailrace.counter"
-cdef const char *BEGIN = b"\x00\x0Etailrace.begin\x01"
-cdef const char *SPAN = b"\x00\x0Dtailrace.span\x01"
 cdef enum:
     COUNTER_SIZE = 18
-    BEGIN_SIZE = 17
-    SPAN_SIZE = 16
 
-    # Kinds of rows: indexes in `_KINDS`
-    OF_SPAN = 0
-    OF_COUNTER = 1
-    OF_BEGIN = 2
-
-_KINDS = [Kind.SPAN, Kind.COUNTER, Kind.BEGIN]
+_KINDS = [Kind.SPAN, Kind.COUNTER]
 
 
 cdef inline uint16_t _u16(const uint8_t *at) noexcept nogil:
@@ -93,19 +84,15 @@ cdef struct Columns:
     int64_t *counter
     int64_t *start
     int64_t *end
-    int64_t *id
     int32_t *kind
     int32_t *stream
     int32_t *name
     int32_t *ends  # for each row, the end of its attributes in `text`; the first entry is 0
     uint8_t *valid  # bitmap of the rows with attributes
-    uint8_t *ended  # bitmap of the rows with an end
-    uint8_t *identified  # bitmap of the rows with an id
     uint8_t *text
     int rows
     int empty  # number of rows without attributes
-    int begins
-    int ids
+    int counters
 
 
 cdef int _write_attributes(
@@ -198,29 +185,6 @@ cdef int _write_attributes(
     return HERE
 
 
-cdef inline void _identify(Columns *to, int row, const uint8_t *body, Py_ssize_t size) noexcept nogil:
-    """Write the kind and the id of an event, and remove the end of a begin. The first of the attributes in `body`, which has
-    `size` bytes, tells the kind. The times of the row must have been written."""
-    cdef const uint8_t *id = NULL
-    cdef int kind = OF_SPAN
-    cdef bint ends = True
-    if size >= COUNTER_SIZE and not memcmp(body, COUNTER, COUNTER_SIZE):
-        kind = OF_COUNTER
-    elif size > SPAN_SIZE and not memcmp(body, SPAN, SPAN_SIZE):
-        id = body + SPAN_SIZE
-    elif size > BEGIN_SIZE and to.start[row] == to.end[row] and not memcmp(body, BEGIN, BEGIN_SIZE):
-        kind, id, ends = OF_BEGIN, body + BEGIN_SIZE, False
-        to.end[row] = 0
-        to.begins += 1
-    to.kind[row], to.id[row] = kind, 0
-    if id != NULL:
-        to.id[row] = <int64_t>_u64(id)
-        to.identified[row >> 3] |= 1 << (row & 7)
-        to.ids += 1
-    if ends:
-        to.ended[row >> 3] |= 1 << (row & 7)
-
-
 cdef class Scanner:
     """Packs usual events of Heph into blocks. It keeps names and streams from block to block. Several decoders may
     share one scanner.
@@ -238,18 +202,15 @@ cdef class Scanner:
         make_table(&self.names, NAMES_MAX, NAMES_BYTES, seed)
         make_table(&self.streams, STREAMS_MAX, STREAMS_MAX * 4, seed)
         self.name_texts, self.stream_texts = [], []
-        cdef int64_t **longs[7]
+        cdef int64_t **longs[6]
         cdef int32_t **ints[4]
-        cdef uint8_t **bitmaps[3]
-        longs[:] = [&into.offset, &into.size, &into.substream, &into.counter, &into.start, &into.end, &into.id]
+        longs[:] = [&into.offset, &into.size, &into.substream, &into.counter, &into.start, &into.end]
         ints[:] = [&into.kind, &into.stream, &into.name, &into.ends]
-        for i in range(7):
+        for i in range(6):
             longs[i][0] = <int64_t *>allocated(ROWS_MAX * sizeof(int64_t))
         for i in range(4):
             ints[i][0] = <int32_t *>allocated((ROWS_MAX + 1) * sizeof(int32_t))
-        bitmaps[:] = [&into.valid, &into.ended, &into.identified]
-        for i in range(3):
-            bitmaps[i][0] = <uint8_t *>allocated(ROWS_MAX // 8)
+        into.valid = <uint8_t *>allocated(ROWS_MAX // 8)
         into.text = <uint8_t *>allocated(TEXT_MAX)
 
     def __dealloc__(self) -> None:
@@ -259,8 +220,7 @@ cdef class Scanner:
         for pointer in (
             <size_t>of.offset, <size_t>of.size, <size_t>of.substream, <size_t>of.counter,
             <size_t>of.start, <size_t>of.end, <size_t>of.kind, <size_t>of.stream, <size_t>of.name,
-            <size_t>of.ends, <size_t>of.valid, <size_t>of.ended, <size_t>of.identified, <size_t>of.id,
-            <size_t>of.text,
+            <size_t>of.ends, <size_t>of.valid, <size_t>of.text,
         ):
             free(<void *><size_t>pointer)
 
@@ -281,11 +241,9 @@ cdef class Scanner:
             return None, at
         self.busy = True
         try:
-            self.columns.rows = self.columns.empty = self.columns.begins = self.columns.ids = 0
+            self.columns.rows = self.columns.empty = self.columns.counters = 0
             self.columns.ends[0] = 0
             memset(self.columns.valid, 0, ROWS_MAX // 8)
-            memset(self.columns.ended, 0, ROWS_MAX // 8)
-            memset(self.columns.identified, 0, ROWS_MAX // 8)
             if first_size:
                 self._fill(
                     <const uint8_t *>PyBytes_AS_STRING(first), first_size, &before, offset - first_size,
@@ -353,11 +311,14 @@ cdef class Scanner:
                 to.valid[row >> 3] |= 1 << (row & 7)
             else:
                 to.empty += 1
+            to.kind[row] = (
+                packet + size - body >= COUNTER_SIZE and not memcmp(body, COUNTER, COUNTER_SIZE)
+            )
+            to.counters += to.kind[row]
             to.offset[row], to.size[row] = offset + at[0], size
             to.stream[row], to.name[row] = stream, name
             to.counter[row], to.substream[row] = _u32(packet + 12), <int64_t>_u64(packet + 16)
             to.start[row], to.end[row] = <int64_t>_u64(packet + 24), <int64_t>_u64(packet + 32)
-            _identify(to, row, body, packet + size - body)
             row += 1
             to.rows = row
             at[0] += size
@@ -422,12 +383,11 @@ cdef class Scanner:
             )
         return Block(
             rows, length, _longs(of.offset, rows), _longs(of.size, rows),
-            Words(copied(of.kind, rows * sizeof(int32_t)), _KINDS, len(_KINDS)),
+            Words(copied(of.kind, rows * sizeof(int32_t)), _KINDS, 2),
             Words(copied(of.stream, rows * sizeof(int32_t)), streams, len(streams)),
             _longs(of.substream, rows), _longs(of.counter, rows),
             Words(copied(of.name, rows * sizeof(int32_t)), names, len(names)),
-            None, _some(of.id, of.identified, of.ids, rows) if of.ids else None, None,
-            _longs(of.start, rows), _some(of.end, of.ended, rows - of.begins, rows), attributes,
+            None, None, None, _longs(of.start, rows), _longs(of.end, rows), attributes,
         )
 
 
@@ -468,13 +428,6 @@ cdef bint _are_events(const uint8_t *at, Py_ssize_t left) noexcept nogil:
         at += size
         left -= size
     return True
-
-
-cdef object _some(const int64_t *values, const uint8_t *valid, int count, int rows):
-    """Return a column in which `count` of the rows have a value, as the bitmap `valid` says."""
-    return Integers(
-        copied(values, rows * sizeof(int64_t)), None if count == rows else copied(valid, (rows + 7) // 8)
-    )
 
 
 cdef inline object _longs(const int64_t *values, int rows):

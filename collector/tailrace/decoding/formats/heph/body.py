@@ -34,7 +34,7 @@ from struct import Struct, error as struct_error
 from typing import Any, NamedTuple
 
 from tailrace.decoding.memo import Memo
-from tailrace.model.record import Kind, as_int64
+from tailrace.model.record import Kind
 
 BodyValue = tuple[int, int, str, str]
 """A value in a body: its begin, its end, its format for `struct`, and the JSON key of its attribute."""
@@ -134,9 +134,9 @@ U64, I64, F64, STRING, ARRAY = 1, 2, 3, 4, 0x80
 TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 
-Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...], int | None]
-"""The result of `read_body`: kind, name, attributes, flaw (broken rule), the ranges of the packet (begin, end) in
-which another packet may begin, and the id of a span.
+Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
+"""The result of `read_body`: kind, name, attributes, flaw (broken rule), and the ranges of the packet (begin, end) in
+which another packet may begin.
 
 If a short write has truncated a packet, the next packet begins within the size that the truncated packet states. A
 packet begins with a magic, which is not valid UTF-8. In a packet without a flaw, only the values of an array can
@@ -147,10 +147,6 @@ BODY_AT = 40
 
 _COUNTER = b"\x00\x10tailrace.counter"
 """The first attribute's name in the body of a counter event, with its length (clients/PROTOCOL.md)."""
-
-_BEGIN, _SPAN = b"\x00\x0etailrace.begin\x01", b"\x00\x0dtailrace.span\x01"
-"""The first attribute's name and type (u64) in the bodies of two events: the begin of a span, and the whole span. The
-value is the span's id."""
 
 _u16 = Struct(">H").unpack_from
 _u64 = Struct(">Q").unpack_from
@@ -170,7 +166,7 @@ def read_body(body: bytes) -> Body:
     begin = 2 + (body[0] << 8 | body[1])
     known = read_layout(body, begin)
     if known:
-        found: Body = (*known, None, (), _id(body, begin))
+        found: Body = (*known, None, ())
         return _memo.keep(body, found) if _memo.is_eighth() else found
     return _memo.keep(body, _read(body, begin))
 
@@ -181,30 +177,16 @@ def _read(body: bytes, begin: int) -> Body:
     except UnicodeDecodeError:
         return _read_any(body)
     if begin == len(body):
-        return Kind.SPAN, name, None, None, (), None
+        return Kind.SPAN, name, None, None, ()
     attributes, values = _usual(body, begin)
     kind = _kind(body, begin)
     if may_learn(body, begin):
         learn_layout(body, begin, kind, name, values)
-    if not attributes:
-        return _read_any(body)
-    return kind, name, attributes, None, (), _id(body, begin)
+    return (kind, name, attributes, None, ()) if attributes else _read_any(body)
 
 
 def _kind(body: bytes, begin: int) -> str:
-    if body.startswith(_BEGIN, begin):
-        return Kind.BEGIN
     return Kind.COUNTER if body.startswith(_COUNTER, begin) else Kind.SPAN
-
-
-def _id(body: bytes, begin: int) -> int | None:
-    """Return the id of a span, which is the value of the first attribute. Return None if the event has no id.
-
-    The caller must have checked that the value is whole."""
-    for head in (_BEGIN, _SPAN):
-        if body.startswith(head, begin):
-            return as_int64(_u64(body, begin + len(head))[0])
-    return None
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
@@ -301,13 +283,12 @@ def _read_any(body: bytes) -> Body:
     # JSON strings escape quotes. The text `{"$bytes":` can therefore only come from `text_or_bytes`.
     if flaw is None and '{"$bytes":' in text:
         flaw = "invalid_utf8"
-    kind, id_ = (_kind(body, begin), _id(body, begin)) if attributes else (Kind.SPAN, None)
+    kind = _kind(body, begin) if attributes else Kind.SPAN
     if flaw:
-        return kind, name, text, flaw, ((4, BODY_AT + len(body)),), id_
+        return kind, name, text, flaw, ((4, BODY_AT + len(body)),)
     ends = [attribute.at for attribute in attributes[1:]] + [len(body)]
     arrays = [(a.at, end) for a, end in zip(attributes, ends, strict=True) if a.type & ARRAY]
-    suspects = tuple((BODY_AT + at, BODY_AT + end) for at, end in arrays)
-    return kind, name, text, None, suspects, id_
+    return kind, name, text, None, tuple((BODY_AT + at, BODY_AT + end) for at, end in arrays)
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:

@@ -6,9 +6,7 @@
     metadata  = %x75D11D4D size:u32 option:string value:*u8                        ; ≥ 10 bytes
     string    = length:u16 *u8                                                     ; UTF-8
 
-`size` counts the whole packet. An event is a span, or a counter if its first attribute is named `tailrace.counter`. If
-the first attribute is a u64 named `tailrace.begin` or `tailrace.span`, its value is the column `id`, as an i64 with the
-same bits. `tailrace.begin` makes an event whose start and end are equal the begin of a span, which has no end. The
+`size` counts the whole packet. An event is a span, or a counter if its first attribute is named `tailrace.counter`. The
 columns of an event: `stream` is the stream id in decimal, `counter` is `count` (the event's sequence number),
 `substream` has the bits of the u64 as an i64, and `start` and `end` are nanoseconds since the epoch. The module `body`
 describes the attributes. A time from 2^63 on, 292 years after its epoch, does not fit its column: the column is null,
@@ -50,7 +48,7 @@ from tailrace.decoding.formats.heph.packets import (
     read_metadata,
 )
 from tailrace.decoding.lines import PIECE
-from tailrace.model.record import Kind, Record, malformed
+from tailrace.model.record import Record, malformed
 from tailrace.rows.block import ROWS_MIN, Block
 
 if TYPE_CHECKING or kernels.active():
@@ -165,7 +163,7 @@ class HephDecoder:
                 stop = at + size
                 if magic == EVENT and length + EVENT_MIN <= size <= short and stop <= have:
                     body = data[at + BODY_AT : stop]
-                    kind, name, attributes, flaw, suspects, id_ = recall(body) or read_body(body)
+                    kind, name, attributes, flaw, suspects = recall(body) or read_body(body)
                     if suspects and (torn := self._begins_another(data, at, suspects, flaw)):
                         append(malformed(offset + at, data[at:torn], "torn"))
                         at = torn
@@ -174,14 +172,12 @@ class HephDecoder:
                         start, end, attributes, flaw = _without_bad_times(
                             start, end, attributes, flaw
                         )
-                    if kind == Kind.BEGIN:
-                        kind, id_, end = _begun(id_, start, end)
                     append(
                         _record(
                             Record,
                             (
                                 offset + at, size, kind, _stream_text(stream), substream, count,
-                                name, None, id_, None, start, end, attributes, flaw, None,
+                                name, None, None, None, start, end, attributes, flaw, None,
                             ),
                         )
                     )  # fmt: skip
@@ -279,24 +275,13 @@ def _read_event(offset: int, packet: bytes) -> Record:
     fit.
     """
     _, size, stream, count, substream, start, end, _ = _event(packet)
-    kind, name, attributes, flaw, _, id_ = read_body(packet[BODY_AT:])
+    kind, name, attributes, flaw, _ = read_body(packet[BODY_AT:])
     if start < 0 or end < 0:
         start, end, attributes, flaw = _without_bad_times(start, end, attributes, flaw)
-    if kind == Kind.BEGIN:
-        kind, id_, end = _begun(id_, start, end)
     return Record(
         offset, size, kind, str(stream), substream, count,
-        name, None, id_, None, start, end, attributes, flaw, None,
+        name, None, None, None, start, end, attributes, flaw, None,
     )  # fmt: skip
-
-
-def _begun(
-    id_: int | None, start: int | None, end: int | None
-) -> tuple[str, int | None, int | None]:
-    """Return the kind, the id and the end of an event that states the begin of a span.
-
-    The begin of a span has no end. An event with a duration or without a valid time is a span without an id."""
-    return (Kind.BEGIN, id_, None) if start is not None and start == end else (Kind.SPAN, None, end)
 
 
 def _without_bad_times(

@@ -47,11 +47,10 @@ class HephEncoder:
     def encode(self, record: Record, *, following: Record | None) -> bytes:  # noqa: ARG002 - all packets are alike
         if record.kind == Kind.SESSION:
             return _option(record)
-        if record.kind not in {Kind.SPAN, Kind.COUNTER, Kind.BEGIN}:
+        if record.kind not in {Kind.SPAN, Kind.COUNTER}:
             return b""
         members = _read_members(record.attributes or "{}")
-        end = record.start if record.kind == Kind.BEGIN else record.end
-        start, end = members.pop("$start", record.start), members.pop("$end", end)
+        start, end = members.pop("$start", record.start), members.pop("$end", record.end)
         count = self._next.get(record.stream, 0) if record.counter is None else record.counter
         self._next[record.stream] = count + 1
         body = _body(str(record.name), members)
