@@ -58,12 +58,17 @@ def failing(records, at):
     raise KeyError("boom")
 
 
+def leaving(records, at):
+    raise SystemExit(3)
+
+
 def put(**changed):
     return lambda records, at: [*records[:at], records[at]._replace(**changed), *records[at + 1 :]]
 
 
 BREACHES = {
     "exception": (failing, r"KeyError: 'boom' \(test_plugins\.py, line \d+\)"),
+    "exit": (leaving, r"SystemExit: 3 \(test_plugins\.py, line \d+\)"),
     "no records": (lambda records, at: None, "must be an iterable"),
     "no record": (lambda records, at: [1], "not iterable"),
     "left out": (lambda records, at: records[:at] + records[at + 1 :], "begins at offset"),
@@ -84,6 +89,14 @@ BREACHES = {
     "detail": (put(detail=Missing(count=1)), "cannot have a Missing"),
     "gap": (lambda r, at: [missing(r[at].offset, "bad luck", 1), *r[at:]], "bad luck"),
     "process": (put(kind=Kind.SESSION, detail=SessionFacts(process=1)), "only formats of Tailrace"),
+    "negative count": (lambda r, at: [missing(r[at].offset, "network", -1), *r[at:]], "`int` >= 0"),
+    "heal of nothing": (
+        lambda r, at: [missing(r[at].offset, "network", 0)._replace(kind=Kind.HEAL), *r[at:]],
+        "the `count` of a heal",
+    ),
+    "totals": (put(kind=Kind.SESSION, detail=SessionFacts(totals={"span": -1})), "`int` >= 0"),
+    "white space before": (put(attributes=' {"a":1}'), "white space"),
+    "white space after": (put(attributes='{"a":1}\n'), "white space"),
     "speed": (put(kind=Kind.SESSION, detail=SessionFacts(ticks_per_second=0.0)), "above 0"),
 }
 
@@ -117,6 +130,63 @@ def test_the_next_datagram_is_decoded_again():
         "one", DECODER_FAILED, DECODER_FAILED, "two", DECODER_FAILED, "six",
     ]  # fmt: skip
     check_tiling(format_, found, b"e one\ne boom\ne two\ne boom\ne six\n")
+
+
+@pytest.mark.parametrize("bits", [None, 32])
+def test_the_ingest_decodes_the_next_datagram_again(bits, monkeypatch):
+    """Datagrams of one known peer, with and without numbers in the format."""
+    names = ["one", "two", "six"]
+
+    class Numbered(wrong(failing).decoder):
+        def feed(self, data):
+            return [
+                each._replace(counter=names.index(each.name)) if each.name else each
+                for each in super().feed(data)
+            ]
+
+    format_ = replace(
+        wrong(failing), **({"counter_bits": bits, "decoder": Numbered} if bits else {})
+    )
+    monkeypatch.setitem(FORMATS, "toy", plugins.checked("toy", format_))
+    log = Log()
+    session = log.open("toy", transport="udp")
+    log.datagrams(session, [b"e one\n", b"e boom\n", b"e two\n"])
+    log.datagrams(session, [b"e six\n"])
+    _, rows = run(log.entries)
+    assert [r["name"] for r in rows if r["kind"] == "instant"] == names
+
+
+def test_events_of_a_format_with_numbers_have_a_number(monkeypatch):
+    """The ledger cannot count an event without a number."""
+    monkeypatch.setitem(FORMATS, "toy", plugins.checked("toy", replace(TOY, counter_bits=32)))
+    log = Log()
+    log.data(log.open("toy"), b"e one\n")
+    _, rows = run(log.entries)
+    (row,) = [row for row in rows if row["name"] == DECODER_FAILED]
+    assert "each instant of a format with `counter_bits` has a number" in row["attributes"]
+
+
+def test_whole_ticks_per_second_become_a_float(monkeypatch):
+    """The ingest computes wall times with the methods of floats, which an int lacks."""
+    facts = SessionFacts(ticks_per_second=1_000_000, epoch=7)
+
+    def state_clock(records, at):
+        return put(kind=Kind.SESSION, detail=facts)(records, at)
+
+    def start(self, data):
+        return [r._replace(start=3) if r.name == "one" else r for r in read(self, data)]
+
+    format_ = wrong(state_clock)
+    read = format_.decoder.feed
+    format_.decoder.feed = start
+    monkeypatch.setitem(FORMATS, "toy", plugins.checked("toy", format_))
+    log = Log()
+    session = log.open("toy")
+    log.data(session, b"e boom\ne one\n")
+    _, rows = run(log.entries)
+    (row,) = [row for row in rows if row["name"] == "one"]
+    assert row["start"] == 3
+    assert row["wall"] is not None
 
 
 def test_a_failure_without_bytes_is_a_gap():
@@ -175,6 +245,15 @@ CHANGED = {
     "reason": ({"malformed": frozenset({"Bad line"})}, "not 'Bad line'"),
     "many": ({"flaws": frozenset(f"f{n}" for n in range(200))}, "at most 100"),
     "bits": ({"counter_bits": 65}, "`counter_bits`"),
+    "document_max": ({"files": Files(document_max="1")}, "`document_max`"),
+    "no documents": ({"files": Files(document_max=0)}, "`document_max`"),
+    "suffix": ({"suffix": None}, "`suffix`"),
+    "NUL": ({"files": Files(documents=lambda path: ("a\0",))}, r"`Files.documents` returned"),
+    "no path": (
+        {"files": Files(documents=lambda path: ("\ud800",))},
+        r"`Files.documents` returned",
+    ),
+    "no text": ({"files": Files(group=lambda path: "\udcff")}, r"`Files.group` returned"),
     "no type": ({"flaws": None}, "NoneType"),
     "acknowledge": ({"acknowledge": bytes}, "only for formats of Tailrace itself"),
     "state": ({"state_type": Missing}, "the state is not of the type Missing"),
@@ -238,6 +317,25 @@ def test_each_refusal_names_the_entry_point_and_the_distribution(installed):
     ]  # fmt: skip
 
 
+def test_broken_metadata_refuses_one_distribution(installed, tmp_path):
+    installed("a", "toy", GOOD)
+    for name, text in (("b", b"\xff"), ("c", b"no equals sign")):
+        installed(name, "broken", GOOD)
+        entries = tmp_path / f"{name}-1.0.dist-info/entry_points.txt"
+        entries.write_bytes(entries.read_bytes() + text + b"\n")
+    installed(
+        "bare",
+        "toy2",
+        "from msgspec.structs import replace\n" + GOOD + "FORMAT = replace(FORMAT, name='toy2')\n",
+    )
+    (tmp_path / "bare-1.0.dist-info/METADATA").unlink()
+    formats, refused = plugins.load(OWN)
+    assert list(formats) == ["toy", "toy2"]
+    assert [str(each).partition(" cannot be read: ")[0] for each in refused] == [
+        f"each format of {name} 1.0 is refused: its entry_points.txt" for name in "bc"
+    ]
+
+
 def test_without_a_plugin_nothing_else_is_imported(monkeypatch):
     monkeypatch.setattr(plugins, "_entries", None)
     assert plugins.load(OWN) == ({}, [])
@@ -256,6 +354,30 @@ def test_a_function_of_paths_that_fails_later_is_replaced_and_a_warning_says_so(
     with warnings.catch_warnings():
         assert files.group("/run/a") == "/run"
     assert not files.has_own_names
+
+
+@pytest.mark.parametrize("answer", ["\udcff", "a\0"])
+def test_a_text_that_cannot_be_stored_is_replaced(answer):
+    def group(path):
+        return answer if path == "/run/late" else "/run"
+
+    files = plugins.checked("toy", replace(TOY, files=Files(group=group))).files
+    with pytest.warns(RuntimeWarning, match="format toy: `Files.group` failed"):
+        assert files.group("/run/late") == "/run"
+
+
+def test_a_function_of_paths_that_exits_is_replaced():
+    def stream(path):
+        return True if path != "/run/late" else leaving([], 0)
+
+    files = plugins.checked("toy", replace(TOY, files=Files(stream=stream))).files
+    with pytest.warns(RuntimeWarning, match=r"`Files.stream` failed.* SystemExit: 3"):
+        assert files.stream("/run/late")
+
+
+def test_a_tuple_becomes_a_writer():
+    files = plugins.checked("toy", replace(TOY, files=Files(writer=lambda path: ("h", 7)))).files
+    assert files.writer("/run/a").pid == 7
 
 
 def test_data_of_a_format_that_is_gone_is_kept(monkeypatch):

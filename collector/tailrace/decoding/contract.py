@@ -433,6 +433,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `decoder(limit, state)`: create a decoder with a maximum record size of `limit` bytes. The decoder starts fresh if `state`
         is None, or continues from a `state` of type `state_type`.
     `counter_bits`: the width (bits) of the producer's sequence numbers, or None if events have no sequence numbers.
+        Otherwise, all records besides gaps, heals, session records and malformed records have a `counter`.
     `whole(data, sizes, first, begin)`: the number of consecutive datagrams, from index `first` on, that contain only whole
         events, so that the datagrams may be decoded in one piece. `data` has all datagrams, one after the other, and
         `sizes` has their sizes. `begin` is the position of datagram `first` in `data`.

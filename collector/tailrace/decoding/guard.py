@@ -14,7 +14,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import fields, replace
@@ -23,6 +23,7 @@ from tailrace.decoding.contract import Decoder, Files, Format, Writer
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Evicted, Holding
 from tailrace.model.record import Kind, Missing, Record, SessionFacts, malformed, missing
+from tailrace.rows.records import ALONE
 
 T = TypeVar("T")
 
@@ -79,18 +80,20 @@ _PLACE = re.compile(r"\$\[(\d+)\]")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 
 
-def check_record(format_: Format, record: Record) -> None:
-    """Raise ContractError if a record has a field that the contract does not allow."""
+def check_record(format_: Format, record: Record) -> Record:
+    """Return a record with fields of exactly the types of the contract: a whole number of ticks per second becomes a
+    float, for example. Raise ContractError if a field has a value that the contract does not allow."""
     try:
-        _check_fields(format_, record)
-    except (ValueError, TypeError, AttributeError) as error:
+        return _exact_record(format_, record)
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         # UnicodeEncodeError is a ValueError, and msgspec.ValidationError, too
         text = _PLACE.sub(lambda match: f"`{Record._fields[int(match[1])]}`", str(error))
         raise ContractError(f"a record has a wrong field: {text}: {record!r}") from error
 
 
-def _check_fields(format_: Format, record: Record) -> None:
-    _fields.decode(msgspec.msgpack.encode(tuple(record)[:-1]))
+def _exact_record(format_: Format, record: Record) -> Record:
+    others = _fields.decode(msgspec.msgpack.encode(tuple(record)[:-1]))
+    record = Record(*others, _exact_detail(record))
     kind = record.kind
     if record.size == 0 and kind not in IMPLIED:
         raise ValueError(f"`size`: a record of kind {kind} has bytes")
@@ -101,23 +104,46 @@ def _check_fields(format_: Format, record: Record) -> None:
     if record.flaw not in allowed:
         declared = "malformed" if kind == Kind.MALFORMED else "flaws"
         raise ValueError(f"`flaw`: {record.flaw!r} is not in the format's `{declared}`")
-    if record.attributes is not None and not _attributes.decode(record.attributes):
-        raise ValueError("`attributes`: an empty object must be None")
+    attributes = record.attributes
+    if attributes is not None:
+        if not _attributes.decode(attributes):
+            raise ValueError("`attributes`: an empty object must be None")
+        if not (attributes.startswith("{") and attributes.endswith("}")):
+            # The ingest inserts members after the first character
+            raise ValueError("`attributes`: white space is around the object")
+    return record
+
+
+def _exact_detail(record: Record) -> SessionFacts | Missing | bytes | None:
+    """Return the detail of a record with fields of exactly the types of the contract."""
+    kind, detail = record.kind, record.detail
+    for type_ in _DETAILS.get(kind, (type(None),)):
+        if isinstance(detail, type_):
+            packed = msgspec.msgpack.encode(detail)
+            return cast(
+                "SessionFacts | Missing | bytes | None", msgspec.msgpack.decode(packed, type=type_)
+            )
+    raise TypeError(f"`detail`: a record of kind {kind} cannot have a {type(detail).__name__}")
 
 
 def _check_detail(format_: Format, record: Record) -> None:
-    kind, detail = record.kind, record.detail
-    if not isinstance(detail, _DETAILS.get(kind, (type(None),))):
-        raise TypeError(f"`detail`: a record of kind {kind} cannot have a {type(detail).__name__}")
-    if isinstance(detail, msgspec.Struct):
-        msgspec.msgpack.decode(msgspec.msgpack.encode(detail), type=type(detail))
+    detail = record.detail
     if isinstance(detail, SessionFacts):
         per_second = detail.ticks_per_second
         if per_second is not None and not (per_second > 0 and math.isfinite(per_second)):
             raise ValueError("`detail`: `ticks_per_second` must be above 0")
+        msgspec.convert(detail.totals, dict[str, _Count] | None)
     bits, counter = format_.counter_bits, record.counter
     if isinstance(detail, Missing):
         Reason(str(record.name))
+        msgspec.convert(detail.count, _Count)
+        msgspec.convert(detail.last, _Int64 | None)
+        if record.kind == Kind.HEAL and not detail.count:
+            raise ValueError("`detail`: the `count` of a heal must be above 0")
+    elif bits is not None and record.kind not in ALONE and counter is None:
+        raise ValueError(
+            f"`counter`: each {record.kind} of a format with `counter_bits` has a number"
+        )
     elif counter is not None and bits is not None and not 0 <= counter < 2**bits:
         raise ValueError(f"`counter`: not a number of {bits} bits")
 
@@ -166,7 +192,7 @@ class GuardedDecoder:
                     len(state.waiting) - state.last :
                 ]
             self._decoder = self._format.decoder(self._limit, inner)
-        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
             self._fail(error)
 
     @property
@@ -193,6 +219,11 @@ class GuardedDecoder:
     def pending(self) -> int:
         return len(self._waiting)
 
+    @property
+    def failed(self) -> bool:
+        """Return whether the decoder has failed, so that all bytes until the next call of `end` are malformed."""
+        return self._failed
+
     def feed(self, data: bytes) -> list[Record]:
         self._waiting += data
         return self.take(lambda decoder: decoder.feed(data))
@@ -215,8 +246,8 @@ class GuardedDecoder:
                 records = [*read(self._decoder)]
                 if self._begin:
                     records = [r._replace(offset=r.offset + self._begin) for r in records]
-                size = self._checked(records, is_end=is_end)
-            except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+                records, size = self._checked(records, is_end=is_end)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
                 self._fail(error)
             else:
                 self._at += size
@@ -238,15 +269,15 @@ class GuardedDecoder:
             return otherwise
         try:
             return question(self._decoder)
-        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
             self._fail(error)
             return otherwise
 
-    def _checked(self, records: Sequence[Record], *, is_end: bool) -> int:
-        """Return the number of bytes in the records. Raise ContractError if the records break the contract."""
-        size = 0
+    def _checked(self, given: Sequence[Record], *, is_end: bool) -> tuple[list[Record], int]:
+        """Return the records (see `check_record`), and the number of their bytes. Raise ContractError if the records
+        break the contract."""
+        size, records = 0, [check_record(self._format, record) for record in given]
         for record in records:
-            check_record(self._format, record)
             if record.offset != self._at + size:
                 raise ContractError(
                     f"a record begins at offset {record.offset}; the record before it ends at {self._at + size}"
@@ -269,9 +300,9 @@ class GuardedDecoder:
             raise ContractError(
                 f"{waiting} bytes are in no record, at the end of the input or beyond `limit`"
             )
-        return size
+        return records, size
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._failed, self._decoder, self.error = True, None, text_of(error)
         if not self._reported:
             self._reported, self._unreported = True, self.error
@@ -409,7 +440,7 @@ def _answering(
     def answer(*arguments: Any) -> T:  # noqa: ANN401 - a path, and perhaps first bytes
         try:
             return check_answer(of, function(*arguments))
-        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
             text = f"format {name}: `Files.{of}` failed, so the default is used: {text_of(error)}"
             warnings.warn(text, RuntimeWarning, stacklevel=1)
             return default(*arguments)
@@ -418,13 +449,19 @@ def _answering(
 
 
 def check_answer(of: str, answer: T) -> T:
-    """Return the answer of a function of `Files`. Raise ContractError if the answer has a wrong type."""
+    """Return the answer of a function of `Files`, with exactly the type of the contract. Raise ContractError if the
+    answer has another type, or text that can be no path or no value of a column."""
     try:
-        msgspec.convert(answer, _ANSWERS[of])
-        hash(answer)
-    except (msgspec.ValidationError, TypeError) as error:
+        exact = msgspec.convert(answer, _ANSWERS[of])
+        hash(exact)
+        for text in exact if isinstance(exact, tuple) else [exact]:
+            if isinstance(text, str):
+                text.encode(errors="strict" if of == "group" else "surrogateescape")
+                if "\0" in text:
+                    raise ValueError("a path cannot contain NUL")  # noqa: TRY301
+    except (ValueError, TypeError) as error:
         raise ContractError(f"`Files.{of}` returned {answer!r}: {error}") from error
-    return answer
+    return cast("T", exact)
 
 
 _ANSWERS: dict[str, Any] = {

@@ -16,12 +16,14 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
 from tailrace.decoding.contract import Decoder, Format
 from tailrace.decoding.guard import ContractError, check_answer, guarded, text_of
+from tailrace.model.spelling import spelled
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -42,6 +44,7 @@ UNSUPPORTED = {
 }
 """Attributes of a format, its decoder and its files that only formats of Tailrace itself may have."""
 
+_Size = Annotated[int, msgspec.Meta(ge=1)]
 _LIMIT = 4096
 _SAMPLES = (b"", b"\n", b"{}\n", b"\0" * 600, bytes(range(256)) * 40)
 """Inputs with which a plug-in is tried when it is loaded."""
@@ -49,34 +52,36 @@ _PATHS = ("/run/trace", "/run/trace.gz", "/trace", "/run/.hidden", "/run/a b\udc
 
 
 class Refused(NamedTuple):
-    """A plug-in that is not used: the name of its entry point, its distribution, and the reason."""
+    """A plug-in that is not used: the name of its entry point, its distribution, and the reason. The name is "" if the
+    entry points of the distribution cannot be read."""
 
     name: str
     distribution: str
     problem: str
 
     def __str__(self) -> str:
-        return f"format {self.name!r} of {self.distribution} is refused: {self.problem}"
+        what = f"format {self.name!r}" if self.name else "each format"
+        return f"{what} of {self.distribution} is refused: {self.problem}"
 
 
 def load(own: Collection[str]) -> tuple[dict[str, Format], list[Refused]]:
     """Return the formats of all plug-ins by name, guarded, and the plug-ins that are refused. `own` contains the names
     of Tailrace's formats."""
     formats: dict[str, Format] = {}
-    refused: list[Refused] = []
-    entries = [*_entries()] if any(map(_has_group, _metadata(sys.path))) else []
-    counts = Counter(entry.name for entry in entries)
-    for entry in sorted(entries, key=lambda entry: (entry.name, _distribution(entry))):
+    files = [*filter(_has_group, _metadata(sys.path))]
+    entries, refused = _entries(files) if files else ([], [])
+    counts = Counter(name for name, _, _ in entries)
+    for name, distribution, entry in sorted(entries, key=lambda found: found[:2]):
         try:
-            if entry.name in own:
+            if name in own:
                 raise ContractError("Tailrace has a format of this name")  # noqa: TRY301
-            if counts[entry.name] > 1:
+            if counts[name] > 1:
                 raise ContractError("several distributions define this name; uninstall all but one")  # noqa: TRY301
-            formats[entry.name] = checked(entry.name, entry.load())
+            formats[name] = checked(name, entry.load())
         except ContractError as error:
-            refused.append(Refused(entry.name, _distribution(entry), str(error)))
+            refused.append(Refused(name, distribution, str(error)))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
-            refused.append(Refused(entry.name, _distribution(entry), text_of(error)))
+            refused.append(Refused(name, distribution, text_of(error)))
     return formats, refused
 
 
@@ -94,8 +99,9 @@ def checked(name: str, format_: object) -> Format:
     for sample in _SAMPLES:
         _try(safe, sample)
     for path in _PATHS:
-        for of in ("stream", "documents", "described", "group", "copy", "writer"):
+        for of in ("stream", "documents", "described", "copy", "writer"):
             check_answer(of, getattr(format_.files, of)(path))
+        check_answer("group", format_.files.group(spelled(path)))
         for sample in _SAMPLES:
             check_answer("recognises", format_.files.recognises(path, sample[:_LIMIT]))
     return safe
@@ -149,10 +155,22 @@ def _problems(name: str, format_: Format, decoder: Decoder) -> Iterator[str]:
     bits = format_.counter_bits
     if bits is not None and bits not in range(1, 65):
         yield f"`counter_bits` must be None or 1 to 64; not {bits!r}"
+    yield from _wrong_values(
+        ("document_max", format_.files.document_max, _Size), ("suffix", format_.suffix, str)
+    )
     for of, given in (("format", format_), ("decoder", decoder), ("files", format_.files)):
         for each in UNSUPPORTED[of]:
             if getattr(given, each, None) is not None:
                 yield f"`{each}` of a {of} is only for formats of Tailrace itself"
+
+
+def _wrong_values(*attributes: tuple[str, object, Any]) -> Iterator[str]:
+    """Yield which attributes have a wrong value. An attribute has a name, a value and a type."""
+    for name, value, type_ in attributes:
+        try:
+            msgspec.convert(value, type_)
+        except msgspec.ValidationError as error:
+            yield f"`{name}` is {value!r}: {error}"
 
 
 def _metadata(path: Iterable[str]) -> Iterator[str]:
@@ -175,12 +193,27 @@ def _has_group(file: str) -> bool:
         return False
 
 
-def _entries() -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - takes 50 ms, and few need it
+def _entries(files: Iterable[str]) -> tuple[list[tuple[str, str, EntryPoint]], list[Refused]]:
+    """Return the entry points in `entry_points.txt` files, each with its name and its distribution, and refuse the
+    distributions whose file cannot be read. If a search path has a distribution twice, the first one counts."""
+    from importlib.metadata import Distribution  # noqa: PLC0415 - takes 50 ms, and few need it
 
-    return entry_points(group=GROUP)
-
-
-def _distribution(entry: EntryPoint) -> str:
-    found = entry.dist
-    return f"{found.name} {found.version}" if found else "an unknown distribution"
+    entries: list[tuple[str, str, EntryPoint]] = []
+    refused: list[Refused] = []
+    seen: set[str] = set()
+    for file in files:
+        # The name of the directory is NAME-VERSION.dist-info. METADATA, which also has both, may be missing.
+        directory = Path(file).parent
+        name, _, version = directory.stem.partition("-")
+        distribution = f"{name} {version}".strip()
+        if (key := re.sub("[_.]+", "_", name).lower()) in seen:
+            continue
+        seen.add(key)
+        try:
+            found = Distribution.at(directory).entry_points.select(group=GROUP)
+        except Exception as error:  # noqa: BLE001 - the parser does not state what it raises
+            problem = f"its entry_points.txt cannot be read: {text_of(error)}"
+            refused.append(Refused("", distribution, problem))
+        else:
+            entries += [(entry.name, distribution, entry) for entry in found]
+    return entries, refused

@@ -222,7 +222,8 @@ class Incarnation:
         if facts.epoch is not None:
             self._hear_epoch(facts.epoch)
         state.clock = facts.clock or state.clock
-        state.ticks_per_second = facts.ticks_per_second or state.ticks_per_second
+        if facts.ticks_per_second:
+            state.ticks_per_second = float(facts.ticks_per_second)
         if self._datagrams and facts.epoch is not None:
             # The epoch is the time 0 of the producer's clock. A producer that sends its epoch has started this clock.
             self.lead.hear(0, now)

@@ -25,6 +25,7 @@ from tailrace.decoding.contract import (
 )
 from tailrace.decoding.foreign import HEAD, ForeignDecoder, foreign, of_datagram, readable_before
 from tailrace.decoding.formats import FORMATS
+from tailrace.decoding.guard import GuardedDecoder
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Attach
@@ -423,7 +424,7 @@ def decode_datagrams(
 
 def decode_datagram(decoder: Decoder, datagram: bytes) -> list[Record]:
     records = decoder.feed(datagram)
-    if decoder.pending:
+    if decoder.pending or (isinstance(decoder, GuardedDecoder) and decoder.failed):
         records += decoder.end()
     unreadable = Kind.MALFORMED in [record.kind for record in records]
     return of_datagram(records, datagram) if unreadable else records
