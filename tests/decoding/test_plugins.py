@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tailrace.decoding import plugins
 from tailrace.decoding.contract import Files
+from tailrace.decoding.foreign import foreign
 from tailrace.decoding.formats import FORMATS, OWN, REFUSED
 from tailrace.decoding.guard import DECODER_FAILED, GuardState, guarded
 from tailrace.ingest.machine import Ingest
@@ -378,6 +379,20 @@ def test_a_function_of_paths_that_exits_is_replaced():
 def test_a_tuple_becomes_a_writer():
     files = plugins.checked("toy", replace(TOY, files=Files(writer=lambda path: ("h", 7)))).files
     assert files.writer("/run/a").pid == 7
+
+
+def test_a_plugin_decides_only_about_its_own_sources(monkeypatch):
+    """A plug-in that recognises everything makes nothing foreign for other formats."""
+    liberal = plugins.checked("toy", replace(TOY, files=Files(recognises=lambda path, head: True)))
+    monkeypatch.setitem(FORMATS, "toy", liberal)
+    text = b"value 1\rNext 2"
+    assert (foreign("/a", text), foreign("/a", text, [liberal])) == ("", "cr_lines")
+    assert (foreign("/a.br", b"?"), foreign("/a.br", b"?", [liberal])) == ("brotli", "")
+    log = Log()
+    session = log.open_file("toy", "/runs/a.br")
+    log.data(session, b"e one\n?\n")
+    _, rows = run(log.entries)
+    assert "one" in [row["name"] for row in rows]
 
 
 def test_data_of_a_format_that_is_gone_is_kept(monkeypatch):

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from itertools import takewhile
 from struct import Struct
 
-from tailrace.decoding.contract import Decoder
-from tailrace.decoding.formats import FORMATS
+from tailrace.decoding.contract import Decoder, Format
+from tailrace.decoding.formats import OWN
 from tailrace.decoding.formats.heph.packets import (
     EVENT,
     EVENT_MIN,
@@ -76,10 +76,11 @@ _WIDE_MIN = 16
 _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 
 
-def foreign(path: str, head: bytes) -> str:
+def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
     """Return the key in `FOREIGN` of the foreign content that begins with `head`, or "" if the content is not foreign.
 
-    `path` is the path of the file, or "" without a file."""
+    `path` is the path of the file, or "" without a file. `formats` contains the format of the source. Besides it, only
+    formats of Tailrace itself decide whether the content is a trace, because a plug-in may recognise anything."""
     if _is_wide(head):
         return WIDE
     # One call of `startswith` for all kinds saves time, because this check runs for each connection.
@@ -90,9 +91,9 @@ def foreign(path: str, head: bytes) -> str:
     if _is_old_heph(head):
         return OLD_HEPH
     # Brotli files have no characteristic first bytes, so the suffix decides.
-    if path.endswith(".br") and not any(f.files.recognises(path, head) for f in FORMATS.values()):
+    if path.endswith(".br") and not _is_recognised(path, head, formats):
         return "brotli"
-    return CR_LINES if _has_cr_lines(path, head) else ""
+    return CR_LINES if _has_cr_lines(path, head, formats) else ""
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
@@ -165,7 +166,11 @@ def _is_wide(head: bytes) -> bool:
     )
 
 
-def _has_cr_lines(path: str, head: bytes) -> bool:
+def _is_recognised(path: str, head: bytes, formats: Iterable[Format]) -> bool:
+    return any(each.files.recognises(path, head) for each in (*OWN.values(), *formats))
+
+
+def _has_cr_lines(path: str, head: bytes, formats: Iterable[Format]) -> bool:
     """Return whether a text is a trace whose lines end in CR alone, without LF.
 
     A CR may also be white space within a line, or part of a damaged string. The text before the first CR of a JSON
@@ -181,8 +186,7 @@ def _has_cr_lines(path: str, head: bytes) -> bool:
             return False
     elif not _CR.search(text):
         return False
-    lines = head.replace(b"\r", b"\n")
-    return any(each.files.recognises(path, lines) for each in FORMATS.values())
+    return _is_recognised(path, head.replace(b"\r", b"\n"), formats)
 
 
 def _is_old_heph(head: bytes) -> bool:

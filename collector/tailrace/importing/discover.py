@@ -168,7 +168,7 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
 
     Raise ConfigError if the file cannot be read."""
     head = _head(file)
-    if foreign(file, head):
+    if foreign(file, head, () if wanted is None else [FORMATS[wanted]]):
         return None
     if wanted is None:
         return next((f.name for f in FORMATS.values() if f.files.recognises(file, head)), None)
@@ -185,7 +185,7 @@ def _none(file: str, formats: Sequence[Format], *, named: bool, endings: set[str
     one of the formats, or it is empty and has the suffix of a trace that was found."""
     empty = is_empty(file)
     trace = named or _has_trace_name(file, formats) or (empty and _ending(file) in endings)
-    if what := foreign(file, _head(file)):
+    if what := foreign(file, _head(file), formats if len(formats) == 1 else ()):
         return LeftOut(path=spelled(file), why=Why.FOREIGN, content=FOREIGN[what], trace=trace)
     return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
 

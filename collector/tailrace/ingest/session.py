@@ -174,7 +174,7 @@ class Session:
         seen = (state.head or b"") + payload
         unread = len(seen) >= HEAD or any(Kind.MALFORMED in records.kinds for records in chunk)
         path = state.file.facts.path if state.file and unread else ""
-        if what := foreign(path, seen[:HEAD]):
+        if what := foreign(path, seen[:HEAD], [FORMATS[state.info.format]]):
             chunk = chunk + listed(self.decoder.end())
             before = map(chunk[0].record, range(chunk[0].rows)) if chunk else ()
             readable = readable_before(what, before)
