@@ -395,6 +395,24 @@ def test_a_plugin_decides_only_about_its_own_sources(monkeypatch):
     assert "one" in [row["name"] for row in rows]
 
 
+def test_a_failure_in_a_replay_is_reported_again(monkeypatch):
+    """A kill, then the plug-in is uninstalled. The replay discards the rows about its failure, and with them the bytes
+    that waited at the last commit."""
+    log = Log()
+    session = log.open("toy")
+    log.data(session, b"e one\ne t")
+    committed = len(log.entries)
+    log.data(session, b"wo\n")
+    log.close(session)
+    for entries in (log.entries[committed:], log.entries[committed + 1 :]):
+        ingest, _ = run(log.entries[:committed])
+        assert ingest.tell_lacking() == 0
+        _, rows = run(entries, ingest)
+        assert [row["kind"] for row in rows if row["name"] == DECODER_FAILED] == ["session"]
+        gaps = [(row["name"], row["missing"]) for row in rows if row["kind"] == "gap"]
+        assert gaps == [("malformed", None)]
+
+
 def test_data_of_a_format_that_is_gone_is_kept(monkeypatch):
     """The spool may have data of a plug-in that was uninstalled since, or was installed again after that."""
     log = Log()

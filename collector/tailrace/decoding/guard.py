@@ -4,7 +4,8 @@ A plug-in is a format outside Tailrace (see `decoding.plugins`). The guard calls
 that the returned records obey the contract (`decoding.contract`), so that their rows fit the table. If the decoder
 raises an exception or breaks the contract, all bytes that are in no record so far become a malformed record with the
 reason `DECODER_FAILED`. So do all later bytes, up to the end of the input or of the datagram. There, a new decoder
-starts. A session row `decoder_failed` states the exception, once in each session.
+starts. A session row `decoder_failed` states the exception, once in each session, and again if the daemon was killed
+and the decoder fails in the replay.
 """
 
 from __future__ import annotations
@@ -262,6 +263,13 @@ class GuardedDecoder:
             # No byte shows that something is missing, for example the names of a document
             records.append(missing(self._at, Reason.MALFORMED, 0, detail=DECODER_FAILED))
         return records
+
+    def report_again(self) -> bool:
+        """Make a report about a failure due again, because the rows of the first report were discarded. Return whether
+        the decoder has failed since this guard was created."""
+        if self.error:
+            self._reported, self._unreported = self._failed, self.error if self._failed else ""
+        return bool(self.error)
 
     def ask(self, question: Callable[[Any], T], otherwise: T) -> T:
         """Return the answer of the decoder to a question. Return `otherwise` if the decoder fails or has failed."""

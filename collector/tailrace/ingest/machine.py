@@ -425,7 +425,10 @@ class Ingest:
         """Schedule gap rows for the bytes that this start of the daemon could not read from the spool. The rows are
         written before the next entry is processed. Return the number of lost bytes.
 
-        The lost bytes belong to skipped entries, or to unfinished records whose bytes the checkpoint leaves out."""
+        The lost bytes belong to skipped entries, or to unfinished records whose bytes the checkpoint leaves out. Failures
+        of plug-ins during this start are reported again, too (see `Session.replayed`)."""
+        for session in self._sessions.values():
+            session.replayed()
         return self._damage.replayed()
 
 

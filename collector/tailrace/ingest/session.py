@@ -362,7 +362,14 @@ class Session:
     def _own(self) -> OwnRows:
         return self.generations.current.own
 
-    # Methods that save the state for a checkpoint
+    # Methods that save the state for a checkpoint, and continue from it
+
+    def replayed(self) -> None:
+        """Report a failure of a plug-in's decoder again if the decoder failed while a start of the daemon read entries
+        again. The rows of these entries are discarded, and the plug-in may not have failed when the rows in the table
+        were written. So the next unreadable bytes get a gap row of their own, too."""
+        if isinstance(self.decoder, GuardedDecoder) and self.decoder.report_again():
+            self.generations.current.state.unended = None
 
     def save(self, named_from: int) -> SessionState:
         """Return the session's state for a checkpoint, including the decoder's state. Call `saved` when the checkpoint
