@@ -301,6 +301,7 @@ def followed(vector, rng, *paths, more=b""):
             log.data(file, part)
     if more:
         log.data(files[-1], more)
+    log.now += 1
     log.stop(LAST)
     return readable(run(log.entries)[1])
 
@@ -596,7 +597,7 @@ def test_a_file_that_is_cut_between_lines_lacks_its_end(format_):
             facts = FileFacts(path="/runs/a", device=1, inode=2, birth=3)
             log.data(file, head)
             log.file(file, replace(facts, rest=Rest(why="silent", since=log.now)))
-            assert lacks(run(log.entries)[1]) == ["no_end"], vector.name
+            assert set(lacks(run(log.entries)[1])) == {"no_end"}, vector.name
             log.data(file, b"".join(lines[cut:]))
             log.file(file, replace(facts, rest=Rest(why="silent", since=log.now)))
             assert lacks(run(log.entries)[1])[-1] == ""
