@@ -133,9 +133,10 @@ class SessionFile:
         rest, lacks = file.facts.rest, self._lacks(own, process)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
-        if pending := self.decoder.pending + (rest.pending if rest else 0):
-            about["pending"] = pending
         if rest:
+            # The rest of a growing file's last record is still to come.
+            if pending := self.decoder.pending + rest.pending:
+                about["pending"] = pending
             about["file"] = _as_read(file)
         if lacks is not None:
             about["lacks"] = lacks
