@@ -301,7 +301,7 @@ class Session:
                     incarnation.piece(piece)
                 else:
                     self._pieces.alone(incarnation.state.name)
-            self._file.goes_on = self._goes_on(self.decoder, self._pieces)
+            self.state.goes_on = self._goes_on(self.decoder, self._pieces)
             self._pieces.tell(now)
 
     def _goes_on(self, decoder: SeparatingDecoder, pieces: SplitRuns) -> bool:
@@ -311,8 +311,8 @@ class Session:
 
     def _rest_again(self, now: int) -> None:
         if self._pieces and separates(self.decoder):
-            self._file.goes_on = self._goes_on(self.decoder, self._pieces)
-            if self._file.goes_on:
+            self.state.goes_on = self._goes_on(self.decoder, self._pieces)
+            if self.state.goes_on:
                 self._file.rest_again(self._own, now)
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:

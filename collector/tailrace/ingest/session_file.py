@@ -27,9 +27,6 @@ class SessionFile:
     methods."""
 
     def __init__(self, state: SessionState, decoder: Decoder) -> None:
-        self.goes_on = False
-        """Whether other files continue the run of this file. In this case, the end of the stream does not count as
-        missing."""
         self._state = state
         self.decoder = decoder
 
@@ -149,7 +146,7 @@ class SessionFile:
         if own.said_goodbye:
             return ""
         lacking = self._lacking(process)
-        return "" if lacking and self.goes_on else lacking
+        return "" if lacking and self._state.goes_on else lacking
 
     def _lacking(self, process: int | None) -> str | None:
         decoder = self.decoder

@@ -193,6 +193,9 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """Number of the process whose run is the current incarnation, for input with records of several processes."""
     aside: dict[int, IncarnationState] = {}
     """Current incarnations (runs) of all processes except `process`, by process number."""
+    goes_on: bool = False
+    """Whether other files continue the runs of the session's file, so that the end of the file does not count as
+    missing."""
     previous: IncarnationState | str | None = None
     """The previous incarnation (producer run), as long as its late events may still arrive; otherwise None."""
     base: int = 0
