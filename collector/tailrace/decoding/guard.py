@@ -23,8 +23,7 @@ from msgspec.structs import fields, replace
 from tailrace.decoding.contract import Decoder, Files, Format, Writer
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Evicted, Holding
-from tailrace.model.record import Kind, Missing, Record, SessionFacts, malformed, missing
-from tailrace.rows.records import ALONE
+from tailrace.model.record import ALONE, Kind, Missing, Record, SessionFacts, malformed, missing
 
 T = TypeVar("T")
 

@@ -59,6 +59,12 @@ class Kind(StrEnum):
     MALFORMED = "malformed"
 
 
+ALONE = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
+"""Kinds of records that the ingest processes one by one.
+
+Such a record concerns the session, or bytes and events that the session lacks."""
+
+
 class Announcement(msgspec.Struct, frozen=True):
     """A client's announcement of its session.
 

@@ -15,7 +15,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tailrace.kernels import active
-from tailrace.model.record import Kind, Record
+from tailrace.model.record import ALONE, Kind, Record
 from tailrace.rows.block import Block, Integers, Values
 from tailrace.rows.fields import COUNTER, END, ID, KIND, OFFSET, SIZE, START, STREAM
 
@@ -23,11 +23,6 @@ if TYPE_CHECKING or active():
     from tailrace.rows._columns import counted, greatest, present, shifted
 
 Columns = Sequence[Sequence[Any]]
-
-ALONE = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
-"""Kinds of records that the ingest processes one by one.
-
-Such a record concerns the session, or bytes and events that the session lacks."""
 
 NUMBERED = frozenset({Kind.SPAN, Kind.COUNTER})
 """Kinds of records that carry the producer's counter, so that the ledger can find missing events."""
