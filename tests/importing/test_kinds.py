@@ -301,7 +301,6 @@ def followed(vector, rng, *paths, more=b""):
             log.data(file, part)
     if more:
         log.data(files[-1], more)
-    log.now += 1
     log.stop(LAST)
     return readable(run(log.entries)[1])
 

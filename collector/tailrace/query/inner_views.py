@@ -439,7 +439,8 @@ COPIES = f"""
 CREATE OR REPLACE TABLE part.copies AS
 WITH last AS (
   SELECT source, format, root, coalesce(max(words ->> '$.rank') FILTER (name = 'open'), '') AS rank,
-    bool_or(name = 'open') AS opened, arg_max(words, place) FILTER (name = 'rest' OR words ->> '$.file' IS NOT NULL) AS words
+    bool_or(name = 'open') AS opened, arg_max(words, row(place, words ->> '$.file' IS NOT NULL))
+      FILTER (name = 'rest' OR words ->> '$.file' IS NOT NULL) AS words
   FROM (
     SELECT source, format, part.root(session) AS root, name, part.place("offset", time) AS place,
       CASE WHEN json_valid(attributes) THEN attributes END AS words
@@ -470,7 +471,8 @@ QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 replaces the placeholder `within` by a condition that limits which rows are searched.
 
 A file counts as a copy if the collector expects no more growth of it, and if another file with the same rank has the
-same content. These files are no copies:
+same content. If several rows have the same place, the row that describes the file is the last one. These files are no
+copies:
 
 - A file that was truncated, rewritten or replaced, because a later run may write equal bytes elsewhere.
 - A file with the path of the other file, because two runs wrote it one after the other.
