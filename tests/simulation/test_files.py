@@ -179,6 +179,18 @@ def test_a_file_that_is_emptied_while_it_is_packed_is_read_twice():
     assert judge(scenario).kind == "a record stored twice"
 
 
+def test_a_copy_of_an_emptied_file_is_read_again_only_after_a_restart():
+    """The file looks emptied, because a new file has its inode number and its time of creation."""
+    name = "copy-of-an-emptied-file-after-a-restart.json"
+    played = Play(decode((BLIND / name).read_bytes()))
+    played.run()
+    check(played)
+    del played.collector.outages[2:]
+    with pytest.raises(Violation) as raised:
+        check(played)
+    assert raised.value.kind == "a record stored twice"
+
+
 def test_of_what_is_written_and_emptied_between_two_looks_nothing_is_known():
     scenario = decode((BLIND / "written-and-emptied-between-two-looks.json").read_bytes())
     played = Play(scenario)
