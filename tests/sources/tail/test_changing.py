@@ -17,7 +17,7 @@ from tailrace.sources.tail import identity, search
 from tailrace.sources.tail.location import System
 from tailrace.sources.tail.watch import LINGER, MISSING_LINGER
 from tailrace.spool.entry import EntryKind
-from tailrace.spool.payloads import FileFacts, FileLoss
+from tailrace.spool.payloads import LAST, FileFacts, FileLoss
 
 TEXT = bytes(range(33, 127)) * 10
 HEADER = b'{"type":"header","version":2}' * 10
@@ -134,17 +134,19 @@ async def test_a_file_that_grew_past_our_place_again_is_another_incarnation(
     assert intake.sessions[0].closed == "rewritten"
 
 
+@pytest.mark.parametrize("end", [b"", b"z" * LAST], ids=["other lines", "lines that end alike"])
 async def test_a_file_rewritten_between_two_chunks_is_not_read_across(
-    autojump_clock, follow, files, intake, settle
+    autojump_clock, follow, files, intake, settle, end
 ):
-    files.write("a", b"a" * 4 * CHUNK_MAX)
+    first, second = (letter * (CHUNK_MAX - len(end)) + end for letter in (b"a", b"b"))
+    files.write("a", 4 * first)
     intake.fills_after = 2
     follow()
     await settle()
-    files.write("a", b"b" * 4 * CHUNK_MAX)
+    files.write("a", 4 * second)
     intake.drain()
     await settle()
-    assert intake.contents == [b"a" * 2 * CHUNK_MAX, b"b" * 4 * CHUNK_MAX]
+    assert intake.contents == [2 * first, 4 * second]
 
 
 async def test_bytes_sorted_in_place_were_overwritten(

@@ -20,6 +20,7 @@ from tailrace.sources.tail.identity import (
     ContentCheck,
     Judgement,
     Trail,
+    differing,
     follows_on,
     judge,
     relation,
@@ -75,8 +76,8 @@ class RawBytes:
         """Return the next bytes of the file (at most `limit`), or a hole; None if no data is available now. Raise
         OSError if the file cannot be read.
 
-        Return "changed" if the bytes before the reading position are not the bytes that were read before, or if the
-        file has shrunk since its last check and nothing was read yet."""
+        Return "changed" if the file's first bytes, or the bytes before the reading position, are not the bytes that were
+        read before. Also return "changed" if the file has shrunk since its last check and nothing was read yet."""
         fd, size, past_holes, final = view
         trail = self.trail
         if trail.offset >= size:
@@ -91,7 +92,11 @@ class RawBytes:
         before = len(trail.last)
         wanted = min(limit, self._extent.stop - trail.offset)
         data = os.pread(fd, before + wanted, trail.offset - before)
-        if len(data) < before or not trail.precedes(data[:before]):
+        # Read the first bytes after the data, so that they show whether the file was written anew before the data was
+        # read. The bytes before the data do not suffice, because many lines end alike.
+        head = os.pread(fd, len(trail.head), 0) if before < trail.offset else trail.head
+        kept = len(data) >= before and trail.precedes(data[:before])
+        if not kept or differing(trail.head, head, 0):
             return "changed"
         if not before and len(data) < min(limit, size) and os.lseek(fd, 0, os.SEEK_END) < size:
             return "changed"
