@@ -25,12 +25,12 @@ def start(number: int = 1) -> str:
     return event(number, name="start", cat="dftracer", args=None)
 
 
-def end(number: int, aggregation: int | None = 0) -> str:
+def end(number: int, aggregation: int | None = 0, **changed: object) -> str:
     """Return the line of the record `end`. `aggregation` is the value of its setting `aggregation_enable`, or None for
     a record without this setting.
     """
     args = None if aggregation is None else f'"cfg":{{"aggregation_enable":{aggregation}}}'
-    return event(number, name="end", cat="dftracer", args=args)
+    return event(number, name="end", cat="dftracer", args=args, **changed)
 
 
 def metadata(kind: str, name: str, value: str) -> str:

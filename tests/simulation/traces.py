@@ -134,10 +134,16 @@ class DFTracer(Trace):
 
     def end(self) -> None:
         super().end()
-        self.content += dftracer_lines.text(dftracer_lines.end(self._next + 2))
+        number = self._next + 2
+        self.content += dftracer_lines.text(dftracer_lines.end(number, ts=self._time(number)))
 
     def _record(self, number: int) -> bytes:
-        return dftracer_lines.text(dftracer_lines.event(number + 2, name=f"{self.id}/{number}"))
+        id_, name = number + 2, f"{self.id}/{number}"
+        return dftracer_lines.text(dftracer_lines.event(id_, name=name, ts=self._time(id_)))
+
+    def _time(self, id_: int) -> int:
+        """Return the time (µs) of an event. Traces that have the same PID do not overlap in time."""
+        return self.id * MANY + id_
 
     def _garbage(self) -> bytes:
         return b"{garbage of %d}\n" % self.id
