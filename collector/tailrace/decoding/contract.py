@@ -57,7 +57,8 @@ class Decoder(Protocol):
         `too_long`.
 
         The caller uses this method when memory is short. Bytes of the same record that arrive later become malformed,
-        too, like in a record over `limit`. Return an empty list if the pending bytes are too few to classify."""
+        too, as in a record larger than `limit`. Return an empty list if the pending bytes are too few to decide whether
+        they are a part of a record."""
         ...
 
 

@@ -206,7 +206,7 @@ def _is_old_heph(head: bytes) -> bool:
         return False  # An incomplete event does not show whether it has the layout of early 2021 or the current one.
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
-        return False  # No packet of the old layout follows.
+        return False  # The bytes after the event are no packet of the old layout.
     # `old` is the length of the description, read in the old layout. A length of 0 does not prove the old layout. In a
     # damaged event of the current layout, the same bytes may be the last bytes of a time, which are often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)

@@ -1,11 +1,11 @@
-"""Keep the decoders of plug-ins from harming the collector.
+"""Prevent the decoder of a plug-in from stopping the collector or writing invalid rows.
 
 A plug-in is a format outside Tailrace (see `decoding.plugins`). The guard calls the decoder of a plug-in. It checks
 that the returned records obey the contract (`decoding.contract`), so that their rows fit the table. If the decoder
 raises an exception or breaks the contract, all bytes that are in no record so far become a malformed record with the
-reason `DECODER_FAILED`. So do all later bytes, up to the end of the input or of the datagram. There, a new decoder
-starts. A session row `decoder_failed` states the exception, once in each session, and again if the daemon was killed
-and the decoder fails in the replay.
+reason `DECODER_FAILED`. All later bytes, up to the end of the input or of the datagram, become malformed, too. A new
+decoder then reads the next input. A session row `decoder_failed` states the exception, once in each session. If the
+daemon is killed and the decoder fails again while a new daemon decodes the same bytes, the row is written again.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ from tailrace.model.record import ALONE, Kind, Missing, Record, SessionFacts, ma
 T = TypeVar("T")
 
 DECODER_FAILED = "decoder_failed"
-"""The reason of malformed records whose bytes a decoder should have read when it failed."""
+"""The reason of a malformed record whose bytes a plug-in's decoder could not read, because the decoder raised an
+exception or broke the contract."""
 
 IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
-"""Kinds of records that may have no bytes of their own, that is, size 0."""
+"""Kinds of records whose size may be 0, because they may stand for no bytes of the input."""
 
 _OF_CLIENTS = ("announces", "goodbye", "discarded", "elsewhere", "never_sent", "process")
-"""Fields of `SessionFacts` that need answers to clients, or state for each process."""
+"""Fields of `SessionFacts` that a plug-in's decoder must not set. The collector supports these fields only for its own
+formats, because it must answer clients or keep state for each process."""
 
 ERROR_MAX = 400
-"""Maximum length (characters) of the text of an exception."""
+"""Maximum length (characters) of an exception's text in a row or a warning."""
 
 
 class ContractError(Exception):
-    """A decoder has returned something that the contract does not allow. The message states what."""
+    """Signals that a plug-in, or a record of its decoder, does not obey the contract (`decoding.contract`). The message
+    states which rule is broken."""
 
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -49,7 +52,8 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _ExactFields(NamedTuple):
-    """The fields of a `Record` with exact types, except `detail`, whose type depends on `kind`."""
+    """The fields of a `Record`, except `detail`, with the types against which the guard checks a plug-in's records. The
+    type of `detail` depends on `kind`."""
 
     offset: _Count
     size: _Count
@@ -74,19 +78,20 @@ _DETAILS: Mapping[str, tuple[type, ...]] = {
     Kind.SESSION: (SessionFacts, type(None)),
     Kind.MALFORMED: (bytes,),
 }
-"""The types of `Record.detail` by kind. Records of all other kinds have None."""
+"""The types that `Record.detail` may have, by kind of record. In records of all other kinds, `detail` is None."""
 _attributes = msgspec.json.Decoder(dict[str, Any])
 _PLACE = re.compile(r"\$\[(\d+)\]")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 
 
 def check_record(format_: Format, record: Record) -> Record:
-    """Return a record with fields of exactly the types of the contract: a whole number of ticks per second becomes a
-    float, for example. Raise ContractError if a field has a value that the contract does not allow."""
+    """Return the record of a plug-in's decoder, with each field converted to exactly the type that the contract states.
+    For example, an integer number of ticks per second becomes a float. Raise ContractError if a field has a value that
+    the contract does not allow."""
     try:
         return _exact_record(format_, record)
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        # UnicodeEncodeError is a ValueError, and msgspec.ValidationError, too
+        # UnicodeEncodeError and msgspec.ValidationError are subclasses of ValueError.
         text = _PLACE.sub(lambda match: f"`{Record._fields[int(match[1])]}`", str(error))
         raise ContractError(f"a record has a wrong field: {text}: {record!r}") from error
 
@@ -109,13 +114,14 @@ def _exact_record(format_: Format, record: Record) -> Record:
         if not _attributes.decode(attributes):
             raise ValueError("`attributes`: an empty object must be None")
         if not (attributes.startswith("{") and attributes.endswith("}")):
-            # The ingest inserts members after the first character
+            # The ingest inserts members after the first character, which must therefore be the opening brace.
             raise ValueError("`attributes`: white space is around the object")
     return record
 
 
 def _exact_detail(record: Record) -> SessionFacts | Missing | bytes | None:
-    """Return the detail of a record with fields of exactly the types of the contract."""
+    """Return `Record.detail`, with each of its fields converted to exactly the type that the contract states. Raise
+    TypeError if records of this kind cannot have such a detail."""
     kind, detail = record.kind, record.detail
     for type_ in _DETAILS.get(kind, (type(None),)):
         if isinstance(detail, type_):
@@ -149,14 +155,14 @@ def _check_detail(format_: Format, record: Record) -> None:
 
 
 class GuardState(msgspec.Struct):
-    """State of a guard for a checkpoint.
+    """The state of a `GuardedDecoder` that a checkpoint stores.
 
-    `waiting`: the bytes that are in no record yet; `at` is the offset of the first of them.
+    `waiting`: the bytes that are in no record yet. `at`: the offset of the first of these bytes.
     `begin`: the offset at which the input of the current decoder begins.
-    `failed`: whether the decoder has failed, and the rest of the input is malformed.
-    `reported`: whether the session has a row about a failure, or will have one with the text `unreported`.
-    `decoder`: the state of the plug-in's decoder as MessagePack, without the `last` of the waiting bytes, which it has
-        as `Waiting.waiting`."""
+    `failed`: whether the decoder has failed, so that all further bytes of the input are malformed.
+    `reported`: whether a row about a failure was written or is due. `unreported`: the text of the due row, or "".
+    `decoder`: the state of the plug-in's decoder as MessagePack, without its unfinished bytes (`Waiting.waiting`).
+        These are the last `last` bytes of `waiting`."""
 
     waiting: bytes = b""
     at: int = 0
@@ -178,7 +184,7 @@ class GuardedDecoder:
         self._failed, self._reported = state.failed, state.reported
         self._unreported = state.unreported
         self.error = ""
-        """The text of the last failure."""
+        """The text of the last exception that the plug-in's decoder raised or caused; "" before the first failure."""
         self._decoder: Decoder | None = None
         if not self._failed:
             self._start(state)
@@ -202,8 +208,9 @@ class GuardedDecoder:
         return GuardState(*at, self._failed, self._reported, self._unreported, last, decoder)
 
     def _encoded(self, decoder: Decoder) -> tuple[int, bytes]:
-        """Return the number of the bytes that the state of the decoder has as `waiting`, and the state without these
-        bytes, as MessagePack. They are the last bytes that are in no record, which the guard has."""
+        """Return the number of unfinished bytes in the decoder's state (`Waiting.waiting`), and the state without these
+        bytes as MessagePack. The guard already stores these bytes at the end of its own `_waiting`. Raise ContractError
+        if the state has another type or other bytes."""
         state = decoder.state
         if not isinstance(state, self._format.state_type):
             raise ContractError(f"the state is not of the type {self._format.state_type.__name__}")
@@ -239,8 +246,8 @@ class GuardedDecoder:
         return self.take(lambda decoder: decoder.give_up())
 
     def take(self, read: Callable[[Any], list[Record]], *, is_end: bool = False) -> list[Record]:
-        """Return the records that `read` gets from the decoder. If the decoder fails, return the bytes that are in no
-        record as a malformed record. `is_end` means that no bytes may wait afterwards."""
+        """Return the records that `read` gets from the decoder. If the decoder fails, return all bytes that are in no
+        record as a malformed record. With `is_end`, the decoder also fails if it leaves bytes without a record."""
         if self._decoder is not None:
             try:
                 records = [*read(self._decoder)]
@@ -259,19 +266,22 @@ class GuardedDecoder:
             records.append(malformed(self._at, self._waiting, DECODER_FAILED))
             self._at, self._waiting = self._at + len(self._waiting), b""
         elif records:
-            # No byte shows that something is missing, for example the names of a document
+            # The decoder failed although no bytes wait, for example while it read a document. A gap of unknown size
+            # shows the loss.
             records.append(missing(self._at, Reason.MALFORMED, 0, detail=DECODER_FAILED))
         return records
 
     def report_again(self) -> bool:
-        """Make a report about a failure due again, because the rows of the first report were discarded. Return whether
-        the decoder has failed since this guard was created."""
+        """Let the next call of `take` report a failure again, because the row of the first report was discarded. Do so
+        only if the current decoder has failed. Return whether any decoder of this guard has failed since the guard was
+        created."""
         if self.error:
             self._reported, self._unreported = self._failed, self.error if self._failed else ""
         return bool(self.error)
 
     def ask(self, question: Callable[[Any], T], otherwise: T) -> T:
-        """Return the answer of the decoder to a question. Return `otherwise` if the decoder fails or has failed."""
+        """Call `question` with the plug-in's decoder, and return the result. Return `otherwise` if the call raises an
+        exception, or if the decoder has failed before."""
         if self._decoder is None:
             return otherwise
         try:
@@ -281,8 +291,9 @@ class GuardedDecoder:
             return otherwise
 
     def _checked(self, given: Sequence[Record], *, is_end: bool) -> tuple[list[Record], int]:
-        """Return the records (see `check_record`), and the number of their bytes. Raise ContractError if the records
-        break the contract."""
+        """Return the records as `check_record` returns them, and the sum of their sizes (bytes). Raise ContractError if
+        the records do not tile the input, contain other bytes than the input, or leave more than `limit` bytes
+        waiting."""
         size, records = 0, [check_record(self._format, record) for record in given]
         for record in records:
             if record.offset != self._at + size:
@@ -323,8 +334,8 @@ class GuardedDecoder:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception as text: its class, its message, and the line of code that raised it. Addresses of objects
-    are left out, because they differ between two runs."""
+    """Return an exception as text: its class, its message, and the line of code that raised it. Replace memory
+    addresses such as 0x7f3a, because they differ between two runs of the program."""
     import traceback  # noqa: PLC0415 - takes 5 ms, and is only needed after a failure
 
     if isinstance(error, ContractError):
@@ -338,7 +349,8 @@ def text_of(error: BaseException) -> str:
 
 
 class _Held:
-    """A container of a plug-in's decoder that a memory limit may shrink (see `Holding`)."""
+    """A part of the state of a plug-in's decoder from which the collector evicts entries when memory is short (see
+    `Holding`)."""
 
     def __init__(self, guard: GuardedDecoder, at: int, what: Evicted) -> None:
         self.what = what
@@ -409,12 +421,13 @@ OPTIONAL: Mapping[str, object] = {
     "asked": property(_asked),
     "holdings": property(_holdings),
 }
-"""Methods and properties that a plug-in's decoder may have, and the guard then has, too."""
+"""The optional methods and properties of a plug-in's decoder. If the decoder has one of them, its guard gets the member
+in this table, which calls the decoder's member safely."""
 
 
 def guarded(format_: Format, sample: Decoder | None) -> Format:
-    """Return a format whose decoders and functions of paths are guarded. `sample` is a decoder of the format, whose
-    optional methods the guard gets, too."""
+    """Return a plug-in's format with its decoders and the functions of its `Files` replaced by guarded ones, which
+    never raise. `sample` is a decoder of the format. It shows which members in `OPTIONAL` the guards need."""
     mine = {name: member for name, member in OPTIONAL.items() if hasattr(sample, name)}
     kind = type(f"Guarded_{format_.name}", (GuardedDecoder,), mine)
     declared = replace(format_, malformed=format_.malformed | {DECODER_FAILED})
@@ -433,7 +446,8 @@ def _guarded_files(format_: Format) -> Files:
         field.name: _answering(format_.name, field.name, getattr(given, field.name), default)
         for field in fields(Files)
         if callable(default := getattr(usual, field.name))
-        and getattr(given, field.name) is not default  # two properties of `Files` compare functions
+        and getattr(given, field.name)
+        is not default  # `Files` compares some functions with defaults
     }
     return replace(given, **functions)
 
@@ -441,8 +455,8 @@ def _guarded_files(format_: Format) -> Files:
 def _answering(
     name: str, of: str, function: Callable[..., T], default: Callable[..., T]
 ) -> Callable[..., T]:
-    """Return a function that answers like `function`, or like `default` if `function` fails. The first failure is a
-    warning."""
+    """Return a function that calls `function`, and calls `default` if `function` raises an exception or returns a wrong
+    type. The first failure causes a RuntimeWarning."""
 
     def answer(*arguments: Any) -> T:  # noqa: ANN401 - a path, and perhaps first bytes
         try:
@@ -456,8 +470,9 @@ def _answering(
 
 
 def check_answer(of: str, answer: T) -> T:
-    """Return the answer of a function of `Files`, with exactly the type of the contract. Raise ContractError if the
-    answer has another type, or text that can be no path or no value of a column."""
+    """Return the result `answer` of the function `of` of a plug-in's `Files`, converted to the type in `_ANSWERS`.
+    Raise ContractError if the result has another type, or contains text that cannot be a path or a value of a
+    column."""
     try:
         exact = msgspec.convert(answer, _ANSWERS[of])
         hash(exact)
@@ -480,4 +495,4 @@ _ANSWERS: dict[str, Any] = {
     "writer": Writer | None,
     "recognises": bool,
 }
-"""The types that functions of `Files` return."""
+"""The types that the functions of a plug-in's `Files` must return, by function."""

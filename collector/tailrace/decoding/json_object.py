@@ -14,7 +14,8 @@ from json.scanner import make_scanner
 from typing import Any, NamedTuple
 
 DEPTH_MAX = 128
-"""Maximum nesting depth of objects and arrays. The outermost counts, too. Common JSON parsers accept this depth."""
+"""Maximum nesting depth of objects and arrays. The outermost object counts, too. Common JSON parsers accept this
+depth."""
 
 BEYOND = 1 << 70
 """The value that replaces each integer of more than 20 characters. Such an integer is outside of all valid ranges, and
@@ -59,7 +60,7 @@ def integral(text: str) -> int | None:
         return None
     try:
         number = Decimal(text)
-    except InvalidOperation:  # the exponent is too long for Decimal, or the text is no number
+    except InvalidOperation:  # The exponent is too long for Decimal, or the text is no number.
         return None if text.upper().partition("E")[0].strip("-0.") else 0
     if not number:
         return 0

@@ -9,8 +9,8 @@ JSON's white space: space, tab, CR. A line longer than `limit` is returned in pi
 beginning of the line. The last piece may be shorter.
 
 A *mark* is not part of a line: the byte order mark that Windows editors write at the beginning of a text, and the Ctrl-Z that
-DOS writes at the end of a text. Where such texts were joined or continued, Ctrl-Zs stand before a line (`marks_before`). The
-decoders separate them from a line that is otherwise readable.
+DOS writes at the end of a text. Where such texts were joined or continued, Ctrl-Zs stand before a line
+(`marks_before`). The decoders return these Ctrl-Zs as separate records if the line after them is readable.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 `tailrace.formats`.
 
 The name of an entry point is the name of its format, and its object is a `decoding.contract.Format`. A plug-in that
-cannot be imported or used is refused. Neither its code nor its metadata disturbs other formats.
+cannot be imported or does not obey the contract is refused. Other formats remain usable.
 
-Most installations have no plug-in. They do not import `importlib.metadata`, which takes longer than to look for the
-group's name in the metadata of all distributions.
+This module first searches the files `entry_points.txt` of all distributions for the group's name. It imports
+`importlib.metadata`, which takes longer than this search, only if there is a plug-in.
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ UNSUPPORTED = {
     "decoder": ("blocks", "take_slow", "processes", "pieces"),
     "files": ("pieces",),
 }
-"""Attributes of a format, its decoder and its files that only formats of Tailrace itself may have."""
+"""Attributes that only Tailrace's own formats may have, for the format, its decoder and its `Files`. A plug-in with one
+of them is refused."""
 
 _Size = Annotated[int, msgspec.Meta(ge=1)]
 _LIMIT = 4096
 _SAMPLES = (b"", b"\n", b"{}\n", b"\0" * 600, bytes(range(256)) * 40)
-"""Inputs with which a plug-in is tried when it is loaded."""
+"""Sample inputs that a new plug-in's decoder must decode without an error; otherwise the plug-in is refused."""
 _PATHS = ("/run/trace", "/run/trace.gz", "/trace", "/run/.hidden", "/run/a b\udcff.x")
 
 
 class Refused(NamedTuple):
-    """A plug-in that is not used: the name of its entry point, its distribution, and the reason. The name is "" if the
-    entry points of the distribution cannot be read."""
+    """A refused plug-in, which Tailrace does not use: the name of its entry point, its distribution, and the reason.
+    The name is "" if the entry points of the distribution cannot be read."""
 
     name: str
     distribution: str
@@ -65,8 +66,8 @@ class Refused(NamedTuple):
 
 
 def load(own: Collection[str]) -> tuple[dict[str, Format], list[Refused]]:
-    """Return the formats of all plug-ins by name, guarded, and the plug-ins that are refused. `own` contains the names
-    of Tailrace's formats."""
+    """Return the formats of all plug-ins by name, each with guarded decoders (`guard.guarded`), and the refused
+    plug-ins. `own` contains the names of Tailrace's own formats, which a plug-in must not use."""
     formats: dict[str, Format] = {}
     files = [*filter(_has_group, _metadata(sys.path))]
     entries, refused = _entries(files) if files else ([], [])
@@ -86,8 +87,8 @@ def load(own: Collection[str]) -> tuple[dict[str, Format], list[Refused]]:
 
 
 def checked(name: str, format_: object) -> Format:
-    """Return a plug-in's format, guarded. Raise ContractError, or any exception of the plug-in, if it cannot be
-    used."""
+    """Test a plug-in's format with samples, and return it with guarded decoders (`guard.guarded`). Raise ContractError
+    if the format breaks a rule of the contract. Exceptions of the plug-in's code pass through."""
     if not isinstance(format_, Format):
         raise ContractError(
             f"it is a {type(format_).__name__}, not a tailrace.decoding.contract.Format"
@@ -109,8 +110,8 @@ def checked(name: str, format_: object) -> Format:
 
 @cache
 def absent(name: str) -> Format:
-    """Return a format in place of one that is not installed or is refused, although the spool has data of it. All bytes
-    are malformed."""
+    """Return a substitute for a format whose plug-in is not installed or is refused, although the spool has data of
+    this format. Its decoder returns all bytes as malformed records."""
 
     def decoder(limit: int, state: object) -> Decoder:  # noqa: ARG001 - the decoder of `Format`
         raise ContractError(
@@ -128,8 +129,8 @@ def absent(name: str) -> Format:
 
 
 def _try(format_: Format, data: bytes) -> None:
-    """Decode some bytes with a guarded format, before and after a checkpoint. Raise ContractError if its decoder
-    fails."""
+    """Decode `data` with a guarded format: first with a new decoder, then with a decoder that continues from the state
+    of the first, as after a checkpoint. Raise ContractError if one of them fails."""
     first: Any = format_.decoder(_LIMIT, None)
     first.feed(data)
     second: Any = format_.decoder(_LIMIT, first.state)
@@ -140,7 +141,8 @@ def _try(format_: Format, data: bytes) -> None:
 
 
 def _problems(name: str, format_: Format, decoder: Decoder) -> Iterator[str]:
-    """Yield what is wrong with the attributes of a format."""
+    """Yield a text for each attribute of a plug-in's format that breaks a rule, such as a wrong name or too many
+    flaws."""
     if format_.name != name:
         yield f"its `name` is {format_.name!r}; it must be the name of the entry point"
     if not NAME.fullmatch(name):
@@ -165,7 +167,8 @@ def _problems(name: str, format_: Format, decoder: Decoder) -> Iterator[str]:
 
 
 def _wrong_values(*attributes: tuple[str, object, Any]) -> Iterator[str]:
-    """Yield which attributes have a wrong value. An attribute has a name, a value and a type."""
+    """Yield a text for each attribute whose value has the wrong type. Each attribute is given as name, value and
+    type."""
     for name, value, type_ in attributes:
         try:
             msgspec.convert(value, type_)
@@ -174,7 +177,8 @@ def _wrong_values(*attributes: tuple[str, object, Any]) -> Iterator[str]:
 
 
 def _metadata(path: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of all files with entry points in the directories of a search path."""
+    """Yield the path that the file `entry_points.txt` of each distribution in a search path has, whether the file
+    exists or not."""
     for directory in path:
         try:
             names = os.listdir(directory or ".")  # noqa: PTH208 - faster than pathlib
@@ -194,15 +198,17 @@ def _has_group(file: str) -> bool:
 
 
 def _entries(files: Iterable[str]) -> tuple[list[tuple[str, str, EntryPoint]], list[Refused]]:
-    """Return the entry points in `entry_points.txt` files, each with its name and its distribution, and refuse the
-    distributions whose file cannot be read. If a search path has a distribution twice, the first one counts."""
+    """Return the entry points of plug-ins in the given `entry_points.txt` files, each with its name and distribution.
+    Also return the distributions whose file cannot be read, as refused plug-ins. If a distribution occurs twice, only
+    the first one is used."""
     from importlib.metadata import Distribution  # noqa: PLC0415 - takes 50 ms, and few need it
 
     entries: list[tuple[str, str, EntryPoint]] = []
     refused: list[Refused] = []
     seen: set[str] = set()
     for file in files:
-        # The name of the directory is NAME-VERSION.dist-info. METADATA, which also has both, may be missing.
+        # Read the distribution's name and version from the directory's name, NAME-VERSION.dist-info, because the file
+        # METADATA with both may be missing.
         directory = Path(file).parent
         name, _, version = directory.stem.partition("-")
         distribution = f"{name} {version}".strip()

@@ -1,11 +1,11 @@
-"""Decode lines with a JSON object each into structs, many lines at once, and find the fields that the structs do not
-have.
+"""Decode lines, each a JSON object, into msgspec structs, many lines at once. Find the fields of the lines that the
+structs do not have.
 
 msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, skips unknown fields, and
 checks Raw values only for valid JSON. Therefore this module writes the structs as JSON again (`rewritten`), and
-compares the sizes. msgspec never writes more bytes than it reads. If the new text is shorter by exactly the white space
-and the escapes of the original lines, msgspec has dropped nothing else. msgspec does not check the UTF-8 and the
-nesting of Raw values, so this module checks both."""
+compares the sizes. msgspec never writes more bytes than it reads. If the new text lacks only the white space and the
+escapes of the original lines, msgspec has dropped nothing else. msgspec does not check the UTF-8 and the nesting of Raw
+values, so this module checks both."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ _encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().e
 
 
 class StructLines(Generic[Plain, Spelled]):
-    """Decodes lines into structs of the type `plain`, whose numbers are integers, or of the type `spelled`, whose numbers
-    are JSON texts.
-
-    `reserved`: the names that no further field may have."""
+    """Decodes lines into structs of the type `plain`, whose numbers are integers, or of the type `spelled`, whose
+    numbers are JSON texts. `reserved`: the keys that only the decoder itself may write into attributes (see
+    `further`)."""
 
     def __init__(
         self, plain: object, spelled: object, reserved: AbstractSet[str] = frozenset()
@@ -74,7 +73,8 @@ class StructLines(Generic[Plain, Spelled]):
     def further(
         self, lines: list[bytes], decoded: Sequence[Plain | Spelled | None], again: bytes
     ) -> Sequence[str | None]:
-        """Return the fields of each line that its struct does not have, as JSON members, such as `,"a":1,"b":2`.
+        """Return, for each line, the fields for which the line's struct has no member, as JSON members such as
+        `,"a":1,"b":2`.
 
         `decoded` has the structs, and `again` the structs as JSON (`rewritten`). Return None for a line with a repeated
         field or a reserved name, and for a line without a struct."""
@@ -100,9 +100,8 @@ def fields_but(
     lines: list[bytes],
     decoded: Sequence[msgspec.Struct | None],
 ) -> list[Fields]:
-    """Return the fields of each line without the keys that `left_out` returns for the type of the line's struct.
-
-    Return no fields for a line without a struct."""
+    """Return the fields of each line as JSON texts by key, without the keys that `left_out` returns for the type of the
+    line's struct. Return no fields for a line without a struct."""
     found = [decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
     for fields, one in zip(found, decoded, strict=True):
         for key in left_out(type(one)) if one else ():
@@ -137,8 +136,7 @@ def members(
 
 @cache
 def keys_of(type_: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the keys that the JSON of a struct type has: those of the fields, and the key for the name of the type, if
-    any."""
+    """Return the JSON keys of a struct type: those of its fields, and the key of its type tag, if it has one."""
     tag = type_.__struct_config__.tag_field
     return type_.__struct_fields__ if tag is None else (tag, *type_.__struct_fields__)
 
@@ -155,8 +153,8 @@ def _same_value(data: bytes, again: bytes) -> bool:
 
 
 def _content(data: bytes) -> int:
-    """Return the size (bytes) of a JSON text after all white space, even in strings, is removed. Characters count with
-    the escapes that msgspec writes."""
+    """Return the size (bytes) that a JSON text has without white space, even in strings, and with the escapes that
+    msgspec writes. Two spellings of one value thus have the same size."""
     if b"\\" not in data or (rb"\u" not in data and rb"\/" not in data):
         return len(data.translate(None, _WHITE))
     # Turn the whole text into the content of one JSON string. Then msgspec decodes all escapes in one call.

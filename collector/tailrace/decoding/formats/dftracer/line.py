@@ -69,7 +69,8 @@ class GivenName(NamedTuple):
 
 
 class RecordReading(NamedTuple):
-    """The columns of a record. `role` states whether the record affects how other records of the file are read.
+    """The columns of a record. `role` states whether the record changes how other records of the file are read, as
+    `start` and time_metric do.
 
     The record's attributes are `before`, then the names for its hashes, then `after`. `wanted` maps each attribute with
     such a name to the key of the hash, such as `fname` to `FH:17`."""
@@ -98,8 +99,8 @@ class RecordReading(NamedTuple):
 
     True for releases that write `ph` as a number. False for releases that write ids in metadata."""
     whole: bool = False
-    """Whether the tracer's configuration, which the record has, shows that the tracer combined no events into
-    aggregates.
+    """Whether the record contains the tracer's configuration, and the configuration shows that the tracer combined no
+    events into aggregates.
     """
 
 

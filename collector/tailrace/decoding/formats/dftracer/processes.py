@@ -199,7 +199,7 @@ class Processes:
         the current process has changed.
 
         If the bytes show no PID, the current process stays the same. An unknown PID belongs to the process `_rest`, if
-        any, which counts for all processes beyond `PROCESSES_MAX`."""
+        any, which stands for all processes beyond `PROCESSES_MAX`."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)

@@ -55,8 +55,9 @@ DOCUMENTS = {
     "method_list": "method",
     "field_list": "field",
 }
-"""Kind of the things (class, method or field) that a document names, by the end of the document's file name. A document
-is a file that maps numbers to names. Classes come first, because a method's name may need the name of its class.
+"""Sort of the names in a document (names of classes, methods or fields), by the end of the document's file name. A
+document is a file that maps numbers to names. Classes come first, because a method's name may need the name of its
+class.
 """
 
 

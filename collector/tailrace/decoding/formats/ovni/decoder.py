@@ -103,7 +103,7 @@ class OvniDecoder:
         self._state = state = state or OvniState()
         self._limit = max(limit, 64)
         self._waiting = bytearray(state.waiting)
-        self._searched = 0  # Number of waiting bytes that certainly begin no event.
+        self._searched = 0  # Number of waiting bytes at which certainly no event begins.
         self._need = 0  # Number of waiting bytes that the next decoding step needs.
         self._gathered = 0  # Size (bytes) of the complete late events in `_waiting`.
         self._over = False  # Whether to decode late events without further input.

@@ -43,7 +43,7 @@ _INTEGER = re.compile(r"-?\d{1,19}")
 class DocumentsState(msgspec.Struct):
     """The state of `StreamDocuments`.
 
-    `told`: the digest of the content that was last reported, by document name.
+    `told`: by document name, the digest of the content about which a record was last returned.
     `unreadable`: the size (bytes) of a document that was unreadable at the last attempt, by document name.
     `finished`: whether the metadata states that the producer has finished.
     `offset`: the offset of this host's clock, or None.

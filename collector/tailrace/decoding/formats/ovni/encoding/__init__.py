@@ -40,7 +40,7 @@ _HEADERS = {order: header for header, order in ORDERS.items()}
 
 class TraceFacts(msgspec.Struct):
     """The facts that the encoders of one trace's streams share. `lines`: by host, a line of the table of clock offsets.
-    `looms`: by name, the CPUs of a loom (a group of CPUs on one host).
+    `looms`: by name, the CPUs of a loom (threads that share a node's CPUs).
     """
 
     lines: dict[str, str] = {}

@@ -30,8 +30,8 @@ _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Loom(msgspec.Struct):
-    """The CPUs of a loom (a group of CPUs on one host). `declared` has the physical ids in the metadata, by CPU index.
-    `used` has the CPU indexes in events.
+    """The CPUs of a loom (threads that share a node's CPUs). `declared` has the physical ids in the metadata, by CPU
+    index. `used` has the CPU indexes in events.
     """
 
     declared: dict[int, int] = {}
