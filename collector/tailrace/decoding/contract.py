@@ -140,7 +140,7 @@ class AskingDecoder(Decoder, Protocol):
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys of names that events of this input refer to, and that this input has not defined so far.
+        """Keys that events of this input contain in place of names, because the input has not defined the names so far.
 
         If the decoder cannot store all of these keys, the key "" stands for the keys that it does not store."""
         ...
@@ -191,7 +191,7 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
         """Map from the id of a process to the part of the process's last run (program execution) that is in this input.
 
         The map contains a process only if other inputs may have further parts of its run. The value is None if a part
-        is missing, and the event ids do not show whether another input has this part."""
+        of the run is missing in this input and the event ids do not show whether another input has it."""
         ...
 
     def lacking_of(self, process: int) -> str | None:
@@ -227,7 +227,8 @@ def asks(decoder: Decoder) -> TypeGuard[AskingDecoder]:
 
 
 def asked_names(decoder: Decoder) -> Collection[str]:
-    """Return the keys of names to which decoded events refer, and which the input has not defined so far."""
+    """Return the keys that decoded events contain in place of names, because the input has not defined the names so
+    far."""
     return decoder.asked if asks(decoder) else ()
 
 
@@ -275,7 +276,8 @@ class Encoder(Protocol):
         """Return bytes that a decoder reads as the same record. `following` is the next record, or None after the last
         record.
 
-        Return empty bytes for a record that the producer did not write. Return None for a record that is left out."""
+        Return empty bytes for a record that the decoder added, because the producer did not write it. Return None for a
+        record that is left out."""
         ...
 
     def close(self) -> bytes | None:

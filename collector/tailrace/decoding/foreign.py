@@ -79,11 +79,12 @@ _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
     """Return the key in `FOREIGN` of the foreign content that begins with `head`, or "" if the content is not foreign.
 
-    `path` is the path of the file, or "" without a file. `formats` contains the format of the source. Besides it, only
-    formats of Tailrace itself decide whether the content is a trace, because a plug-in may recognise anything."""
+    `path` is the path of the file, or "" without a file. `formats` contains the format of the source. Only this format
+    and Tailrace's own formats decide whether the content is a trace, because a plug-in's format may recognise any
+    content."""
     if _is_wide(head):
         return WIDE
-    # One call of `startswith` for all kinds saves time, because this check runs for each connection.
+    # One call of `startswith` for all kinds of foreign content saves time, because this check runs for each connection.
     if head.startswith(_ANY_FIRST):
         return next(what for first, what in FIRST_BYTES if head.startswith(first))
     if head.startswith(TAR, TAR_AT) and _is_tar(head[: tarfile.BLOCKSIZE]):
@@ -99,8 +100,8 @@ def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
     """Return the records that a decoder can read before foreign content of the kind `what` begins.
 
-    Only session records, such as Heph's epoch, may come before events in Heph's layout of early 2021. No records come
-    before other foreign content.
+    Heph content in the layout of early 2021 may begin with session records, such as an epoch, which the decoder can
+    read. Other foreign content has no readable beginning.
     """
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 

@@ -15,7 +15,7 @@ from tailrace.decoding.contract import Format
 
 class Formats(dict[str, Format]):
     """All formats by name. The spool may have data of a plug-in that is no longer installed: `Formats[name]` is then a
-    format that reads nothing."""
+    format whose decoder returns all bytes as malformed records."""
 
     def __missing__(self, name: str) -> Format:
         return plugins.absent(name)

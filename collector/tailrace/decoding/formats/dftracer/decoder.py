@@ -386,7 +386,8 @@ class DFTracerDecoder:
         return with_phase(record, phase) if phase.startswith('"') else record
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
-        """Call `finds` for the run of each process in `numbers`. Add the returned records to the decoder's records.
+        """Call the function `finds` with the run (program execution) of each process whose number is in `numbers`. Add
+        the returned records to the decoder's records.
 
         Before records of another process, make this process the current process."""
         for number in numbers:

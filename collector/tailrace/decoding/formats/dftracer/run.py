@@ -290,10 +290,12 @@ class TracedRun:
 
     @property
     def other_phase(self) -> str:
-        """The spelling of `ph` whose complete events need the Python decoder: "1", "X", or "" for neither.
+        """Spelling of the field `ph` ("1" or "X") in those complete events that Python must read instead of the
+        compiled kernel; "" if there are none.
 
-        While it is unknown whether ids number the events, the spelling in an event decides this. An event whose
-        spelling differs from that of the record with the unit of time therefore keeps its `ph` as an attribute.
+        While it is unknown whether the tracer's release numbers its events by id, Python reads each event whose
+        spelling differs from that of the record with the unit of time. The event shows the release, and its record gets
+        `ph` as an attribute.
         """
         if self._state.counts is not None:
             return ""

@@ -204,19 +204,18 @@ class Votes:
 
 
 TRUST = 3
-"""Number of successive deaths (lines about the end of an object) with an equal `AgentForm.ahead` that show that a tool
-added the deaths after the run.
+"""If the times of this many successive deaths (lines about the end of an object) exceed the number of entries and exits
+before them by the same difference (`AgentForm.ahead`), a tool has added the deaths after the run.
 
-The number is above 2, because two adjacent deaths that an agent wrote during the run may have an equal `ahead` by
-chance."""
+The number is above 2, because two deaths that an agent wrote during the run may have the same difference by chance."""
 
 DOUBT = 3
-"""Number of changes of `AgentForm.ahead` after which the times of deaths (lines about the end of an object) are never
-trusted."""
+"""If the difference between the time of a death (a line about the end of an object) and the number of entries and exits
+before it (`AgentForm.ahead`) changes this many times, the decoder never trusts the times of deaths."""
 
 TIME_MAX = 2**62
-"""Maximum time of a death (a line about the end of an object). A larger time is damaged, and does not change
-`AgentForm.time`."""
+"""Maximum time of a death (a line about the end of an object). A larger time is damaged, and does not change the
+decoder's clock (`AgentForm.time`)."""
 
 
 class AgentForm(msgspec.Struct, tag=AGENT):

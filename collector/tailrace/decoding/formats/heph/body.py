@@ -43,7 +43,7 @@ BodyValue = tuple[int, int, str, str]
 class BodyLayout(NamedTuple):
     """The layout of event bodies that are equal except for the values of their attributes.
 
-    `unpack` splits a body into parts: in turn a static part, which is equal in all these bodies, and a value."""
+    `unpack` splits a body into alternating parts: a static part, which is equal in all these bodies, and a value."""
 
     kind: str
     name: str

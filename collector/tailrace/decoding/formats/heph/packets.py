@@ -34,8 +34,8 @@ def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
 
 
 def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
-    """Return the reason why the bytes at `at` cannot be the beginning of a packet, or None if they can. Only the bytes
-    before `stop` count.
+    """Return the reason why the bytes at `at` cannot be the beginning of a packet, or None if they can. Look only at
+    bytes before `stop`.
     """
     have = stop - at
     if have < 8:

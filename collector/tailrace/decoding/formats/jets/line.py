@@ -125,8 +125,8 @@ def _read_footer(fields: Fields) -> _LineReading:
         elif fields[key].value is not None:
             flaw = "bad_total"
     ours = {}
-    # If the producer's footer has a field `totals`, its key equals that of the attribute `totals`. `read_line` then
-    # keeps the whole line instead.
+    # A field `totals` of the producer's footer has the same key as this attribute. For such a footer, `read_line`
+    # stores the whole line under `$line` instead.
     if given or "totals" in fields:
         ours["totals"] = _object({key: fields[key].text for key in given}) or "{}"
     return _LineReading(

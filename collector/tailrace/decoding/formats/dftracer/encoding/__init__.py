@@ -59,8 +59,9 @@ class DFTracerEncoder:
         self._added: Counter[str] = Counter()
         self._repair = repair
         self._phases: tuple[str, ...] = NUMBERS
-        self._of: dict[str, tuple[str, ...]] = {}  # Whether `ph` is a number or a text, by PID.
-        self._coming = False  # Whether the next record shows the PID for which `_phases` is valid.
+        # For each PID, whether `ph` is a number or a text.
+        self._of: dict[str, tuple[str, ...]] = {}
+        self._coming = False  # Whether the next record shows to which PID `_phases` applies.
         self._bracket = False  # Whether a written opening bracket lacks its closing bracket.
         self._in_line = False  # Whether the last written line lacks its newline.
         self._begin = 0  # Offset of the first line of the file.

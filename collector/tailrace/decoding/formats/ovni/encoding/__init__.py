@@ -58,7 +58,7 @@ class OvniEncoder:
         self._place = read_path("")
         self._trace = TraceFacts()
         self._loom = Loom()
-        # The JSON texts of the thread's metadata document ("") and of the process's (`PROCESS`).
+        # The JSON texts of the metadata documents: under "" the thread's document, under `PROCESS` the process's.
         self._texts: dict[str, str] = {}
         self._headed = False
         self._left_out = False
