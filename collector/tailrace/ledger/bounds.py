@@ -246,8 +246,8 @@ class Commons:
     ) -> None:
         """Restore the state that the sessions of a source share.
 
-        `forget_first` drops one session that has no connection, so that other sessions can follow more streams. It
-        returns False if there is no such session.
+        `forget_first` drops one session that has no connection, so that the ledger can check the numbers of more
+        streams in other sessions. It returns False if there is no such session.
         """
         self.state = state
         self._forget_first = forget_first

@@ -535,7 +535,7 @@ class Counters:
 
 def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
     """Remove all events from these counters, because another incarnation of the producer turned out to have sent them.
-    Return stream, wire number and mark (fingerprint) of each event.
+    Return stream, wire number (number as sent) and mark (fingerprint) of each event.
 
     If the counters do not remember every event, or have already reported missing events, remove nothing and return an
     empty list.

@@ -237,8 +237,8 @@ class CountersState(msgspec.Struct):
     unnumbered: int = 0
     """Number of discarded events that gaps without a sequence number report."""
     unnumbered_before: int = 0
-    """Number of such events that gaps of earlier sessions of the same producer report. The producer's total includes
-    them."""
+    """Number of discarded events that gaps without a sequence number report in earlier sessions of the same producer.
+    The producer's total of discarded events includes them."""
     datagrams: int = 0
     """Number of datagrams in which the session's events arrived; 0 for a byte stream."""
 
