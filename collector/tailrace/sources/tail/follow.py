@@ -56,8 +56,8 @@ class CopyProof:
         """The computation of the file's checksum or, when it is finished, the trail (first and last bytes, size and
         checksum) of the whole content. None if the content is damaged or incomplete."""
         self._checks: dict[ReadPart, ContentCheck | bool] = {}
-        """Comparisons of this file with parts of other files: unfinished, or the result. The result is False if the
-        part differs, or if no comparison is possible."""
+        """For each part that was read of another file: the unfinished comparison of this file with the part, or its
+        result. The result is False if the part differs, or if no comparison is possible."""
 
     @property
     def is_summing(self) -> bool:
@@ -447,7 +447,8 @@ class Followed:
         if self._part.reader is None and (kind := content.kind(fd, final=self.final)):
             self._forget_originals()
             self._part = ReadPart(Trail(), BEGIN if kind is Compressed else None)
-            self.handoff.tell(self.facts)  # the kind may differ from when the session was opened
+            # Report again whether the file is compressed, because this may have changed since the session was opened.
+            self.handoff.tell(self.facts)
             if kind is Compressed:
                 return True  # wait for a turn to get an inflater (decompressor)
         part = self._part

@@ -183,8 +183,8 @@ class Search:
         failed: Callable[[str], None],
         within: Mapping[str, str] = _NONE,
     ) -> None:
-        """Prepare a search. `within` has, by path, the files that an import found in a directory. The value is this
-        directory, which no link may leave (see `Chosen`)."""
+        """Prepare a search. `within` maps the path of each file that an import found in a directory to this directory,
+        which no link may leave (see `Chosen`)."""
         self._patterns = [parse(pattern) for pattern in patterns]
         self._roots = roots
         self._within = within
@@ -394,7 +394,8 @@ _LookedAt = tuple[int, int] | None
 
 
 DIRECTORY_LOOKS = 4
-"""Ratio of the time to search one directory to the time to check one file; used to plan the interval of searches."""
+"""Time to search one directory, in multiples of the time to check one file. The interval between searches depends on
+it."""
 
 
 class Discovery:

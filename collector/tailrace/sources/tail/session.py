@@ -147,7 +147,7 @@ class Writers:
 
 
 def _after(path: Path, word: str) -> list[str]:
-    """Return the words behind `word` on the line of a text that begins with `word`."""
+    """Find the first line that begins with `word` in a text file. Return the other words of this line."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line.split()[1:] for line in lines if line.startswith(word)), [])
 

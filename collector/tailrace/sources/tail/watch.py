@@ -155,8 +155,9 @@ class Watch:
         return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
-        """Continue sessions whose files no source follows at present. The next search finds the files again. End a
-        session whose file was lost: the daemon was killed before it had stored the session's end."""
+        """Continue the given sessions, whose files no source follows at present. The next search finds the files again.
+        Close a session whose file has an unread end that was already reported as lost: an earlier daemon was killed
+        before it could close the session."""
         for number, state in files.items():
             file = Followed.resumed(self._desk, number, state, self._clock.monotonic())
             if state.unread:
@@ -210,7 +211,7 @@ class Watch:
         if (
             file.location.gone is None
             and not file.has_more
-            # a `queued` file may have decompressed content left, although all its bytes were read
+            # If the file is `queued`, decompressed content may be left although all its bytes were read.
             and not file.queued
             and not self._once
         ):
