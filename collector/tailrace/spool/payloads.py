@@ -107,9 +107,9 @@ class DropCount(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of a DROPS entry: the number of datagrams that the kernel has dropped at a source's socket since the time
     `since` (Unix ns).
 
-    A DROPS entry precedes the entries of the datagrams that were queued after the drops. Its time is that of the
-    datagrams that were read together (`QueuePart`) and between which the drops happened. If the drops happened before
-    the first of these datagrams, the time is an earlier one."""
+    A DROPS entry precedes the entries of the datagrams that were queued after the drops. If the drops happened between
+    datagrams that were read together (`QueuePart`), the entry has the time of these datagrams. If they happened before
+    the first of these datagrams, the entry has an earlier time."""
 
     source: str
     count: int
