@@ -63,8 +63,8 @@ OWN_ROWS: tuple[OwnRow, ...] = get_args(OwnRow)
 """Names of the session rows that the collector itself writes.
 
 A producer may write session rows with the same names and any attributes. Only the collector's rows have a `time` and no
-`start`. A session row from a producer's record without a `start` has no `time` either. An exception is a record of size
-0, but the decoder chooses its name, and uses none of these names."""
+`start`: a producer's record without a `start` becomes a row without a `time`. A record of size 0 may become a row with
+a `time` and no `start`, but its name comes from the decoder, which uses none of these names."""
 
 IS_OWN = f"""(
   kind = 'session' AND start IS NULL AND time IS NOT NULL AND name IN ({", ".join(f"'{name}'" for name in OWN_ROWS)})
