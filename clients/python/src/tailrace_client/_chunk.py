@@ -38,9 +38,10 @@ class Chunk(NamedTuple):
             at += int.from_bytes(data[at + 4 : at + 8], "big")
 
     def behind(self, number: int) -> Chunk:
-        """Return the rest of the chunk: without the events whose numbers are below `number`. At least one event must
-        have this number or a higher one."""
-        # The report of discarded events precedes the event that follows these in the stream. Both are removed together.
+        """Return the chunk without the events whose numbers are below `number`. At least one event must have this
+        number or a higher one."""
+        # A report of discarded events stands directly before the stream's next event. Remove the report together with
+        # this event.
         at = max((at for each, at in self.places() if each < number), default=None)
         if at is None:
             return self
@@ -73,7 +74,8 @@ class ChunkSource(Protocol):
         ...
 
     def discard(self, reason: str, count: int = 1, /) -> None:
-        """Count events as discarded that another component has discarded, with the reason."""
+        """Add events that another component of the client has discarded to the count of discarded events, with the
+        reason."""
         ...
 
     def close(self) -> None:
@@ -83,8 +85,8 @@ class ChunkSource(Protocol):
 
 def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Iterator[Chunk]:
     """Yield chunks of at most `size` bytes each, made from the packets of one stream. A longer packet becomes a chunk
-    of its own. Each item of `packets` is an event packet, perhaps preceded by metadata packets. `following` has the
-    same meaning as in `number`."""
+    of its own. Each item of `packets` is an event packet, perhaps preceded by metadata packets. `following` is the
+    sequence number after the stream's last event."""
     data = b"".join(packets)
     ends = list(accumulate(map(len, packets)))
     at = begin = 0
@@ -118,7 +120,8 @@ def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
 
 
 def number(packet: bytes, following: int) -> int:
-    """Return the unwrapped number of a packet's event. It is less than `following`, by at most 2^32."""
+    """Return the sequence number of a packet's event, unwrapped from the 32 bits in the packet: the highest number
+    below `following` with these low bits."""
     at = 0
     while packet[at : at + 4] != _MAGIC:
         at += int.from_bytes(packet[at + 4 : at + 8], "big")

@@ -63,7 +63,8 @@ class Contact:
         self.error: str | None = None
         self.opened_at = self.answered_at = _NEVER
         self.greeted_at = _NEVER
-        """The time from which on, as far as is known, a collector can have answered."""
+        """The time (seconds) since which the client has waited for the collector's first answer: when the transport was
+        opened, or later when the kernel reported that no process listens, or at the first call of `flush`."""
 
     @property
     def has_answered(self) -> bool:
@@ -264,7 +265,7 @@ class Link:
             self._contact.greeted_at = self._now()
 
     def end(self) -> None:
-        """Request a goodbye after all recorded events. It is repeated until the collector answers."""
+        """Request a goodbye after all recorded events. The link repeats the goodbye until the collector answers."""
         self.gather()
         self._farewell.want()
 

@@ -165,8 +165,8 @@ def _warn_unless(emitter: Emitter, delivered: bool) -> bool:
 
 
 def _missed() -> int:
-    """Return the number of events that occurred while no emitter was open, since the last call. Return 0 if they are
-    not to be counted."""
+    """Return the number of events that occurred while no emitter was open, since the last call. Return 0 if such events
+    are not counted (`_is_wanted` is false)."""
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
     _counted += came + 1  # The call of `miss` counts one event itself.

@@ -437,7 +437,8 @@ class Recorder:
         return self._stated
 
     def discard(self, reason: str, count: int = 1, /) -> None:
-        """Count events as discarded that another component has discarded, with the reason."""
+        """Add events that another component of the client has discarded to the count of discarded events, with the
+        reason."""
         with suppress(KeyError):
             self._elsewhere[reason] += count
 

@@ -441,7 +441,7 @@ class Sender:
         with suppress(Empty):
             if not self._called:
                 calls.get(timeout=seconds)
-        # In a forked child, this is the parent's greenlet, and the queue of calls is another one.
+        # In a forked child, this greenlet belongs to the parent, and `_calls` is a new queue. End the greenlet.
         if self._calls is not calls:
             return
         self._asleep = False

@@ -156,8 +156,8 @@ class Discards:
             self._count(missing.next - missing.first, reason)
 
     def give_up(self, stream: int, events: int) -> bool:
-        """Count events as discarded that the collector has given up. `events` is the stream's total in the session so
-        far. Return whether the total has grown."""
+        """Count events as discarded that the collector has given up. `events` is the total number of such events of a
+        stream in the session so far. Return whether the total has grown."""
         more = events - self._given_up.get(stream, 0)
         if more > 0:
             self._given_up[stream] = events

@@ -61,7 +61,7 @@ class Tls(Tcp):
         """Whether OpenSSL has received bytes in its own buffer. Polling the socket does not show them."""
 
     def forked(self) -> Tcp:
-        _in_child()  # It is called here as well, because a server may fork without Python's functions.
+        _in_child()  # Call it here, too, because a server may fork without calling Python's fork functions.
         return super().forked()
 
     def _secured(self, kept: Kept) -> Kept:
