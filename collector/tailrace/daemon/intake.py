@@ -125,7 +125,8 @@ def _keys(format_: str, path: str, device: int, inode: int) -> tuple[_Key, _Key]
 _RANK = re.compile(r"/rank-([0-9]{1,9})(?=/)")
 
 STOP = "stop"
-"""Reason with which a session is closed because its source stops. `SourceIntake.stopped` may replace it."""
+"""Reason that is stored when a session is closed because its source stops, unless `SourceIntake.stopped` has another
+reason."""
 
 
 class SourceIntake:
@@ -143,7 +144,7 @@ class SourceIntake:
         earlier: dict[int, OpenInfo],
     ) -> None:
         self.stopped = STOP
-        """Reason with which the sessions are closed that end when this source stops."""
+        """Reason that is stored when sessions are closed because this source stops."""
         self._name = name
         self._format = format_
         self._context = context

@@ -73,7 +73,7 @@ class Generations:
         """Return whether an incarnation (producer run) waits for late events. During the wait, the spool needs timer
         entries (ticks), because a tick ends the wait."""
         if self.previous is None and not self._aside and not self.current.waiting:
-            return False  # the most frequent case: no incarnation is previous or of another process
+            return False  # the most frequent case: the session has only its current incarnation
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
 
     @property
@@ -127,7 +127,8 @@ class Generations:
 
     def take_turn(self, pending: int) -> None:
         """Continue an announced session (one to which the client gave an id) on this connection, if another connection
-        delivered the session's last bytes. `pending` is the number of bytes in this connection's decoder."""
+        delivered the session's last bytes. `pending` is the number of bytes of an unfinished record in this
+        connection's decoder."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state

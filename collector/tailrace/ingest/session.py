@@ -323,7 +323,7 @@ class Session:
         self._note_ends(now)
 
     def loss(self, loss: FileLoss) -> None:
-        """Record that the source could not pass some bytes to the session."""
+        """Write a gap row for bytes that the source could not pass to the session."""
         self._file.lose(loss, self._own)
         self.generations.reach()
 

@@ -179,8 +179,9 @@ class Succession:
     def _waiting(
         self, before: Chunk, records: ListRecords, waiting: dict[int, list[int]], now: int
     ) -> Iterator[None]:
-        """Process the events in `waiting` process by process, although the processes may alternate in the input.
-        Process the earlier events `before` together with the events of the first process."""
+        """Pass on the events in `waiting`, grouped by the traced process that wrote them, although the processes may
+        alternate in the input. Pass on the earlier events `before` together with the events of the first of these
+        processes."""
         here = self._state.process
         for process, rows in waiting.items():
             if events := [*before, *records.pick(rows)]:

@@ -122,7 +122,7 @@ class Saving:
         """Save a snapshot as a checkpoint; this blocks.
 
         Return the spool position from which on later starts need the entries, or None if they may need all entries.
-        Return the FullError if a full disk hides the position for now.
+        Return the FullError if a checkpoint file cannot be read for now, so that the position is unknown.
         """
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)
         try:
