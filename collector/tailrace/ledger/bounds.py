@@ -137,7 +137,7 @@ class Drops:
 
 
 class PlaceHolder(Protocol):
-    """A session that follows streams (checks their sequence numbers), and can stop following some."""
+    """A session that checks the sequence numbers of streams, and can stop checking those of some streams."""
 
     @property
     def name(self) -> str:
@@ -145,7 +145,7 @@ class PlaceHolder(Protocol):
         ...
 
     def free_places(self, count: int, now: int) -> None:
-        """Stop following (checking the sequence numbers of) `count` streams, so that other sessions can follow streams.
+        """Stop checking the sequence numbers of `count` streams, so that other sessions can check more streams.
 
         Begin with the streams without an event for the longest time. Their later events are not counted.
         """
@@ -153,20 +153,19 @@ class PlaceHolder(Protocol):
 
 
 class Shares:
-    """Counts how many streams each session of a source follows (checks the sequence numbers of). `source_streams_max`
-    limits their number."""
+    """Counts, for each session of a source, the streams whose sequence numbers the session checks. `source_streams_max`
+    limits the number of these streams in all sessions together."""
 
     def __init__(self) -> None:
         self._held: dict[PlaceHolder, int] = {}
         self._of_size: dict[int, set[PlaceHolder]] | None = None
-        """Sessions by the number of streams that they follow (check the sequence numbers of). It is None until the
-        source first reaches `source_streams_max`, because few sources ever do.
+        """Sessions by the number of streams whose sequence numbers they check. None until the source first reaches
+        `source_streams_max`, because few sources ever do.
         """
         self._most = 0
 
     def add(self, holder: PlaceHolder, count: int) -> None:
-        """Add `count`, which may be negative, to the number of streams that a session follows (checks the sequence
-        numbers of)."""
+        """Add `count`, which may be negative, to the number of streams whose sequence numbers a session checks."""
         before = self._held.pop(holder, 0)
         if after := before + count:
             self._held[holder] = after
@@ -193,38 +192,38 @@ class Shares:
         return self._of_size
 
     def held(self, holder: PlaceHolder) -> int:
-        """Return the number of streams that a session follows (checks the sequence numbers of)."""
+        """Return the number of streams whose sequence numbers a session checks."""
         return self._held.get(holder, 0)
 
     def share(self, places: int, newcomer: PlaceHolder) -> int:
-        """Return how many streams each session may follow (check the sequence numbers of) if all sessions, including
+        """Return the number of streams whose sequence numbers each session may check if all sessions, including
         `newcomer`, share `places` streams equally.
         """
         return places // (len(self._held) + (newcomer not in self._held))
 
     @property
     def most(self) -> int:
-        """Return the largest number of streams of which one session checks the sequence numbers (follows them)."""
+        """Return the largest number of streams whose sequence numbers a single session checks."""
         of_size = self._sizes()
         while self._most and self._most not in of_size:
             self._most -= 1
         return self._most
 
     def largest(self) -> PlaceHolder:
-        """Return the session that follows (checks the sequence numbers of) the most streams; among several, the one
-        with the first name.
+        """Return the session that checks the sequence numbers of the most streams; among several, the one with the
+        first name.
 
-        Raise KeyError if no session follows a stream.
+        Raise KeyError if no session checks any stream.
         """
         return min(self._sizes()[self.most], key=lambda holder: holder.name)
 
 
 _PART = 32
-"""Divisor of a session's streams above its share (see `Shares.share`). The result is the number of streams that the
-session stops following (checking) at once.
+"""Divisor of a session's streams above its share (see `Shares.share`). The result is the number of streams whose
+sequence numbers the session stops checking at once.
 
 The session must search all its streams for the ones with the oldest last event, which is expensive. If it stops
-following several streams at once, the search is needed less often."""
+checking several streams at once, the search is needed less often."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):
@@ -268,7 +267,7 @@ class Commons:
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Count one more stream that a session follows (whose sequence numbers it checks).
+        """Count one more stream whose sequence numbers a session checks.
 
         `most` is the source's maximum number of streams. Return False if it is reached and no other session can free
         one."""
@@ -281,15 +280,15 @@ class Commons:
         return True
 
     def remove_streams(self, holder: PlaceHolder, count: int) -> None:
-        """Record that a session no longer follows (checks the sequence numbers of) `count` of its streams."""
+        """Record that a session no longer checks the sequence numbers of `count` of its streams."""
         self.state.streams -= count
         self._shares.add(holder, -count)
 
     def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Free streams of another session, so that the session `holder` can follow (check) one more. Return whether
-        this succeeded.
+        """Let another session stop checking some streams, so that the session `holder` can check one more. Return
+        whether this succeeded.
 
-        The session with the most streams stops following some, if it has more than its share (see `Shares.share`).
+        The session with the most streams stops checking some, if it has more than its share (see `Shares.share`).
         Otherwise drop a session without a connection, but only if `holder` has no more than its own share."""
         shares = self._shares
         held, share = shares.held(holder), shares.share(most, holder)
