@@ -195,9 +195,8 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
         ...
 
     def lacking_of(self, process: int) -> str | None:
-        """Return for the last run of a process what `EndingDecoder.lacking` is for the whole input.
-
-        The value is also None if the decoder does not remember the process."""
+        """Return the detail of the gap record about a missing end of a process's last run, as `EndingDecoder.lacking`
+        does for the whole input. Also return None if the decoder does not remember the process."""
         ...
 
 

@@ -216,8 +216,8 @@ def _is_old_heph(head: bytes) -> bool:
 def _is_old_too(behind: bytes) -> bool:
     """Return whether `behind`, the bytes after an event, may begin a packet in Heph's layout of early 2021.
 
-    Return False if these bytes begin no packet or a complete event of the current layout. In the latter case, only the
-    event before them is damaged."""
+    Return False if no packet begins there, or if a complete event of the current layout begins there: only the event
+    before it is then damaged."""
     if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
         return False
     if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:

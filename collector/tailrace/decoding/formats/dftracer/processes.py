@@ -254,7 +254,7 @@ class Processes:
             self._of[process.pid, process.host] = self._newest[process.pid] = number
 
     def _drop(self, number: int) -> None:
-        """Evict a process. Its later records count for the process `_rest`, which stands for all further processes."""
+        """Evict a process. Its later records belong to the process `_rest`, which stands for all further processes."""
         process = self._all.pop(number)
         self._drops += 1 + process.run.evicted
         self._due.discard(number)

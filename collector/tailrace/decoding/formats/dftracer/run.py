@@ -370,8 +370,8 @@ class TracedRun:
     def ends(self, offset: int, reading: RecordReading) -> list[Record]:
         """End the run at an `end` record, whose bytes stop at `offset`.
 
-        Return the gaps of the run if its configuration excludes aggregates, which may follow `end`. Otherwise return
-        nothing.
+        Return the gaps of the run if the configuration in the record excludes aggregates (records of combined events).
+        Otherwise aggregates may still follow: return nothing.
         """
         self.saw(reading)
         if self._state.stage == "before" and not self.ids.begun:

@@ -249,7 +249,7 @@ def _with_ids(
     ids that are strings. The column of such an id has only a number."""
     fields = fields_but(_keys_without_ids, lines, decoded)
     for each, one in zip(fields, decoded, strict=True):
-        # An event's `id` has no column. It is not in `own`, so the attributes keep it.
+        # An event's `id` has no column, so it is not in `own` and stays in the attributes.
         own = keys_of(type(one)) if one else ()
         for key in each.keys() & _IDS:
             if key in own and bytes(each[key])[:1] != b'"':

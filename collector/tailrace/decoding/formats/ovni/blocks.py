@@ -41,8 +41,8 @@ def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
 _LATE = {
     b"\0" + mcv: plan_of(EVENTS[mcv], EVENTS[mcv].layouts["<"][0]) for mcv in (LATE_BEGIN, LATE_END)
 }
-"""How to read the events `OU[` and `OU]` (`EventPlan`), between which the clock may go back. The compiled kernel reads
-these events, but the module `usual` does not."""
+"""Plans (`EventPlan`) for the events `OU[` and `OU]`. Clocks may go back between these two events. The compiled kernel
+reads them, but the module `usual` does not."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
 """The compiled kernel's scanner, which all decoders share. The scanner caches names and streams. The cache never
