@@ -159,7 +159,7 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The job that the producer belongs to; None if the collector does not know it. `rank` and `node` are the
     producer's rank and node in the job."""
     collector: str = ""
-    """The name of the collector that receives the session; empty for `main`."""
+    """The name of the collector that receives the session; empty for the collector `main`."""
     replaces: tuple[str, ...] = ()
     """Ids of earlier sessions that read only the beginning of this session's file, or an incomplete copy of the
     file. The views omit the earlier sessions once this session is closed."""
