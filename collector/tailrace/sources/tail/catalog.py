@@ -470,9 +470,9 @@ def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
 
 
 def _may_repeat_another(catalog: Catalog, file: Followed, copy: Followed) -> bool:
-    """Return whether `copy` and the removed file `file` have too few bytes in common to decide, and another file, which
-    still exists, has as many bytes in common with `copy`. gzip may just be writing `copy` from that file. Raise OSError
-    if `copy` cannot be read."""
+    """Return whether `copy` may be a copy of another file instead of the removed file `file`: `copy` and `file` have
+    too few bytes in common to decide, and another file, which still exists, has as many bytes in common with `copy`.
+    gzip may just be writing `copy` from that other file. Raise OSError if `copy` cannot be read."""
     head = copy.head()
     if relation(file.handoff.content.head, head) == "same":
         return False

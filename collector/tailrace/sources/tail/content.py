@@ -558,7 +558,7 @@ class Compared:
     """A comparison of a file with another file, from which bytes were read.
 
     - `part`: the part of the other file that was read; None if the other file's session has ended.
-    - `changed_as`: the size and times that the first file had at the comparison.
+    - `changed_as`: the size and times that the compared file had at the comparison.
     - `trail` (first and last bytes, number and checksum): the bytes that are equal so far; all bytes if `part` is None.
     - `found`: the result; None while the comparison is unfinished."""
 

@@ -37,7 +37,7 @@ read after somebody deletes it."""
 
 
 class Unread(NamedTuple):
-    """A loss of `size` bytes at the end of a file, which nobody can read any more."""
+    """A loss: the last `size` bytes of a file, which can no longer be read."""
 
     size: int
 
@@ -143,7 +143,7 @@ class Followed:
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
-        """Return the file of a session that an earlier run of the daemon left open. A search finds the file's path."""
+        """Return the file of a session that an earlier run of the daemon left open. The next search finds its path."""
         facts = state.facts
         file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = Phase.FOLLOWED
@@ -170,7 +170,7 @@ class Followed:
 
     @property
     def behind(self) -> int:
-        """Return the number of bytes that the file had at its last check and that were not read."""
+        """Return the number of unread bytes that the file had at its last check."""
         return max(0, self.size - self.taken)
 
     @property

@@ -41,8 +41,8 @@ class FileEvent(Enum):
     """Event: the file is read from now on, into a new session or into the session of a file of which it is a copy."""
     CHOSEN_AS_SHADOW = auto()
     GIVEN_UP = auto()
-    """Event: another file is read instead of this followed file, which may be its copy. The source decides anew about
-    this file."""
+    """Event: the source stops reading this file, because the file may be a copy of another one, which is read instead.
+    The source decides anew about this file."""
     LONGER = auto()
     """Event: a file that is read only to compare it with an ended file (`SHADOW`) has more content than the ended
     file."""
