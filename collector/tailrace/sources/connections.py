@@ -221,7 +221,8 @@ class ConnectionSource:
         try:
             sock, address = listener.accept()
         except OSError as error:
-            # Ignore all other errors: they mean that the peer disconnected before its connection was accepted.
+            # Ignore all errors except a lack of descriptors: they mean that the peer disconnected before its connection
+            # was accepted.
             if error.errno in _OUT_OF_DESCRIPTORS:
                 self._figures.refuse(Refusal.DESCRIPTORS)
                 await trio.sleep(0.1)
