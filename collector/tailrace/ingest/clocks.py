@@ -37,9 +37,10 @@ block the measurement for longer."""
 class Progress(StrEnum):
     ADVANCING = "advancing"
     STALLED = "stalled"
-    """Events arrive, but for a minute none of them had a later time than the events before."""
+    """State of a producer's clock: events arrive, but for a minute none of them had a later time than the events
+    before."""
     SILENT = "silent"
-    """No event arrived for a minute."""
+    """State of a producer's clock: no event arrived for a minute."""
 
 
 class Pace:

@@ -129,7 +129,7 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     continues: list[str] = []
     """Names of the earlier sessions whose streams continue in this incarnation (producer run)."""
     elsewhere: dict[str, str] = {}
-    """Name of an earlier session by stream. This session may contain the stream's numbers before the first one that
+    """For each stream, the name of an earlier session that may contain the stream's numbers before the first one that
     arrived in this incarnation (producer run)."""
     times: tuple[int, int] | None = None
     """Earliest and latest event time (ticks), kept for a producer whose run may be spread over several files."""
