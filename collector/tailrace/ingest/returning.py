@@ -69,8 +69,8 @@ class Present(Protocol):
 
 
 class Earlier(NamedTuple):
-    """An earlier session that had the stream of a new session's event. If the event continues the stream, `next` is the
-    stream's next number; otherwise None."""
+    """An earlier session with a stream of the same name as the stream of a new session's event. If the event continues
+    the earlier stream, `next` is the earlier stream's next number; otherwise None."""
 
     session: str
     next: int | None

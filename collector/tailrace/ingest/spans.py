@@ -142,7 +142,8 @@ class Spans:
         return found
 
     def count(self, kinds: Mapping[str, int], begun: Iterable[int | None]) -> None:
-        """Count records by kind in the ledger, before `take` matches ends to begins. `begun` are the begins' ids."""
+        """Count records by kind in the ledger, before `take` matches ends to begins. `begun` has the ids of the
+        begins."""
         for kind in (*EVENTS, Kind.END):
             if records := kinds.get(kind):
                 self._references.count(kind, records, begun if kind == Kind.BEGIN else ())
@@ -268,8 +269,8 @@ class Spans:
             self._left.append((id_, span))
 
     def _refer(self, columns: RecordColumns, i: int, id_: int, now: int) -> bool:
-        """Record that a record refers to the id of another record. If no record with this id arrived, mark the row with
-        the flaw `orphan` and return True."""
+        """Register a record's reference to the id of another record. If no record with this id arrived, mark the row
+        with the flaw `orphan` and return True."""
         if self._references.refer(id_, now):
             return False
         columns[FLAW][i] = columns[FLAW][i] or "orphan"
