@@ -167,9 +167,9 @@ class Session:
                 self._file.note_end(process, incarnation.own, now)
 
     def _told_apart(self, chunk: Chunk, payload: bytes) -> Chunk:
-        """Return the records of a chunk. If the first bytes of the input show that it does not belong to the session's
-        format, return the readable records at its beginning, and one unreadable record with all bytes after them. The
-        check delays no record."""
+        """Return the records of a chunk. If the first bytes show that the input does not belong to the session's
+        format, return the readable records at the input's beginning, and one unreadable record with all bytes after
+        them. The check delays no record."""
         state = self.state
         seen = (state.head or b"") + payload
         unread = len(seen) >= HEAD or any(Kind.MALFORMED in records.kinds for records in chunk)

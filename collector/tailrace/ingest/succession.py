@@ -148,7 +148,7 @@ class Succession:
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
-        # Indices of the rows that are not processed yet, by process.
+        # Indices of the rows that are not passed on yet, by the number of the process that wrote them.
         waiting: dict[int, list[int]] = {}
         for i in alone:
             record, behind = records.record(i), records.behind(i)
