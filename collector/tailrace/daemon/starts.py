@@ -155,7 +155,7 @@ class Starts:
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # This makes `end` keep the file `starting`.
+            self._start = None  # This makes `end` keep the file of this start.
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:

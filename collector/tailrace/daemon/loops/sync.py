@@ -69,8 +69,8 @@ class _Waiting:
 
 
 BUFFER_MAX = 32 * 2**20
-"""If more than this number of received bytes are not synced yet, sources of datagrams stop reading. Before that, a disk
-may stall for about a second."""
+"""If more than this number of received bytes are not synced yet, sources of datagrams stop reading. Up to this number,
+they receive for about a second while the disk stalls."""
 
 BEHIND_MAX = 32 * CHUNK_MAX
 """If this number of received bytes are not decoded yet, sources of files stop reading.
