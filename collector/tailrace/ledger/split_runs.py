@@ -143,7 +143,8 @@ class SplitRuns:
             self._forget(number)
 
     def replaced(self, session: str) -> None:
-        """Forget all parts of runs that a session's file contains, because it will be read again from the beginning."""
+        """Forget all parts of runs that a session's file contains, because the file will be read again from the
+        beginning."""
         changed = set[int]()
         for name in [name for name in self._run_of if name.partition(".")[0] == session]:
             number = self._run_of[name]

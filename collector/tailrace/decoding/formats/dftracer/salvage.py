@@ -99,7 +99,8 @@ def _without_commas(record: bytes) -> tuple[bytes, str] | None:
     """Return the record without the commas before closing brackets, and the flaw (name of the broken rule) for such
     commas. Return None if there are no such commas.
 
-    The caller must check that the result is valid JSON. Only then was no removed comma part of a string."""
+    The caller must check that the result is valid JSON. If it is not, a removed comma may have been part of a
+    string."""
     fewer = _STRING_OR_COMMA.sub(lambda found: found[0].removeprefix(b","), record)
     return (fewer, COMMA) if len(fewer) < len(record) else None
 
