@@ -161,7 +161,8 @@ class Session:
         self._note_ends(now)
 
     def _note_ends(self, now: int) -> None:
-        """Write a row for each incarnation (producer run) of the file whose end has become due or has arrived."""
+        """Write a row for each incarnation (producer run) of the file whose end mark the format began to require, or
+        whose end mark arrived (see `SessionFile.note_end`)."""
         if self.state.file:
             for process, incarnation in self.generations.by_process.items():
                 self._file.note_end(process, incarnation.own, now)
