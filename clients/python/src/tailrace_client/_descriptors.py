@@ -169,7 +169,8 @@ def _made(address: Address) -> Kept:
     family, kind, protocol, _ = address
     made = socket.socket(family, kind, protocol)
     number = made.fileno()
-    if number <= 2:  # Only then: a socket of eventlet does not survive a call of `detach`.
+    # Replace the socket only in this case: a socket of the library eventlet does not survive a call of `detach`.
+    if number <= 2:
         number = above_standard(made.detach())
         made = socket.socket(family, kind, protocol, fileno=number)
     return Kept(made, Mark.of(number), address)

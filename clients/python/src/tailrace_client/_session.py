@@ -95,7 +95,7 @@ _ANSWER_MAX = 16 * 1024
 _HOLES_MAX = 64
 """Maximum number of holes in one answer, as the protocol defines."""
 
-_STREAMS_PER_GOODBYE = 4096  # Each stream takes at most 26 bytes, so this is some 100 KiB
+_STREAMS_PER_GOODBYE = 4096  # at most 26 bytes each, some 100 KiB in all
 
 
 class Range(NamedTuple):

@@ -302,7 +302,7 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     spelling = {str: "{0}.encode()", bool: 'b"true" if {0} else b"false"'}
     texts = {v: spelling[kind] for v, kind in zip(values, kinds) if kind in spelling}  # noqa: B905 - equally long
     plain = ""
-    if len(kinds) == 1:  # This is the most frequent case, and is faster than `items`.
+    if len(kinds) == 1:  # In this most frequent case, a lookup is faster than `items`.
         reading, missing, checks = "v0 = attributes[n0]", "KeyError", ["len(attributes) == 1"]
         # A mapping of another type may create items on access.
         plain = "if type(attributes) is not dict: return None"
