@@ -1,7 +1,7 @@
-"""Read the rows that an SQL statement returns page by page, while DuckDB computes the next rows.
+"""Read the rows of an SQL statement in pages, while DuckDB computes the following rows.
 
-DuckDB does not convert all types to Python exactly: it cuts nanoseconds off, and turns months into days. Therefore
-DuckDB first converts all values to text, except numbers, truth values and text.
+DuckDB does not convert all types to Python exactly: it drops the nanoseconds of times, and turns intervals of months
+into days. Therefore DuckDB first converts all values to text, except numbers, truth values and text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ the cause.
 """
 
 _OBJECTS = re.compile(r"(attributes|producer|totals)(_\d+)?")
-"""Pattern of the names of those columns of the views that have JSON objects.
+"""Pattern of the names of those columns of the views that contain JSON objects.
 
 If a statement returns two columns of one name, DuckDB appends a number to the second name.
 """
@@ -177,9 +177,8 @@ def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
 
 
 def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:
-    """Return SQL that runs the statement, and converts to text each column whose values Python cannot represent
-    exactly.
-    """
+    """Return SQL that runs the statement, and converts each column to text if Python cannot represent its values
+    exactly."""
     given = ", ".join(f"c{i}" for i in range(len(columns)))
     taken = ", ".join(column.sql for column in columns)
     if taken == given:

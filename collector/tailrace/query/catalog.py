@@ -87,7 +87,8 @@ None as an argument stands for all files.
 
 
 def _pick_all(_: list[Region] | None) -> None:
-    """Do nothing, so that the view `stored` reads all files. `prepare` uses this function as the default of `pick`."""
+    """Do nothing, so that the view `stored` reads all files of the snapshot. This is the default of the argument `pick`
+    of `ViewCatalog.prepare`."""
 
 
 class Stated(Protocol):
@@ -109,7 +110,8 @@ class Definition(NamedTuple):
 class ViewCatalog:
     """Knows which views are defined in one database, and defines further views when statements need them.
 
-    The SQL of a view depends on facts about the snapshot's rows, such as whether names came after their events.
+    The SQL of a view depends on facts about the snapshot's rows, such as whether any `name` row arrived later than an
+    event that has this name.
     """
 
     def __init__(self) -> None:
@@ -252,8 +254,8 @@ class ViewCatalog:
         self._timed_known = True
 
     def _define(self, connection: duckdb.DuckDBPyConnection, needed: set[str]) -> None:
-        """Define those views and macros in `needed` that are not defined yet. Meanwhile, let the view `part.shown` have
-        no rows, because DuckDB would otherwise open data files to check each view."""
+        """Define those views and macros in `needed` that are not defined yet. While views are being defined, the view
+        `part.shown` has no rows. Otherwise DuckDB would open data files to check each new view."""
         definitions = _definitions(self._facts)
         new = {
             name: each.sql

@@ -3,8 +3,8 @@
 Each answer to a user states how many events it lacks, and some callers refuse an incomplete answer. Gap rows have a
 source, a session and mostly a stream, but no time. An answer about a range of time therefore counts all gaps of those
 sessions that were open within the range. A session counts as open from its opening or first seen event, whichever is
-earlier, to its close or last seen event, whichever is later. Events that were lost before or after, as in a file whose
-beginning is lost, do not count.
+earlier, to its close or last seen event, whichever is later. Thus an answer about an earlier or later range of time
+does not count the session's gaps, although events may have been lost then, as in a file whose beginning is lost.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
     Raise QueryError or StoreError if the table cannot be read.
     """
     # First find out whether there is any copied file, because counting the events of all sessions reads the whole
-    # store. `part.kept_few` is named only to make the catalog fill it, and then `part.copies` from it.
+    # store. The statement names `part.kept_few` only so that the catalog fills this table, and then fills `part.copies`
+    # from it.
     found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
     if not any(True for _ in found):
         return {}
@@ -206,11 +207,12 @@ def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_
 
 
 def _any_event(engine: Engine, scope: Scope) -> bool:
-    """Return whether the table has any event in the scope of an answer. For a range of time, an event of a session that
-    may have been open in the range is enough.
+    """Return whether the table has any event that matches the question of an answer (its `Scope`). For a range of time,
+    an event of a session that may have been open in the range is enough.
 
     Events of the collector itself, such as heartbeats, count only if the selection names their source, because they
-    prove nothing about a producer."""
+    prove nothing about a producer.
+    """
     producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
     of_producers = [] if asked_for_own else [producers]

@@ -1,9 +1,9 @@
 """Use a database safely in a program that may fork, or that may close descriptors of other modules.
 
 A program that reads a store may fork, for example with `multiprocessing` or a DataLoader. The forked child lacks the
-threads of the database and of the library that reads the table. There, a statement would wait for ever, and destroying
-a connection would crash the process. Therefore a forked child raises an error (`check_process`), never destroys the
-inherited objects (`keep`), and at exit removes no file that its parent still reads (`finalize`).
+threads of the database and of the library that reads the table. In the child, a statement would wait for ever, and
+destroying a connection would crash the process. Therefore a forked child raises an error (`check_process`), never
+destroys the inherited objects (`keep`), and at exit removes no file that its parent still reads (`finalize`).
 
 A program may also close all descriptors that it did not open itself, for example with `os.closerange` to become a
 daemon. The next files that it opens get the same descriptor numbers. The library would then wait for ever, or write

@@ -124,7 +124,7 @@ class Engine:
         return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> RowAnswer:
-        """Run an SQL statement up to its first rows. Return an object from which the caller reads all rows.
+        """Start an SQL statement, and wait for its first rows. Return an object from which the caller reads all rows.
 
         If upkeep deletes files of the snapshot meanwhile, run the statement again on the newest version of the table.
         """
@@ -144,9 +144,8 @@ class Engine:
             yield from page
 
     def ask_arrow(self, sql: str, parameters: Parameters = ()) -> ArrowAnswer:
-        """Run an SQL statement up to its first rows. Return an object from which the caller reads all rows as Arrow
-        record batches.
-        """
+        """Start an SQL statement, and wait for its first rows. Return an object from which the caller reads all rows as
+        Arrow record batches."""
         return self._ask(sql, parameters, lambda statement: ArrowAnswer(self.connection, statement))
 
     def count(self, sql: str, parameters: Parameters = ()) -> int:
@@ -222,8 +221,8 @@ class Engine:
         return examine(self.connection, sql, parameters)
 
     def _based(self, prepare: Callable[[], None]) -> None:
-        """Call `prepare`, which reads the table. If upkeep deletes files of the snapshot meanwhile, call it again on
-        the newest version of the table.
+        """Call the function `prepare`, which reads the table, and return its result. If upkeep deletes files of the
+        snapshot meanwhile, call it again on the newest version of the table.
 
         Raise StoreError if the table cannot be read, and QueryError if the call was interrupted.
         """
@@ -290,8 +289,8 @@ def show(
     """Define the view `stored` with the rows of the table's snapshot. If `source` is given, limit the view to the rows
     of this source.
 
-    If upkeep deletes files of the snapshot meanwhile, use the newest version of the table. Raise StoreError if the
-    table cannot be read, and QueryError if the read was interrupted.
+    If upkeep deletes files of the snapshot meanwhile, define the view with the newest version of the table. Raise
+    StoreError if the table cannot be read, and QueryError if the read was interrupted.
     """
 
     def attempt() -> None:

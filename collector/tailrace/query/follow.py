@@ -119,12 +119,13 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 )
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
-"""Name of the group of a kind of row. All kinds that are not listed here form one more group. A follower stores for
-each session and group up to which offset it has yielded rows (`Mark`).
+"""For some kinds of rows, the name of the group to which rows of this kind belong. All kinds that are not listed here
+form one more group. A follower stores for each session and group up to which offset it has yielded rows (`Mark`).
 
 Within a group, later rows have no smaller offsets. Between groups, this does not hold: the offset of a gap, heal or
 session row is the number of bytes received so far, and exceeds the offsets of later records. The begins of open spans
-are written at a commit, after records with greater offsets."""
+are written at a commit, after records with greater offsets.
+"""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
 """Indices of the columns by which two rows are compared.

@@ -408,12 +408,13 @@ GROUP BY source, session, id
 """For each table with copied rows, SQL that selects these rows. The tables are filled in this order.
 
 One pass over the data files copies the rows of all rare kinds into `part.kept_few`. In this table, the column `own` is
-the name of a session row that the collector itself wrote, and null in all other rows. The condition excludes each
-frequent kind with `<>`, because DuckDB then reads the other columns only for pages with a rare row. With `IN` and a
-list of kinds, DuckDB would read all columns. All other tables are filled from `part.kept_few`.
+the name of a session row that the collector itself wrote, and null in all other rows. The SQL of `part.kept_few`
+excludes each frequent kind with `<>`, because DuckDB then reads the other columns only for pages with a rare row. With
+`IN` and a list of kinds, DuckDB would read all columns. All other tables are filled from `part.kept_few`.
 
 `kept_begins` and `kept_open` may have only the begin rows that a statement needs. `kept_ends` has the ends of spans
-whose begins the collector had forgotten to save memory. The other columns of such a span are in its begin row."""
+whose begins the collector had forgotten to save memory. The other columns of such a span are in its begin row.
+"""
 
 FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
@@ -471,8 +472,8 @@ QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 replaces the placeholder `within` by a condition that limits which rows are searched.
 
 A file counts as a copy if the collector expects no more growth of it, and if another file with the same rank has the
-same content. If several rows have the same place, the row that describes the file is the last one. These files are no
-copies:
+same content. The last row of a session about its file counts. If several rows have the same position, a row that states
+the file's size and checksum counts as the last one. These files are no copies:
 
 - A file that was truncated, rewritten or replaced, because a later run may write equal bytes elsewhere.
 - A file with the path of the other file, because two runs wrote it one after the other.
@@ -480,7 +481,8 @@ copies:
 - A file with lost bytes, because its size and checksum leave out these bytes.
 
 A session hides its copies only if its `open` row is stored. This row is gone if the rows of the session's first days
-were deleted. An import compares the files that it reads without this SQL."""
+were deleted. An import compares the files that it reads without this SQL.
+"""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS

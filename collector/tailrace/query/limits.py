@@ -139,9 +139,8 @@ def _spelled(limits: Limits) -> str:
 
 
 def _taken() -> int:
-    """Return the size (bytes) of this process's private writable memory. The kernel compares this size with
-    RLIMIT_DATA.
-    """
+    """Return the size (bytes) of this process's private writable memory, which the kernel compares with the limit
+    RLIMIT_DATA."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024

@@ -133,7 +133,8 @@ def write_arrow(
         for batch in batches:
             stream.write_batch(batch)
             out.flush()
-    # Flush the end of the stream, which closing the writer has written. If there are no rows, this is the whole output.
+    # Write also what closing the writer has added: the end of the Arrow stream. If there are no rows, this is the whole
+    # output.
     out.flush()
 
 
@@ -161,9 +162,8 @@ GAP = "  "
 LEAST = 6
 """Minimum width (terminal cells) to which `fit` reduces a column of a table."""
 READABLE = 10
-"""Minimum width (terminal cells) of a column while other columns can be left out of the table. Once no more can be left
-out, columns may become narrower.
-"""
+"""Minimum width (terminal cells) of a column in a table, as long as `layout` can still leave out other columns. If it
+can leave out no more, columns become narrower, down to `LEAST`."""
 IDS = frozenset({"session", "id", "parent"})
 """Names of columns that are never cut, because users pass their values to other commands."""
 

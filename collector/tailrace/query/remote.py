@@ -102,9 +102,10 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: TailraceError) -> Failure:
-        """Return the failure that a statement's process sends for an error.
+        """Return the failure that a statement's process sends for the exception `error`.
 
-        If the error's class is not in `FAILURES`, use its base class in `FAILURES`. If there is none, use StoreError.
+        If the class of the exception is not in `FAILURES`, the failure names a base class that is. If there is none, it
+        names StoreError.
         """
         known = (name for name, each in FAILURES.items() if isinstance(error, each))
         return cls(str(error)[:FAILURE_MAX], next(known, StoreError.__name__))

@@ -5,9 +5,10 @@ such a snapshot read the files directly. Then DuckDB can skip parts of files by 
 reading them, and needs half the time to plan a statement.
 
 **Names.** A `name` row assigns a name to a key, within a scope (see `model.record`). The attribute `$name` of an event
-contains the key of its own name, and `$late` the keys of further members. The name is looked up first in the event's
-own session, then in sessions of the same run, then in the rest of the source. If a key has several names, the one from
-the session that was opened last counts, and in this session the one at the highest position.
+contains the key of its own name, and `$late` the keys of the names that other attributes of the event contain. The name
+is looked up first in the event's own session, then in sessions of the same run, then in the rest of the source. If a
+key has several names, the one from the session that was opened last counts, and in this session the one at the highest
+position.
 
 All names of a snapshot are stored in one value, a hash table made of a list of maps. Thus a lookup is an expression and
 needs no join, and a column that a statement does not use costs nothing. But a lookup reads attributes, the largest
@@ -249,8 +250,8 @@ SELECT e.* REPLACE (coalesce(e.name, n.late_name) AS name)
 FROM {rows} AS e
 LEFT JOIN part.late_names AS n ON n.id = e.id AND n.session = e.session AND n.source = e.source
 """
-"""SQL that completes rows with late names, which arrived after the events. A late name belongs to the events with the
-same id. The caller replaces the placeholder `rows` by the name of a view."""
+"""SQL that completes rows whose names are late: the `name` row arrived after the event. A late name belongs to the
+events with the same id. The caller replaces the placeholder `rows` by the name of a view."""
 
 _TIMED = """
 FROM {rows} WHERE time IS NOT NULL
@@ -279,8 +280,9 @@ GROUP BY source, session, stream
 """SQL that summarises the stored events of each stream: their sequence numbers, times and count.
 
 For rows without a stored time, the SQL selects the first and last start. Other views compute the times from these. Two
-measures halve the running time. The SQL does not group by format, because a session has only one format. The condition
-excludes kinds of rows instead of listing the others."""
+measures halve the running time: the SQL does not group by format, because a session has only one format, and its
+condition excludes the kinds of rows that are not events instead of listing the kinds of events.
+"""
 
 _TIMES = """
 SELECT source, session,

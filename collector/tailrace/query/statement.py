@@ -54,7 +54,8 @@ They reveal paths of the table or of this process, or plan or run another statem
 """
 
 MACROS = frozenset({"FORMAT_TYPE", "GET_BLOCK_SIZE", "PG_GET_CONSTRAINTDEF", "PG_GET_VIEWDEF"})
-"""Names of DuckDB's own macros that contain a FROM clause, which only the plan shows."""
+"""Names of DuckDB's own macros that contain a FROM clause. Only a statement's plan shows this clause, so a statement
+that calls such a macro is always planned before it runs."""
 
 _VIEWS = frozenset(view.name for view in VIEWS)
 
@@ -64,10 +65,10 @@ _SELECTING = frozenset(
         "LIMIT_MODIFIER", "ORDER_DEFAULT", "ORDER_MODIFIER", "SELECT_NODE", "SET_OPERATION_NODE", "SUBQUERY",
     }
 )  # fmt: skip
-"""Types of those nodes of a syntax tree, expressions excepted, that select rows of named tables, and do nothing else."""
+"""Types of syntax-tree nodes that only select rows of named tables. Types of expressions are not listed."""
 
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
-"""Words that occur in the name of a step of DuckDB's plan if the step writes."""
+"""Words in the names of those steps of DuckDB's plan that write."""
 
 _ROWS = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
 
@@ -206,9 +207,8 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 def _rows(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of an SQL statement about a user's statement, which begins on its second line. Raise QueryError if
-    the user's statement is at fault.
-    """
+    """Run SQL that asks DuckDB about a user's statement, such as EXPLAIN or DESCRIBE, and return its rows. The user's
+    statement must begin on the second line of `sql`. Raise QueryError if the user's statement is at fault."""
     try:
         return connection.execute(sql, parameters).fetchall()
     except duckdb.IOException:
@@ -219,9 +219,8 @@ def _rows(
 
 
 def message(error: Exception) -> str:
-    """Return the text of an error of a statement that began on the second line of the SQL which DuckDB ran. Line numbers
-    in this text count from the statement's first line.
-    """
+    """Return the text of DuckDB's error about a user's statement. In the SQL that DuckDB ran, the statement began on
+    the second line. Line numbers in the returned text count from the statement's first line."""
     return _LINE.sub(lambda line: f"LINE {int(line[1]) - 1}:", str(error))
 
 
@@ -231,8 +230,8 @@ def _folded(name: str) -> str:
 
 
 def reads_only_views(tree: SyntaxNode) -> bool:
-    """Return whether a statement only selects rows from views for users, and from selections of the same kind that its
-    WITH clause names.
+    """Return whether a statement only selects rows from the views for users. It may also select from its own WITH
+    clause, if the queries in this clause only select in the same way.
 
     `tree` is the statement's syntax tree, as DuckDB's `json_serialize_sql` returns it. Return false if the tree contains
     a node that this module does not know.
@@ -253,7 +252,7 @@ def reads_only_views(tree: SyntaxNode) -> bool:
             path = [_folded(name) for name in node["qualified_name"]["path"]]
             if len(path) != 1 or path[0] not in named:
                 return False
-        # Within a WITH clause, a name stands for its selection only in the entries after its own.
+        # An entry of a WITH clause can be used only in the entries after it.
         for entry in (node.get("cte_map") or {}).get("map", ()):
             waiting.append((entry["value"], named))
             named |= {_folded(entry["key"])}

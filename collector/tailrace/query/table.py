@@ -43,7 +43,7 @@ class Bounds(NamedTuple):
         return Bounds(max(leasts, default=None), min(mosts, default=None))
 
     def either(self, *others: Bounds) -> Bounds:
-        """Return the smallest range that contains this range and all of the others."""
+        """Return the smallest range that contains this range and all ranges in `others`."""
         leasts, mosts = zip(self, *others, strict=True)
         least = None if None in leasts else min(leasts)
         return Bounds(least, None if None in mosts else max(mosts))
@@ -57,8 +57,9 @@ Region = Mapping[str, Bounds]
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
     """Return an SQL condition that all rows in `regions` meet. A region has a range of values for some columns.
 
-    The condition limits the column `time` if every row has a time (`timed`) and the region has a range of times.
-    Otherwise, it limits the column `start`. Return `true` (SQL) if one of the regions does not limit this column."""
+    For a region with a range of times, the condition limits the column `time` if every row has a time (`timed`).
+    Otherwise, it limits the column `start`. Return `true` (SQL) if one of the regions does not limit this column.
+    """
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"

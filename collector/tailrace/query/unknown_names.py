@@ -130,5 +130,5 @@ def _begins(session: str | None, beginning: str) -> bool:
 
 
 def _as_number(name: str) -> tuple[int, str]:
-    """Return a key for sorting names: decimal numbers are sorted by value, so that stream 2 comes before stream 10."""
+    """Return a key for sorting names. Decimal numbers are sorted by value, so that stream 2 comes before stream 10."""
     return (len(name), name) if name.isdecimal() else (0, name)

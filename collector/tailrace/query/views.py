@@ -51,9 +51,9 @@ FROM found WHERE held IS NULL
 times.
 
 The level of a span is the number of spans that are open when it begins: a running sum over all begins and ends in order
-of time. If spans nest, the parent is the last span before it whose level is lower by one. Two sorts suffice for this,
-however many spans there are. If spans overlap without nesting, this last span may already have ended. Then the span has
-no parent.
+of time. If spans nest, the parent is the last span before it whose level is lower by one. DuckDB needs only two sorts
+for this, however many spans there are. If spans overlap without nesting, this last span may already have ended. Then
+the span has no parent.
 """
 
 
