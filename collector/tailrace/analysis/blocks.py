@@ -46,15 +46,15 @@ FEWEST_BLOCKS = 6
 not measured."""
 
 LASTING = 0.5
-"""Variance of a run's figure, as a share of the variance of one block's figure. If the 8 blocks were independent, it
-would be 1/8. On a shared machine, 1/8 falsely reported a changed median in 7 of 69 pairs of equal runs, and this share
-in 1."""
+"""Assumed variance of a figure of a whole run, as a share of the variance of this figure in one of the run's blocks. If
+the 8 blocks were independent, the share would be 1/8. On a shared machine, comparisons with 1/8 falsely reported a
+changed median in 7 of 69 pairs of equal runs, and comparisons with this share in 1."""
 
 DRAWS = 200
-"""Number of random draws of blocks. With it, the computed standard error of a figure is exact to about 5 %."""
+"""Number of random draws of blocks. With this number, the computed standard error of a figure is exact to about 5 %."""
 
 SEED = 20_261_129
-"""Seed of the random numbers, so that a comparison that is repeated has the same answer."""
+"""Seed of the random numbers, so that comparing the same runs again gives the same answer."""
 
 FEWEST_SPANS = 30
 """Least number of spans of a group in each run. With fewer, noise is not measured from blocks of time. A percentile
@@ -63,10 +63,11 @@ also needs `FEWEST_BEYOND` spans above and below it."""
 FEWEST_BEYOND = 5
 
 CLASSES = 128
-"""Number of classes (ranges of durations) between a duration and its double: a class is 0.5 % wide."""
+"""Number of classes (ranges of durations) between any duration and twice this duration. The upper end of a class
+exceeds its lower end by 0.5 %."""
 
 NO_LOGARITHM = -1
-"""Class of the durations of at most 0, which have no logarithm."""
+"""Number of the class for durations of at most 0. Classes are logarithmic, and these durations have no logarithm."""
 
 
 def evidence(
@@ -76,12 +77,13 @@ def evidence(
     statistics: Iterable[SpanStatistics],
     figure: str,
 ) -> dict[GroupUnit, Evidence | Doubt]:
-    """Return what one run shows about a figure of each group and the figure's noise. `statistics` has the figures of
-    each group of spans in the window.
+    """Return, for each group of spans, the mean and the noise of a figure in one run (`Evidence`). `statistics` has the
+    figures of each group of spans in the window.
 
-    The number of spans counts as free of noise. The noise of self time, minimum and maximum cannot be measured from
-    blocks of time, so that the result for these is `Doubt.NOISE`. Raise QueryError or StoreError if the table cannot be
-    read."""
+    If the figure is the number of spans, it counts as free of noise. The noise of self time, minimum and maximum cannot
+    be measured from blocks of time, so that the result for these is `Doubt.NOISE`. Raise QueryError or StoreError if
+    the table cannot be read.
+    """
     chosen = {(each.group, each.unit): each for each in statistics}
     if figure == "count":
         return {key: _of_count(each) for key, each in chosen.items()}
@@ -123,9 +125,9 @@ class Histogram(NamedTuple):
     logs: Reals
 
     def scatter(self, share: Fraction | None) -> tuple[float, float] | None:
-        """Return the variance of the logarithm of a percentile, as random draws of blocks show it, and its degrees of
-        freedom. `share` is the percentile as a fraction; None stands for the mean. Return None if too few blocks have
-        spans."""
+        """Return the variance of the logarithm of a percentile, estimated from random draws of blocks, and the degrees
+        of freedom of this variance. `share` is the percentile as a fraction; None stands for the mean. Return None if
+        too few blocks have spans."""
         blocks = self.counts[self.counts.any(axis=1)]
         count = len(blocks)
         if count < FEWEST_BLOCKS:

@@ -52,8 +52,8 @@ class Interval(NamedTuple):
 UNBOUNDED = Interval(None, None)
 
 FigureBounds = dict[str, Interval | None]
-"""The interval of each figure of a group of spans, by the figure's name. The interval is None if no span of the group
-has a known duration and no span is lost."""
+"""For each figure of a group of spans, by the figure's name: the interval in which the figure lies. An interval is None
+if no span of the group has a known duration and no span is lost."""
 
 
 def _range(low: str, high: str, least: int) -> str:
@@ -101,8 +101,8 @@ def least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
 
 
 def at_least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval in which a figure of all spans lies: the sum or the maximum of their durations. `seen` is the
-    figure of the seen spans. Lost spans can only increase the figure. If a lost span can have a negative duration
+    """Return the interval in which the sum of all durations lies, or in the same way their maximum. `seen` is the sum
+    or maximum of the seen spans. Lost spans can only increase the figure. If a lost span can have a negative duration
     (`lowest` is None), the figure has no lower bound."""
     if lost == 0:
         return Interval(seen, seen)

@@ -74,7 +74,8 @@ class Doubt(StrEnum):
     """Reason for an undecided verdict: one run on each side has too few spans of the group to show how much the figure
     varies."""
     SOME = "some runs"
-    """Reason for an undecided verdict: only some of the repeated runs of a side have spans of the group."""
+    """Reason for an undecided verdict: the runs on one side are repeated, and only some of them have spans of the
+    group."""
 
     @property
     def words(self) -> str:
@@ -82,7 +83,8 @@ class Doubt(StrEnum):
 
 
 FAILURES = (ChangeVerdict.GREW, ChangeVerdict.NEW, ChangeVerdict.GONE, ChangeVerdict.UNKNOWN)
-"""The verdicts for which a comparison with a threshold fails, in the order in which a summary counts them."""
+"""If a group has one of these verdicts, a comparison with a threshold fails. A summary counts the verdicts in this
+order."""
 
 
 class GrowthInterval(NamedTuple):
@@ -128,10 +130,11 @@ ANY_GROWTH = GrowthInterval(None, None)
 
 
 class NoisyGrowth(NamedTuple):
-    """The growth of a figure with an allowance for noise: the interval that follows from the stored spans alone, and
-    the wider interval that also allows for missing events.
+    """The growth of a figure with an allowance for noise, as two intervals: one that follows from the stored spans
+    alone, and a wider one that also allows for missing events.
 
-    If noise could not be measured, `doubt` is the reason, and both intervals are unbounded."""
+    If noise could not be measured, `doubt` is the reason, and both intervals are unbounded.
+    """
 
     stored: GrowthInterval
     whole: GrowthInterval
@@ -142,9 +145,9 @@ class NoisyGrowth(NamedTuple):
         return cls(ANY_GROWTH, ANY_GROWTH, doubt)
 
     def undecided_by(self, threshold: float) -> Doubt:
-        """Return why this growth allows no verdict: `doubt` if noise could not be measured. Otherwise, missing events if
-        the stored spans alone allow a verdict, or if these events widen the interval more than noise does. Else, noise.
-        """
+        """Return why this growth allows no verdict. If noise could not be measured, return `doubt`. Otherwise, return
+        `Doubt.LOSS` if the stored spans alone allow a verdict, or if missing events widen the interval more than noise
+        does. Return `Doubt.NOISE` in all other cases."""
         if self.doubt is not None:
             return self.doubt
         if self.stored.verdict(threshold) is not ChangeVerdict.UNDECIDED:
@@ -153,10 +156,11 @@ class NoisyGrowth(NamedTuple):
 
 
 class FigureChange(NamedTuple):
-    """The change of one figure of one group between two runs. `before` or `after` is None if that run does not have the
-    group.
+    """The change of one figure of one group between two runs. `before` and `after` have the figures of the first and
+    the second run. None stands for a run without spans of the group.
 
-    For repeated runs of a side, `before` or `after` has the geometric means of the runs' figures and of their bounds."""
+    If a side has repeated runs, they have the geometric means of the runs' figures and of their bounds.
+    """
 
     group: GroupValues
     unit: str
@@ -235,7 +239,7 @@ class FigureChange(NamedTuple):
         return ChangeVerdict.UNKNOWN if growths is None else growths.verdict(threshold)
 
     def doubt(self, threshold: float) -> Doubt | None:
-        """Return why the group is undecided. Return None if it has another verdict."""
+        """Return why the verdict about the group is `undecided`. Return None if the verdict is another one."""
         if self.verdict(threshold) is not ChangeVerdict.UNDECIDED:
             return None
         return Doubt.LOSS if self.noise is None else self.noise.undecided_by(threshold)

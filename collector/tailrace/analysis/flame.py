@@ -52,10 +52,9 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Divide the time from `now` to `moment` among the owners (groups or nodes) of spans. Each part of the time counts
-    for the innermost open span, and is added to the sum of this span's owner in `shared`. Remove spans that end by
-    `moment` from `open_spans`. Return `moment`.
-    """
+    """Divide the time from `now` to `moment` among the owners (groups or nodes) of open spans. Each part of this time
+    belongs to the span that is then the innermost open one. Add it to the sum of this span's owner in `shared`. Remove
+    spans that end by `moment` from `open_spans`. Return `moment`."""
     while open_spans:
         innermost = open_spans[-1]
         until = min(innermost.end, moment)

@@ -45,41 +45,43 @@ ORDERS: dict[str, EventNumber | None] = {
     "dftracer": None,
     "et3": ("start", "start"),
 }
-"""For each format, two SQL expressions over a row of `events`. The first is the number of the event in its stream,
-which gaps count. The second is a tick that rises with this number. None: no tick rises with the number, so that the
-time of a gap has no bounds.
+"""For each format, two SQL expressions over a row of `events`. The first is the number of the event in its stream, by
+which gaps name missing events. The second is a time (ticks) that rises with this number. Both bound the time of a gap.
+None stands for a format in which no time rises with the number, so that the time of a gap has no bounds.
 
 - JETS: None, because lines have no number, and their clock may go back.
 - DFTracer: None, because the threads of a process share the event ids.
 - Heph: an event gets its number when it ends. Threads that share a stream, such as stream 0, may take the number some
   time after they read the clock. Therefore only the other streams of announced sessions have an order.
-- ET3: the number of a line is its tick. ET3 has no wall time."""
-
-SMALLEST = {"heph": 40, "ovni": 12, "et3": 6}
-"""Size (bytes) of the smallest event, by format. One unreadable stretch of bytes may hold several events of these
-formats. The size limits the number of these events."""
-
-STACKED = ("et3", "ovni")
-"""Formats in which the end of a span does not name its begin. Such an end belongs to the last open begin."""
-
-COMMON_TICKS = ("et3",)
-"""Formats in which a tick counts events of all streams of a session. A loss in one stream therefore shifts the times of
-spans in the other ones."""
-
-UNNUMBERED_ENDS = ("jets",)
-"""Formats in which the ends of spans have no number, so that the loss of an end does not show."""
-
-OTHER_KINDS = ("annotation", "counter", "instant")
-"""Kinds of records that are not parts of spans. If all missing records of a gap are of these kinds, no span is missing.
+- ET3: the number of a line is its tick. ET3 has no wall time.
 """
 
+SMALLEST = {"heph": 40, "ovni": 12, "et3": 6}
+"""Size (bytes) of the smallest event, by format. In these formats, one unreadable piece of bytes may hold several
+events: at most its length divided by this size."""
+
+STACKED = ("et3", "ovni")
+"""Formats in which the end of a span does not name the begin to which it belongs. The end belongs to the last begin
+whose span is still open."""
+
+COMMON_TICKS = ("et3",)
+"""Formats without a clock, in which the tick of an event is the number of events so far in all streams of its session.
+A loss in one stream therefore shifts the times of spans in the session's other streams."""
+
+UNNUMBERED_ENDS = ("jets",)
+"""Formats in which the ends of spans have no number, so that the table shows no gap for a lost end."""
+
+OTHER_KINDS = ("annotation", "counter", "instant")
+"""Kinds of events that are neither a span nor a begin or end of one. If all missing events of a gap are of one of these
+kinds, no span is missing."""
+
 PLACES = ("source", "session", "format", "stream")
-"""Keys by which spans can be grouped, and which gaps have, too. A gap counts only for groups of spans with the same
-values of these keys."""
+"""Keys that both spans and gaps have, and by which spans can be grouped. If spans are grouped by such a key, a gap
+counts only for the groups with the gap's value of this key."""
 
 RENAMED = ("name", "category")
-"""Keys for grouping spans. A separate record may contain a span's value of such a key. If this record is missing, the
-span may be in a wrong group."""
+"""Keys for grouping spans whose value may arrive in a record of its own, separately from the span. If this record is
+missing, the span may be in a wrong group."""
 
 ANY = ""
 """The text in the column `stream` of a gap whose stream is unknown."""
@@ -142,7 +144,7 @@ class Losses:
 
     def doubted(self, spans: RowCondition) -> RowCondition:
         """Return SQL that adds a column `doubtful` to the given spans. It states whether the duration or the group of a
-        span is in doubt. Spans that are certainly still open are left out, because they have no duration."""
+        span is in doubt. The SQL leaves out spans that are certainly still open, because they have no duration."""
         sessions = sorted({gap[:2] for gap in self._gaps})
         elsewhere = {gap[:2] for gap in self._gaps if self._regroups(gap)}
         stacked = any(gap.format in STACKED for gap in self._gaps)
@@ -208,12 +210,14 @@ _STACKED_GAPS = f"""
     WHERE format IN {_texts(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
-"""SQL that joins to each span the next gap after the span's begin. The SQL finds a gap with numbers by its ticks, and a
-gap of unreadable or truncated bytes by its offset. The events of any other gap may lie anywhere before the gap's
-offset. The SQL therefore joins the last of these gaps.
+"""SQL that joins to each span the next gaps after the span's begin, in formats in which an end belongs to the last open
+begin (`STACKED`). The SQL finds a gap with event numbers by its ticks, and a gap of unreadable or truncated bytes by
+its offset. The events of any other gap may lie anywhere before the gap's offset. The SQL therefore joins the last gap
+of this sort in the session.
 
-An exit without an entry counts like such a gap. An unreadable line may stand for its entry, so that no gap names it.
-Only streams of threads need this: in the other form of ET3, each line has its tick."""
+In ET3, an exit without an entry counts like such a gap: its entry may be on an unreadable line, so that no gap names
+it. This applies only to streams of threads. In the other form of ET3, each line has its tick.
+"""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
@@ -237,8 +241,8 @@ def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
 
 
 def _gaps(selection: Selection) -> RowCondition:
-    """Return an SQL condition for the gaps of the selected streams, and for those that shift the times of their spans
-    (`COMMON_TICKS`)."""
+    """Return an SQL condition for the gaps in the selected streams. In formats in which a loss also shifts the times of
+    other streams (`COMMON_TICKS`), it includes the gaps in the other streams of the selected sessions."""
     if selection.streams is None:
         return selection.gaps
     others = RowCondition(f"format IN {_texts(COMMON_TICKS)}")
@@ -262,7 +266,7 @@ _SMALLEST = " ".join(f"WHEN '{format_}' THEN {size}" for format_, size in SMALLE
 
 _MOST = f"""CASE WHEN reason = 'malformed' AND "first" IS NULL AND remaining IS NOT NULL
   THEN greatest(remaining, {_UNREADABLE} // CASE format {_SMALLEST} END) ELSE remaining END"""
-"""SQL expression for the greatest number of events that may be missing in a gap."""
+"""SQL expression for the greatest number of events that a gap may stand for."""
 
 _GAPS = f"""
 SELECT source, session, format, stream, {_MOST} AS remaining, "of", "first", "last", "offset",
@@ -273,7 +277,8 @@ FROM gaps WHERE {{gaps}} AND remaining IS DISTINCT FROM 0 AND ("of" IS NULL OR "
 """SQL for the gaps whose missing events may be spans.
 
 `unknown` is true if the exact number of missing events is unknown: if `remaining` is null, or if a gap without numbers
-has the attribute `estimate`. In a gap with numbers, `estimate` concerns only the reason for the loss."""
+has the attribute `estimate`. In a gap with numbers, `estimate` means only that the reason of the loss is estimated.
+"""
 
 
 def _by_format(expressions: Iterable[tuple[str, str]]) -> str:
@@ -312,7 +317,8 @@ WHERE NOT coalesce(g.at < e.earlier AND e.rises, false) OR g.format = 'heph' AND
 )
 """  # noqa: S608 - our own words
 """SQL that leaves out the gaps before a time. A gap lies before this time if an event of its stream with a higher
-number does. If the times of a stream do not always rise with its numbers, no gap of the stream is left out."""
+number has an earlier time. If the times of a stream do not always rise with its numbers, no gap of the stream is left
+out."""
 
 _TOUCHING = f"""
 WITH lost AS MATERIALIZED ({{gaps}})

@@ -57,7 +57,7 @@ class Evidence(NamedTuple):
     variance: float
     """Variance of `mean`, computed from the stored spans."""
     slack: float
-    """Greatest amount by which the missing events can increase the standard error of `mean`."""
+    """Greatest amount that the missing events can add to the standard error of `mean`."""
     freedom: float
     """Number of degrees of freedom of `variance`."""
 
@@ -125,10 +125,11 @@ def _interval(low: float, high: float) -> GrowthInterval:
 
 @lru_cache(maxsize=1024)
 def student(freedom: float, error: float) -> float:
-    """Return the t for which Student's distribution has the probability `error` outside of -t to t. `freedom` is the
-    number of degrees of freedom.
+    """Return the number t for which a value of Student's distribution lies outside of -t to t with the probability
+    `error`. `freedom` is the number of degrees of freedom.
 
-    With t = sqrt(freedom) * tan(angle), the density is proportional to cos(angle) ** (freedom - 1)."""
+    With t = sqrt(freedom) * tan(angle), the density is proportional to cos(angle) ** (freedom - 1).
+    """
     angles = np.linspace(math.pi / 2, 0, 20_001)
     density = np.cos(angles) ** (freedom - 1)
     outside = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
@@ -137,12 +138,13 @@ def student(freedom: float, error: float) -> float:
 
 
 Evident = Mapping[GroupUnit, Evidence | Doubt]
-"""For each group that a side of a comparison has: its evidence, or why there is none."""
+"""Result of a measurement of noise on one side of a comparison. For each group that the side has, it contains the
+evidence, or the reason why there is no evidence."""
 
 
 def judged(found: Sequence[FigureChange], a: Evident, b: Evident) -> list[FigureChange]:
-    """Return the changes with an allowance for noise. A group of only one side keeps its verdict, unless the repeated
-    runs of this side disagree whether they have the group."""
+    """Return the changes with an allowance for noise. A group that only one side has keeps its verdict (`new` or
+    `gone`), unless only some of this side's repeated runs have the group."""
     sides = [(a.get(key), b.get(key)) for key in ((each.group, each.unit) for each in found)]
     compared = sum(
         isinstance(of_a, Evidence) and isinstance(of_b, Evidence) for of_a, of_b in sides
@@ -160,7 +162,7 @@ def _noise(
     if isinstance(a, Evidence) and isinstance(b, Evidence):
         return noisy_growth(a, b, error)
     doubts = [side for side in (a, b) if isinstance(side, Doubt)]
-    # the verdicts `new` and `gone` do not depend on figures, so ignore the noise of figures
+    # The verdicts `new` and `gone` do not depend on figures, so ignore the doubts about the noise of figures.
     if change.before is None or change.after is None:
         doubts = [doubt for doubt in doubts if doubt in (Doubt.LOSS, Doubt.SOME)]
     return NoisyGrowth.unmeasured(doubts[0]) if doubts else None
@@ -201,7 +203,8 @@ def judged_by_runs(
     steps = {}
     for key in {**sides[0], **sides[1]}:
         values = {_value(each, figure) for side in sides for each in side.get(key, ())} - {None}
-        # Durations are rounded to the step of the clock. The greatest common divisor of the durations stands for it.
+        # Durations are rounded to the step of the clock. The step is unknown, so use the greatest common divisor of the
+        # durations instead.
         exact = figure == "count" or len(values) == 1
         steps[key] = 0 if exact else math.gcd(*(value or 0 for value in values))
     evident = [

@@ -114,7 +114,7 @@ BY_NAME = parse(["name"])
 
 
 _LAST = 2**63 - 2
-"""The greatest time (Unix ns) that can be increased by 1 within 64 bits."""
+"""The greatest time (Unix ns) to which 1 can be added within 64 bits."""
 
 PERCENTILES = {name: Fraction(int(name[1:]), 100) for name in ("p50", "p90", "p95", "p99")}
 
@@ -219,8 +219,8 @@ def statistics(
 
 
 def _unended(engine: Engine, window: Window) -> bool:
-    """Return whether a span without a stored end, in a format whose lost ends do not show (`UNNUMBERED_ENDS`), began
-    after the window. Such a span may have ended."""
+    """Return whether any span without a stored end began after the window, in a format in which no gap shows the loss
+    of an end (`UNNUMBERED_ENDS`). Such a span may have ended."""
     if window.until is None:
         return False
     behind = all_of([window._replace(since=window.until, until=None).rows, _UNNUMBERED])
@@ -358,8 +358,9 @@ def _selves(
 
 
 def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane (a stream and substream) to compute self time. A span's `owner` has the values of the
-    group's keys (None for a span outside of the window), the unit of durations, and the tick rate."""
+    """Yield the spans of one lane (a stream and substream), from which the caller computes self times. A span's `owner`
+    has the values of the group's keys (None for a span outside of the window), the unit of durations, and the tick
+    rate."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))

@@ -88,9 +88,8 @@ class EventKeywords(NamedKeywords, total=False):
 
 
 class Question(NamedTuple):
-    """A question to a store, that is, a query with all that is needed to answer it: an SQL statement with its
-    parameters, the scope that selects the gaps which may concern the answer, and the text of the Python call that asked
-    it."""
+    """A query to a store, with all that is needed to answer it: an SQL statement with its parameters, the scope that
+    selects the gaps which may concern the answer, and the text of the Python call that made the query."""
 
     sql: str
     parameters: Parameters

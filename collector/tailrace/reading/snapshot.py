@@ -33,8 +33,8 @@ AnyEngine = Engine | RemoteEngine
 
 
 class StartedAnswer(NamedTuple, Generic[T]):
-    """A statement's answer whose first rows have been read: the events that are missing from it, and the engine that
-    reads the remaining rows. The caller must close the engine."""
+    """The answer to a statement whose first rows have been read, with the events that are missing from the answer, and
+    the engine that reads the remaining rows. The caller must close the engine."""
 
     answer: T
     completeness: Completeness
@@ -130,8 +130,9 @@ class SnapshotReader:
     def _alone(self) -> Iterator[None]:
         """Hold the lock in the `with` block, so that statements start one after the other.
 
-        Raise StoreError in a process that cannot use the database, such as a forked child. In such a process, the
-        thread that holds the lock may not exist."""
+        Raise StoreError in a process that cannot use the database, such as a forked child. In such a child, the lock
+        may be held for ever, because the thread that holds it exists only in the parent.
+        """
         check_process()
         with self._lock:
             yield
