@@ -51,7 +51,8 @@ _GROUP = (*_WHO, "stream", "kind")
 _EVENTS = frozenset({Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION})
 
 _UNKNOWN = ("unknown", "unknown")
-"""Source and format of a gap for a damaged file, if its source is unknown and the table has no other rows."""
+"""Source and format that the gap for a damaged file gets if neither the file nor any other row of the table states a
+source."""
 
 Who = tuple[str, str, str]
 """Source, format and session to which rows belong."""

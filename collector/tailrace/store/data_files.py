@@ -311,7 +311,8 @@ def renamed(root: Path, add: Add) -> Add:
 
 
 def write_rows(root: Path, day_rows: DayRows) -> Add:
-    """Write the rows of a day to a new data file, and bring the file to disk. Return the file's entry for the log."""
+    """Write the rows of a day to a new data file, and bring the file to disk. Return the Delta log action that adds the
+    file."""
     add = write(root, day_rows)
     try:
         sync(root, [add])

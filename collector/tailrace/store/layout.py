@@ -162,9 +162,9 @@ def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
 
 
 def _obstacle(root: str) -> OSError | None:
-    """Return a "not a directory" error if the path of the table's directory leads to a file; otherwise None.
+    """Return a "not a directory" error if the path of the table's directory leads to a file. Otherwise return None.
 
-    In this case, the error of the Delta library does not state the cause.
+    The Delta library's own error does not state that a file is in the way.
     """
     in_the_way = is_local(root) and os.path.lexists(root) and not Path(root).is_dir()
     return OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) if in_the_way else None

@@ -110,8 +110,8 @@ class EndOfLog:
                 # in the table again.
                 removed.clear()
             elif version in broken:
-                # The log entry of `version` is damaged, but removing it and all later versions would lose rows. To
-                # remove lower versions, too, may lose none.
+                # The log entry of `version` is damaged, but removing it and all later versions would lose rows.
+                # Removing lower versions as well may lose none.
                 deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)
@@ -172,7 +172,7 @@ class EndOfLog:
     def _can_take_out(
         self, bad: int, actions: dict[int, list[Action]], broken: dict[int, str]
     ) -> bool:
-        """Return whether no row would be lost if version `bad` and all later versions were removed.
+        """Return whether version `bad` and all later versions can be removed without losing any row.
 
         The spools of the writers of these versions must still have the rows, and the files that these versions merged
         must still exist. An unreadable log entry may be from any collector, so the spools of all collectors are checked

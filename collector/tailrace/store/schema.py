@@ -96,8 +96,8 @@ def check_writable(table: DeltaTable) -> None:
 
 
 def _shape(columns: Schema) -> list[tuple[str, object, bool]]:
-    """Return what the rows of a table depend on. The comments of columns are only for users of other engines: another
-    version of Tailrace may word them differently, and a catalog may change them."""
+    """Return the name, the type and the nullability of each column, by which two schemas are compared. The comments of
+    columns are left out: another version of Tailrace may word them differently, and a catalog may change them."""
     return [(field.name, field.type, field.nullable) for field in columns.fields]
 
 
@@ -134,7 +134,7 @@ def take(step: SchemaStep, table: DeltaTable) -> None:
     Raise the Delta library's exceptions if that fails; the commit may have succeeded nevertheless."""
     table.alter.set_table_properties(
         {VERSION_PROPERTY: str(step.version)},
-        # If this were true, the library would accept only table properties that Delta itself defines.
+        # Without this argument, the library would accept only table properties that Delta itself defines.
         raise_if_not_exists=False,
         post_commithook_properties=NO_HOOKS,
     )

@@ -43,8 +43,8 @@ from tailrace.store.recovery import Others, Refills, TableRecovery, recover
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal
 
 RENEW_DUE = 200
-"""Number of versions, including those of other writers, after which a commit reopens the table to make commits
-faster."""
+"""Number of versions since the table was opened, including those of other writers, after which a commit opens the table
+again. Later commits are then faster."""
 
 CONFLICT_TRIES = 5
 CONFLICT_DELAY = 0.05
@@ -179,10 +179,10 @@ class Table:
         """Version of the table at this collector's last commit, or at its start."""
         self._position: int | None = None
         self._epoch = 0
-        # The epoch (Unix ns) in the table of the collector instance that committed last under this collector's name.
-        # Before this instance's first commit, this is the epoch of an earlier instance.
+        # Epoch (Unix ns), as stored in the table, of the collector instance that committed last under this collector's
+        # name. Before the first commit of this instance, it is the epoch of an earlier instance.
         self._fence: int | None = None
-        self._unsure = False  # whether the table may contain a commit whose write failed
+        self._unsure = False  # whether a commit whose write failed may be in the table nevertheless
         self._prepared: list[PreparedRows] = []
         """Rows in data files that are not committed yet. Each commit of this collector updates the modification times
         of these files.
@@ -445,10 +445,10 @@ class Table:
         raise AssertionError("the last attempt returns or raises")
 
     def _check_handle(self, position: int) -> None:
-        """Raise FencedError unless the newest commit under this collector's name in the opened table is its own commit
-        up to `position`.
+        """Raise FencedError unless the newest commit under this collector's name in the opened table is the commit of
+        this instance up to `position`.
 
-        If it is a commit of another instance with the same name, the library would not refuse the next commit.
+        If another instance with the same name has committed, the library itself would not refuse the next commit.
         """
         if self._stands_at(self._table) != (position, self._epoch):
             raise self._fenced(self._table.transaction_version(self._spool_id))

@@ -251,8 +251,8 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
     """Return whether an upkeep (merges and clean-up) is due at `now` (Unix ns) for a table with the given files.
 
-    The result depends only on the table and the last upkeeps, not on the caller. A small table without an
-    earlier upkeep waits until the table has `CROWDED` files.
+    All collectors of the store get the same result, because it depends only on the table and on the times of the last
+    upkeeps. A small table without an earlier upkeep waits until the table has `CROWDED` files.
     """
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED

@@ -84,8 +84,8 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
 
 
 def _undecodable(root: Path, file: DataFile) -> str | None:
-    """Read all rows of a data file, as the only file of a temporary table. Return a description of its damage,
-    or None."""
+    """Read all rows of a data file. For this, make a temporary table that has only this file. Return a description of
+    the file's damage, or None."""
     add = Add(file.path, file.size, {"day": Path(file.path).parent.name.removeprefix("day=")})
     with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
         table = DeltaTable.create(scratch, SCHEMA, partition_by=["day"])
