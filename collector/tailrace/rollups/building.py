@@ -55,7 +55,7 @@ FEW = 16
 fewer sums."""
 
 EACH = "events"
-"""Name of the table in the temporary database that holds the events of the latest batch of rows."""
+"""Name of a table in the temporary database. The table holds the events of the batch of rows that was read last."""
 
 _WORDS = ["source", "format", "session", "stream", "kind", "name"]
 _FAR = [

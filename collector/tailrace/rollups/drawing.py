@@ -118,8 +118,8 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""Maximum number of buckets between two long spans for which a loop computes the drawn rows of the spans. For more
-buckets, a vectorized search is faster."""
+"""Maximum number of buckets between two long spans for which a Python loop computes in which rows of the drawing the
+buckets are drawn. For more buckets, a vectorized search is faster."""
 
 
 class LaneStack:

@@ -115,8 +115,9 @@ class Frame(msgspec.Struct, frozen=True):
     """All that a timeline draws in a window of time.
 
     `bucket` is the width (ns) of the buckets. `coarse`: whether a bucket is wider than a pixel, because the frame would
-    otherwise have too many rows. `gaps` are the gaps in the window, of the streams of `lanes` and of unknown streams of
-    their sessions."""
+    otherwise have too many rows. `gaps` are the gaps in the window: those of the streams in `lanes`, and those of the
+    same sessions whose stream is unknown.
+    """
 
     version: int
     window: Range

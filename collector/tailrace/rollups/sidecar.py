@@ -289,7 +289,8 @@ def _is_left(file: Path) -> bool:
 
 
 def _passing(error: Exception) -> bool:
-    """Return whether an error has a cause other than a damaged file: a lack of permissions, descriptors or memory."""
+    """Return whether the error of a failed read has a cause that may pass: a lack of permissions, descriptors or
+    memory. Otherwise, the file counts as damaged."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_PROCESS
 
 
