@@ -282,7 +282,8 @@ class _SessionFile:
         return WrittenSession(file, source, session, format_, self._size, self._left_out, added)
 
     def counted(self, rows: Iterable[StoredRow]) -> Iterator[StoredRow]:
-        """Yield the given rows. Count in the attribute `rows` those rows that the producer wrote, not the collector."""
+        """Yield the given rows unchanged. Count in the attribute `rows` the rows that come from the producer. A span
+        counts once, and rows that the collector itself added do not count."""
         for row in rows:
             self.rows += row.is_record and not row.ends
             yield row
@@ -423,7 +424,7 @@ def _losses(
         if reason == Reason.KERNEL:
             left[OF_KERNEL] += 1
             continue
-        # State for a connection that broke that its last bytes were never read.
+        # If a connection broke, state in the copy that its last bytes were never read.
         stated = UNREAD if detail == CUT else detail
         if stated not in shown:
             left[f"gap that no copy shows ({reason})"] += 1

@@ -91,8 +91,7 @@ def records(
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
             end = (
-                # use the offset of a row without a record only as the end of the last record, because it may be any
-                # offset
+                # a row without a record may have any offset, so use this offset only as the end of the last record
                 at
             )
             continue
@@ -176,9 +175,11 @@ def _record(row: StoredRow) -> Record:
 
 
 def _without_flaw(attributes: str | None) -> tuple[str | None, str | None]:
-    """Split the stored attributes of a row into the flaw of the record and the other attributes.
+    """Split the stored attributes of a row into the record's flaw (the rule of its format that the record breaks) and
+    the other attributes.
 
-    The flaw, if there is one, is the first member of the attributes."""
+    The flaw, if there is one, is the first member of the attributes.
+    """
     if attributes is None or not attributes.startswith(_FLAWED):
         return None, attributes
     flaw, _, rest = attributes.removeprefix(_FLAWED).partition('"')
