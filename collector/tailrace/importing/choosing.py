@@ -262,10 +262,11 @@ T = TypeVar("T")
 
 
 class _Kin(Generic[T]):
-    """Index of values, such as sizes, by file. `of` returns the values of all files whose names show that they may be
-    copies or originals of a given file.
+    """Index that stores values, such as sizes, for files. For a given file, `of` returns the values of all files that
+    may be copies or originals of this file, according to their names.
 
-    The index replaces a search through all files: a directory may contain thousands of files with equal first bytes."""
+    The index replaces a search through all files: a directory may contain thousands of files with equal first bytes.
+    """
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[T]] = {}
@@ -379,8 +380,8 @@ class _Group:
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
-        """Yield the sessions of earlier imports that have completely read a file with the content and the metadata
-        files of `file`."""
+        """Yield the sessions of earlier imports that have completely read a file whose content and metadata files equal
+        those of `file`."""
         mine = self._prints.get(file)
         if mine is None:
             return

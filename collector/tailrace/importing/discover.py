@@ -76,7 +76,7 @@ class Discovered(NamedTuple):
     traces: Traces
     left_out: list[LeftOut]
     within: dict[str, str]
-    """Paths of the files that were found in a directory. The value is the directory that the user gave."""
+    """For each file that was found in a directory, by its path: the directory that the user gave."""
 
 
 def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False) -> Discovered:
@@ -91,7 +91,7 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
     that cannot be read instead."""
     traces: Traces = {}
     named: dict[str, bool] = {}
-    """The files that are no traces. For each: whether the user gave its path."""
+    """For each file that is not a trace, by its path: whether the user gave this path."""
     outside: list[LeftOut] = []
     within: dict[str, str] = {}
     given: set[str] = set()

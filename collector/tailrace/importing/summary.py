@@ -23,8 +23,8 @@ from tailrace.query.filters import RowCondition, quote
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
-    """The numbers of events that the table has of one file. `missing` is the number of missing events by reason.
-    `unknown`: whether an unknown number of further events is missing."""
+    """The numbers of stored and of missing events of one imported file. `missing` is the number of missing events by
+    reason. `unknown`: whether an unknown number of further events is missing."""
 
     path: str
     format: str
