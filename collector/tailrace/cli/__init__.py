@@ -100,8 +100,8 @@ def _leave(error: Exception) -> NoReturn:
 def run_untraced(program: list[str], *, exact: bool) -> int:
     """Run the user's program without tracing, in place of this process.
 
-    With `exact`, run it as a child process instead. Return its exit status, or the exit code LOSS if the status is 0,
-    because none of the program's events are stored.
+    With `exact`, run it as a child process instead, and return its exit status. If this status is 0, return the exit
+    code LOSS, because none of the program's events are stored.
     """
     from tailrace import reaper
 

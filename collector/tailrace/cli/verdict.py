@@ -58,7 +58,8 @@ BLIND = {
     "dftracer": "numbers show no loss in files of releases up to 2.0.2, of aggregated calls, or in a part of a run",
     "jets": "a loss of lines of which no footer has the total may not show",
 }
-"""For each format, the losses that its traces cannot show. A trace is called complete only if `PROVED` selects it."""
+"""For each format, a sentence about the losses that its traces cannot show. A trace is called complete only if `PROVED`
+selects its session."""
 
 PROVED = """
 SELECT source, session
@@ -76,8 +77,9 @@ HAVING CASE format
     AND json_exists(attributes, '$.totals.total_events') AND json_exists(attributes, '$.totals.total_annotations'))
 END
 """
-"""SQL that selects the sessions whose traces would show each loss: DFTracer's if each number from the begin of the run to
-its end came once, and those of JETS if a footer has the totals of all kinds of lines."""
+"""SQL that selects the sessions whose traces would show every loss of an event. It selects a session of DFTracer if
+each event number from the begin of the run to its end occurs once, and a session of JETS if a footer has the totals of
+all kinds of lines."""
 
 
 class Verdict(NamedTuple):
