@@ -300,7 +300,8 @@ def _all(state: msgspec.Struct) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return a value of a row from DuckDB. A sum is a decimal number there; convert it to an int."""
+    """Return a value that DuckDB has returned, for JSON output. DuckDB returns sums as decimal numbers: convert these
+    to int."""
     return value if value is None or isinstance(value, str | int) else int(str(value))
 
 
