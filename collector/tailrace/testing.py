@@ -34,7 +34,8 @@ from tailrace.model.record import Kind, Missing, Record
 PLACES = 60
 """Number of positions in a sample at which `check_format` makes each check."""
 LIMITS = 128, 1000
-"""Limits of a record (bytes) with which each sample is decoded in addition to its own limit."""
+"""Maximum record sizes (bytes) with which each sample is decoded, in addition to the maximum size that the sample
+itself states."""
 _ATTRIBUTES, _DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
 
 
@@ -339,8 +340,9 @@ def check_limit(sample: TraceSample, limit: int) -> None:
 
 
 def check_settled(sample: TraceSample, place: int) -> tuple[list[Record], list[Record]]:
-    """Check that a `SettlingDecoder` can settle at a position, and that its later records still tile the input. Return
-    the records of `settle`, and all records."""
+    """Check that a `SettlingDecoder` can settle at a position: decode the last record before the record's terminator
+    arrives. Check also that all records together still tile the input. Return the records of `settle`, and all
+    records."""
     decoder = sample.decoder()
     if not isinstance(decoder, SettlingDecoder):
         return [], sample.records
@@ -355,8 +357,8 @@ def check_settled(sample: TraceSample, place: int) -> tuple[list[Record], list[R
 
 
 def check_lacking(sample: TraceSample, place: int) -> None:
-    """Check that the missing end that an `EndingDecoder` states at a position is the one that `end` reports. While bytes
-    wait, there is nothing to check."""
+    """Check an `EndingDecoder` at a position: the missing end that its `lacking` states must be the one that `end`
+    reports. While the decoder holds bytes of an unfinished record, there is nothing to check."""
     decoder = sample.decoder()
     decoder.feed(sample.data[:place])
     if not isinstance(decoder, EndingDecoder) or decoder.pending:
@@ -370,7 +372,8 @@ def check_lacking(sample: TraceSample, place: int) -> None:
 
 
 def noise(samples: Sequence[bytes], rng: random.Random) -> bytes:
-    """Return random bytes between pieces of samples, which pass the first check of a decoder."""
+    """Return random bytes mixed with pieces of samples. Because of these pieces, the noise passes a decoder's first
+    check."""
     data = bytearray()
     for _ in range(rng.randrange(1, 30)):
         source = rng.choice(samples)

@@ -46,14 +46,15 @@ most one comparison in 100 reports one."""
 class Evidence(NamedTuple):
     """Knowledge about the logarithm of a figure of one group, from the runs on one side of a comparison.
 
-    If no event is missing, `low` and `high` equal `mean`, and `slack` is 0. They are infinite if the figure has no
-    bound."""
+    If no event is missing, `low` and `high` equal `mean`, and `slack` is 0. If the missing events allow any mean on one
+    side, `low` or `high` is infinite.
+    """
 
     mean: float
     """Mean of the logarithm over the side's runs, from their stored spans."""
     low: float
     high: float
-    """`low` and `high` are the least and the greatest mean that the missing events allow."""
+    """The greatest mean of the logarithm that the missing events allow. `low` is the least."""
     variance: float
     """Variance of `mean`, computed from the stored spans."""
     slack: float
@@ -103,7 +104,8 @@ def _log(value: int | None, unbounded: float) -> float:
 
 
 def noisy_growth(a: Evidence, b: Evidence, error: float) -> NoisyGrowth:
-    """Return the intervals in which the growth from side A to side B lies, except with the probability `error`."""
+    """Return the intervals in which the growth from side A to side B lies: from the stored spans alone, and with an
+    allowance for missing events. With the probability `error`, the growth lies outside."""
     between, fewest = a.variance + b.variance, min(a.freedom, b.freedom)
     by_side = a.variance**2 / a.freedom + b.variance**2 / b.freedom
     freedom = max(between**2 / by_side, fewest) if by_side > 0 else fewest

@@ -96,7 +96,7 @@ class Stated(Protocol):
 
     @property
     def untimed(self) -> int | None:
-        """Number of rows in the snapshot without a time, or None if the log does not state it."""
+        """Number of the snapshot's rows that have no time, or None if the log does not state it."""
 
 
 class Definition(NamedTuple):

@@ -193,8 +193,8 @@ _Session = tuple[str, str]
 def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_Session]:
     """Return those of the given sessions that may have been open in the range of time `then`.
 
-    For most sessions, the times in their session rows prove this. Events are read only for sessions whose times these
-    rows do not show.
+    For most sessions, the times in their session rows are enough to decide. Events are read only for the other
+    sessions.
     """
     stated = then.by_stated_times
     known = "SELECT source, session FROM part.stated_times WHERE"

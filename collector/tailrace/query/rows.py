@@ -134,8 +134,8 @@ LEFT JOIN filled USING (number);
 """
 
 GIVEN = "CREATE OR REPLACE TABLE part.known AS FROM part.learnt"
-"""SQL that fills the table `part.known`, in which views look up the name for a key. A key is a reference to a name in
-an event, and `name` rows assign names to keys."""
+"""SQL that fills the table `part.known`, in which views look up names by their keys. An event may contain a key in
+place of a name, and `name` rows assign names to keys."""
 
 ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (

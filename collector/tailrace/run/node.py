@@ -102,7 +102,7 @@ class NodeCollecting(Collecting):
         self._quiet_since = 0.0
         self._receiving: Receiving | None = None
         self.followed: dict[str, SourceConfig] = {}
-        """The configuration's sources at the time when the last rank had left the collector."""
+        """The sources of the collector's configuration at the time when the last rank left."""
         self._changing = trio.Lock()
 
     def note(self, line: RankLine) -> None:
