@@ -183,7 +183,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     slow_records: int
     """Number of lines that were decoded one by one in Python since the daemon started.
 
-    This takes many times as long as other lines.
+    Decoding such a line takes many times as long as decoding any other line.
     """
     flaws: dict[str, int]
     malformed_records: dict[str, int]

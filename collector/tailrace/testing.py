@@ -159,7 +159,8 @@ def check_tiling(format_: Format, records: Sequence[Record], data: bytes) -> Non
 
 
 def check_cut(sample: TraceSample, data: bytes, cuts: Iterable[int]) -> None:
-    """Check that `data`, such as a damaged sample, gives the same records in one part and cut at positions."""
+    """Check that `data`, such as a damaged sample, gives the same records whether it arrives in one part or cut at the
+    given positions."""
     records = sample.decode([data])
     check_tiling(sample.format, records, data)
     places = sorted(cuts)
@@ -171,9 +172,9 @@ def check_cut(sample: TraceSample, data: bytes, cuts: Iterable[int]) -> None:
 
 
 def check_bytewise(sample: TraceSample, places: range, compared: Iterable[int] = ()) -> None:
-    """Check that a decoder returns the same records if the bytes at `places` arrive one by one. `compared` are
-    positions up to which the decoder must have returned as many records as for all bytes at once.
-    """
+    """Check that a decoder returns the same records if the bytes at `places` arrive one by one. At each position in
+    `compared`, the decoder must have returned as many records as if all bytes up to this position had arrived at
+    once."""
     whole, decoder, compared = sample.decoder(), sample.decoder(), set(compared)
     records = decoder.feed(sample.data[: places.start])
     decided = sum(record.size for record in records)
@@ -199,8 +200,8 @@ def check_bytewise(sample: TraceSample, places: range, compared: Iterable[int] =
 
 
 def check_resumed(sample: TraceSample, place: int, other: Format | None = None) -> None:
-    """Check that a decoder continues from the state that another one had at a position. The second decoder may be of
-    `other`, a format with equal states."""
+    """Check that a decoder continues from the state that another decoder had at a position. If `other` is given, the
+    continuing decoder is of this format, whose states must have the same type."""
     format_ = other or sample.format
     first, records = sample.begun()
     records += first.feed(sample.data[:place])
@@ -317,9 +318,8 @@ def check_parts(sample: TraceSample, parts: Sequence[bytes]) -> None:
 
 
 def check_noise(format_: Format, data: bytes, cuts: Iterable[int], limit: int) -> None:
-    """Check that any bytes give the same records in one part and cut at positions, and that no record exceeds the
-    limit.
-    """
+    """Check that `data`, which may be any bytes, gives the same records whether it arrives in one part or cut at the
+    given positions. Check also that no record exceeds the limit."""
     whole, decoder = format_.decoder(limit, None).feed(data), format_.decoder(limit, None)
     records: list[Record] = []
     for part in cut(data, cuts):

@@ -13,8 +13,8 @@ The durations of two kinds of spans are in doubt. These spans count as lost in t
 - A span without an end, if a gap touches its session: the end may be lost. Ends of JETS are not numbered, so a span of
   JETS without an end is always in doubt.
 - A span around a gap, in formats in which an end belongs to the last begin (`STACKED`). After a loss, the end of one
-  span may be taken for the end of another one. In the agent's form of ET3, a loss in one thread also shifts the times of
-  spans in the others (`COMMON_TICKS`).
+  span may be taken for the end of another one. In ET3 traces of the Java agents, a loss in one thread also shifts the
+  times of spans in the other threads (`COMMON_TICKS`).
 
 Losses of which the table has no trace are not counted (see the blind spots in ARCHITECTURE).
 """
@@ -216,7 +216,8 @@ its offset. The events of any other gap may lie anywhere before the gap's offset
 of this sort in the session.
 
 In ET3, an exit without an entry counts like such a gap: its entry may be on an unreadable line, so that no gap names
-it. This applies only to streams of threads. In the other form of ET3, each line has its tick.
+it. This applies only to streams of threads. In ET3's other form, which the specification defines, each line states its
+tick.
 """
 
 

@@ -249,7 +249,8 @@ def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[st
 def _add_default_sources(given: Given) -> None:
     """Add the default sources, with only their required keys.
 
-    An environment variable may change the type of a source. The new type may not allow the source's other keys.
+    Optional keys are left out: an environment variable may change the type of a source, and the new type may lack these
+    keys.
     """
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))

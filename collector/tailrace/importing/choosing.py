@@ -421,7 +421,7 @@ class _Group:
         return spelled(FORMATS[self._format].files.copy(file))
 
     def _documents(self, file: str) -> dict[str, int]:
-        """Return the checksums of the metadata files beside `file` that belong to it, by their names. Metadata files
+        """Return, by file name, the checksums of those metadata files beside `file` that belong to it. Metadata files
         that exceed the format's size limit are left out."""
         if (known := self._documents_of.get(file)) is not None:
             return known

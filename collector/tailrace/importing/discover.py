@@ -34,7 +34,7 @@ class Why(StrEnum):
     IMPORTED = "imported"
     """The table already has the content of the file."""
     COPY = "copy"
-    """Another file has the same content, or begins with the same content."""
+    """Another file has the same content as this file, or begins with the whole content of this file."""
     OUTSIDE = "outside"
     """The file is a symbolic link that leads out of the directory that the user gave."""
     EMPTY = "empty"
@@ -155,7 +155,8 @@ def is_empty(file: str) -> bool:
 def shows_nothing(file: str) -> bool:
     """Return whether a file exists, but no content can be read from it now.
 
-    This also applies to a compressed file whose first bytes are incomplete, unlike `is_empty`."""
+    Unlike `is_empty`, also return True for a compressed file whose first bytes are incomplete.
+    """
     try:
         return not _head(file)
     except ConfigError:

@@ -275,8 +275,9 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""For each view that shows every stored row at most once: the names of its columns with stored values and statistics. A
-condition on such a column can exclude data files; a condition on any other column cannot."""
+"""For each view that has a stored row at most once: the names of those columns that have stored values unchanged and
+whose least and greatest values the table's log states for each file. A condition on such a column can exclude data
+files; a condition on any other column cannot."""
 
 _WORD = re.compile(r"\w+")
 

@@ -5,8 +5,9 @@ same bucket, a slice of time. At level k, a bucket is 2 ** k wide: in nanosecond
 for other rows. A span is short if its duration is less than the width of the bucket. To compare ticks with nanoseconds,
 a tick counts as 2 ** s ns. The number s follows from the first and last row of the session.
 
-The buckets of a level are four times as wide as those of the level below. At the lowest level, there are at most
-`SHARE` as many sums and long spans as spans. A level with hardly fewer sums than the level below is left out (`SAVES`).
+The buckets of a level are four times as wide as those of the level below. The lowest level is chosen so that its sums
+and long spans together are at most `SHARE` (a quarter) of the number of spans. A level with hardly fewer sums than the
+level below is left out (`SAVES`).
 
 The content of a sidecar depends on its data file alone. The process needs memory for a few row groups and for the sums.
 DuckDB writes to disk what exceeds `MEMORY`.

@@ -231,7 +231,8 @@ def _codes(indices: pa.Array) -> bytes:
 
 
 def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of rows that lie between the given ranges. `count` is the number of all rows."""
+    """Yield the ranges of rows that are in none of the ranges `runs`. A range is a pair of row indices, and `count` is
+    the number of all rows."""
     bounds = [0, *(bound for run in runs for bound in run), count]
     for begin, end in list(pairwise(bounds))[::2]:
         if begin < end:

@@ -184,7 +184,8 @@ class Entrance:
 
     def __init__(self, store: Path) -> None:
         self.alone = False
-        """Whether no other collector uses the store. In that case, none can start before `admit` is called."""
+        """Whether no other collector uses the store. In that case, no other collector can start before `admit` is
+        called."""
         self._store = store
         self._path = store / WRITERS
         self._start = DirectoryLock(store, name=START, wait=True)
