@@ -188,7 +188,7 @@ class ViewCatalog:
         return self._define(connection, needed)
 
     def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Fill the table with the rows of rare kinds from the data files.
+        """Fill the table that has the rows of rare kinds (`part.kept_few`) from the data files.
 
         Then find out from this table the facts about the snapshot on which the SQL of the views depends.
         """

@@ -114,7 +114,8 @@ class Selection(NamedTuple):
 
     @property
     def condition(self) -> RowCondition:
-        """SQL condition for a view that has the columns by which this selection restricts rows."""
+        """SQL condition for the selected rows of a view. The view must have the columns by which this selection
+        restricts rows."""
         return all_of([*self._where(), *self._streams(self.streams)])
 
     @property

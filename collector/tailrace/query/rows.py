@@ -216,7 +216,7 @@ class RowFacts(NamedTuple):
     known.
     """
     lacking: bool = True
-    """Whether events of a session refer to names by keys, so that some of these names may be missing."""
+    """Whether events of any session refer to names by keys, so that some of these names may be missing."""
     moved: bool = True
     """Whether the snapshot has several sessions of one client, because the client has moved to another collector."""
 

@@ -1,6 +1,5 @@
 """Refuse a command or query that names a source, session, stream, label, rank, node or job that does not exist. An
-empty answer to it would be misleading.
-"""
+empty answer to such a command would be misleading."""
 
 from __future__ import annotations
 
