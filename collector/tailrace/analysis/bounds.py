@@ -101,8 +101,8 @@ def least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
 
 
 def at_least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval in which the sum of all durations lies, or in the same way their maximum. `seen` is the sum
-    or maximum of the seen spans. Lost spans can only increase the figure. If a lost span can have a negative duration
+    """Return the interval in which the sum (or the maximum) of the durations of all spans lies. `seen` is the sum or
+    maximum of the seen spans. Lost spans can only increase the figure. If a lost span can have a negative duration
     (`lowest` is None), the figure has no lower bound."""
     if lost == 0:
         return Interval(seen, seen)

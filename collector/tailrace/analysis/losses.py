@@ -52,7 +52,8 @@ None stands for a format in which no time rises with the number, so that the tim
 - JETS: None, because lines have no number, and their clock may go back.
 - DFTracer: None, because the threads of a process share the event ids.
 - Heph: an event gets its number when it ends. Threads that share a stream, such as stream 0, may take the number some
-  time after they read the clock. Therefore only the other streams of announced sessions have an order.
+  time after they read the clock. Therefore the numbers count as ordered by time only in announced sessions, and there
+  in all streams but stream 0.
 - ET3: the number of a line is its tick. ET3 has no wall time.
 """
 

@@ -7,11 +7,11 @@ Two runs of an unchanged program differ. Two methods show how much:
   (bootstrap). The figure differs between the draws by noise alone. Blocks, not spans, are drawn, because neighbouring
   spans depend on one another. Noise that lasts as long as the whole run is invisible to this method.
 
-Both ways end in the mean and the variance of the logarithm of a figure for each side (`Evidence`), so that a growth is
-a difference. Its interval is that of Welch's t-test, which allows the two sides to vary differently. The intervals of
-all compared groups together contain the true growths with the probability `CONFIDENCE` (Bonferroni's correction). A
-verdict that holds for the whole interval is therefore a test: of a difference beyond the threshold, or of equivalence
-within it.
+Both methods yield, for each side, the mean and the variance of the logarithm of a figure (`Evidence`). A growth is then
+the difference of two means. Its interval is that of Welch's t-test, which allows the two sides to vary differently. The
+intervals of all compared groups together contain the true growths with the probability `CONFIDENCE` (Bonferroni's
+correction). A verdict that holds for the whole interval is therefore a test: of a difference beyond the threshold, or
+of equivalence within it.
 
 If events are missing, the interval is that of the worst case: it is widened by the bounds of each run's figure, and by
 the additional noise that these bounds allow.
@@ -39,8 +39,8 @@ from tailrace.analysis.comparison import (
 from tailrace.analysis.statistics import FIGURES, GroupUnit, GroupValues, SpanStatistics
 
 CONFIDENCE = 0.99
-"""Probability with which the intervals of all groups of a comparison contain the true growths. Without a change, at
-most one comparison in 100 reports one."""
+"""Probability with which the intervals of all groups of a comparison contain the true growths. If the program has not
+changed, at most one comparison in 100 reports a change."""
 
 
 class Evidence(NamedTuple):
