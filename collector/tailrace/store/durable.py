@@ -41,7 +41,7 @@ from tailrace.store.presence import DirectoryLock
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Options for every operation of the Delta library on the table, which turn off the library's own checkpoints and
-clean-up: the library never syncs."""
+clean-up, because the library never syncs the files that it writes."""
 
 UNSYNCED_MAX = 16
 """Number of newest versions that a starting collector syncs and validates, because their writers may not have synced
@@ -270,8 +270,8 @@ class LocalVersions:
         self._synced = version
 
     def sync_newest(self) -> None:
-        """Sync the newest versions, which another writer may not have synced yet. Add those to the journal (the second
-        record of the table's versions and checksums) that are missing there.
+        """Sync the newest versions, which another writer may not have synced yet. Add to the journal (the second record
+        of the table's versions and checksums) those of these versions that it lacks.
 
         Call `recover` first, which validates these versions. Raise SyncError if a sync fails.
         """

@@ -400,8 +400,8 @@ def is_import(data: Path) -> bool:
 def _holder(lock: Path, root: Path) -> int | None:
     """Return the id of the process that holds the lock file `lock`, or None.
 
-    The id is found in the kernel's list of locks. A test that takes the lock would briefly block a daemon that is
-    starting.
+    The id is read from the kernel's list of locks, because a test that takes the lock would briefly block a daemon that
+    is starting.
     """
     try:
         inode = str(lock.stat().st_ino)

@@ -244,8 +244,8 @@ class Table:
     def prepare(self, batch: Batch) -> PreparedRows:
         """Prepare the rows of the next commit, which `land` makes. Another thread may call `land` meanwhile.
 
-        Raise FullError or StoreError, after which the caller repeats the call. Raise SyncError, after which the
-        process must end. Raise TypeError, OverflowError or UnicodeError as `to_arrow` does.
+        Raise FullError or StoreError if the rows cannot be written; the caller then repeats the call. Raise SyncError
+        if a sync fails; the process must then end. Raise TypeError, OverflowError or UnicodeError as `to_arrow` does.
         """
         root = self._local.root if self._local else None
         with self._refusing_after_sync_error(), ExitStack() as undo:
