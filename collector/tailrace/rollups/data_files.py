@@ -228,8 +228,8 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return, for each lane in `reached`, the highest level of the file whose buckets are at most as wide as those of
-    the drawing. Return None if one of the lanes has no such level."""
+    """Return, for each lane in `reached`, the highest level of sums in the file's sidecar whose buckets are at most as
+    wide as those of the drawing. Return None if one of the lanes has no such level."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 

@@ -286,7 +286,8 @@ def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
     """Return the row in which each span is drawn, counted from the top of its lane (stream or substream).
 
     A span with a recorded depth is drawn in the row of this depth. All other spans are stacked below these rows.
-    `deepest` has the number of rows for recorded depths of each lane."""
+    `deepest` has, for each lane, the number of rows that recorded depths take.
+    """
     rows = found.pieces.depth.copy()
     loose = np.flatnonzero(rows == NONE)
     numbers = found.pieces.number[loose]
@@ -310,9 +311,9 @@ def counters(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Return the pieces (rows and partial sums) after giving equal names and members of counters equal numbers. In
-    `pieces`, a text that occurs in two data files may have two numbers, so that the values of one counter could not be
-    summed. A number stands for a text in `texts`."""
+    """Return the pieces (rows and partial sums) with new numbers of texts: equal names, and equal members of counters,
+    get equal numbers. In `pieces`, a text that occurs in two data files may have two numbers, so that the values of one
+    counter could not be summed. A number stands for a text in `texts`."""
     if not (pieces.what == COUNTER).any():
         return pieces
     chosen = np.flatnonzero(pieces.what == COUNTER)
