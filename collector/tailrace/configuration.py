@@ -50,7 +50,7 @@ def choose(config: Path | None, store: str | None, listen: str | None = None) ->
 
 
 def refused() -> list[str]:
-    """Return a line for each format outside Tailrace that is installed but refused."""
+    """Return a line for each format of another package that is installed, but that Tailrace refuses to use."""
     from tailrace.decoding.formats import REFUSED  # noqa: PLC0415 - a query needs no decoder
 
     return [str(each) for each in REFUSED]

@@ -2,8 +2,8 @@
 
 The system has one error number, ENOSPC, for four exhausted resources: bytes, inodes, the quota of a directory tree, and
 the names in one directory. If the message only says that there is no space, a user finds free bytes and is misled. So
-this module checks the free resources of the file system. Its message has a command that displays the exhausted one.
-`make_way` renames any object in the place of a file, and deletes nothing.
+this module checks the free resources of the file system. Its message has a command that displays the exhausted
+resource. `make_way` renames any object in the place of a file, and deletes nothing.
 """
 
 from __future__ import annotations

@@ -50,9 +50,8 @@ class Overview(msgspec.Struct, kw_only=True):
     rows_committed: int
     rows_committed_per_second: float | None
     commit_seconds: float | None
-    """Mean duration (seconds) of the commits between the two responses of /status; None if there was no commit in
-    between.
-    """
+    """Mean duration (seconds) of the commits between the two responses of /status from which the overview is computed;
+    None if there was no commit in between."""
     uncommitted_bytes: int
     """Number of bytes in the spool whose rows are not in the table."""
     state_bytes: int

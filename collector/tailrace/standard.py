@@ -249,7 +249,7 @@ class WriteQueue:
                 self._changed.notify_all()
 
     def _report(self, error: OSError) -> None:
-        """Report the first error of a write to standard output on standard error.
+        """If a write to standard output fails, report this on standard error, but only the first time.
 
         Report nothing if the reader has closed the pipe.
         """

@@ -80,7 +80,8 @@ class TraceSample:
         return self.decode()
 
     def decode(self, parts: Iterable[bytes] | None = None) -> list[Record]:
-        """Return the records of the sample, or of other bytes in its place, which arrive in `parts`."""
+        """Return all records that a decoder makes of the sample. If `parts` is given, decode these bytes instead, which
+        arrive one part after the other."""
         decoder, records = self.begun()
         return records + decode(decoder, [self.data] if parts is None else parts)
 
@@ -94,7 +95,7 @@ def decode(decoder: Decoder, parts: Iterable[bytes]) -> list[Record]:
 
 
 def cut(data: bytes, at: Iterable[int]) -> Iterator[bytes]:
-    """Yield the parts of bytes that are cut at positions."""
+    """Cut `data` at the positions `at`, and yield the parts."""
     begin = 0
     for stop in sorted(at):
         yield data[begin:stop]
@@ -140,9 +141,10 @@ def _same(found: Sequence[Record], expected: Sequence[Record], rule: str) -> Non
 
 
 def check_tiling(format_: Format, records: Sequence[Record], data: bytes) -> None:
-    """Check that records tile the input (guarantee 2 of the contract), and that their fields are allowed."""
+    """Check that the records tile the input: they cover it completely and without overlap (guarantee 2 of the
+    contract). Check also that their fields are allowed."""
     at = 0
-    if format_.name == "ovni":  # sorts late events by clock, not by offset
+    if format_.name == "ovni":  # ovni's decoder sorts late events by clock, not by offset
         records = sorted(records, key=lambda record: (record.offset, record.size > 0))
     for record in records:
         try:
@@ -217,7 +219,8 @@ def check_resumed(sample: TraceSample, place: int, other: Format | None = None) 
 
 
 def check_waiting(sample: TraceSample, place: int) -> None:
-    """Check that the bytes of an unfinished record can be taken out of the state and put back, as checkpoints do."""
+    """Check that the bytes of an unfinished record can be taken out of a decoder's state and put back, as checkpoints
+    do."""
     format_, decoder = sample.format, sample.decoder()
     decoder.feed(sample.data[:place])
     state = decoder.state
@@ -236,8 +239,8 @@ def check_waiting(sample: TraceSample, place: int) -> None:
 
 
 def check_given_up(sample: TraceSample, place: int) -> None:
-    """Check that the pending bytes can be given up at a position: they become records, the later records still tile the
-    input, and earlier records do not change."""
+    """Check that a decoder can give up its pending bytes (of an unfinished record) at a position: these bytes become
+    records, all records together cover the input completely and without overlap, and earlier records do not change."""
     decoder, records = sample.begun()
     records += decoder.feed(sample.data[:place])
     inside, pending = len(records), decoder.pending
@@ -252,8 +255,10 @@ def check_given_up(sample: TraceSample, place: int) -> None:
 def check_evicted(sample: TraceSample, place: int, share: int) -> None:
     """Check that one part in `share` of the state of a `HoldingDecoder` can be evicted at a position.
 
-    The state then takes less memory, and counts what was evicted. The later records still tile the input, earlier
-    records do not change, and a decoder that continues from a checkpoint returns the same records."""
+    The state then takes less memory, and counts what was evicted. All records together cover the input completely and
+    without overlap, earlier records do not change, and a decoder that continues from a checkpoint returns the same
+    records.
+    """
     decoder, records = sample.begun()
     if not isinstance(decoder, HoldingDecoder):
         return
@@ -268,7 +273,7 @@ def check_evicted(sample: TraceSample, place: int, share: int) -> None:
             )
         if holding.evicted < evicted or (holding.evicted > evicted and holding.held >= held):
             _fail(f"`evicted` must count entries that freed memory; {holding.what} does not")
-        holding.evicted = 0  # the caller sets this to 0 after it has reported the number
+        holding.evicted = 0  # the caller sets `evicted` to 0 after it has reported the number
         if holding.evicted:
             _fail(f"`evicted` must keep the number that it is set to; {holding.what} does not")
     saved = msgspec.msgpack.encode(decoder.state)
@@ -299,14 +304,15 @@ def check_truncated(sample: TraceSample, place: int) -> None:
 
 
 def check_damaged(sample: TraceSample, place: int, instead: bytes) -> None:
-    """Check that the records still tile the input if other bytes take the place of one byte."""
+    """Check that the records still cover the input completely and without overlap if other bytes take the place of one
+    byte."""
     data = sample.data[:place] + instead + sample.data[place + 1 :]
     check_tiling(sample.format, sample.decode([data]), data)
 
 
 def check_parts(sample: TraceSample, parts: Sequence[bytes]) -> None:
-    """Check that a decoder can be fed again after the end, as with datagrams: offsets continue to count, and truncated
-    bytes do not change the records that follow."""
+    """Check that a decoder can be fed again after a call of `end`, as with datagrams: offsets continue to count, and
+    truncated bytes do not change the records that follow."""
     decoder = sample.decoder()
     records: list[Record] = []
     for part in parts:
@@ -331,7 +337,7 @@ def check_noise(format_: Format, data: bytes, cuts: Iterable[int], limit: int) -
 
 
 def check_limit(sample: TraceSample, limit: int) -> None:
-    """Check that no record exceeds a limit, and that the records tile the input."""
+    """Check that no record exceeds a limit, and that the records cover the input completely and without overlap."""
     records = decode(sample.format.decoder(limit, None), [sample.data])
     for record in records:
         if record.size > limit:
@@ -341,8 +347,8 @@ def check_limit(sample: TraceSample, limit: int) -> None:
 
 def check_settled(sample: TraceSample, place: int) -> tuple[list[Record], list[Record]]:
     """Check that a `SettlingDecoder` can settle at a position: decode the last record before the record's terminator
-    arrives. Check also that all records together still tile the input. Return the records of `settle`, and all
-    records."""
+    arrives. Check also that all records together cover the input completely and without overlap. Return the records of
+    `settle`, and all records."""
     decoder = sample.decoder()
     if not isinstance(decoder, SettlingDecoder):
         return [], sample.records

@@ -20,8 +20,9 @@ later ends are replaced by the latest time."""
 DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
 """SQL condition that selects the rows that a timeline draws.
 
-The condition excludes kinds of rows. If it listed the drawn kinds instead, DuckDB would expect few rows, and keep them
-all in memory for the join with the sessions' clocks."""
+The condition excludes the kinds that are not drawn. If it listed the drawn kinds instead, DuckDB would expect few rows,
+and keep them all in memory for the join with the sessions' clocks.
+"""
 
 SessionKey = tuple[str, str]
 """Key of a session: the name of its source, and its id."""

@@ -264,10 +264,10 @@ def run() -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """Exit the process without the interpreter's shutdown, which takes a tenth of a short command.
+    """Exit the process without the interpreter's shutdown, which takes a tenth of the time of a short command.
 
-    A thread may still be reading a table at a URL: it may read ahead, or a stopped query did not wait for it. Such a
-    thread cannot be stopped. The shutdown would destroy objects that the thread uses, and crash.
+    A thread may still be reading a table at a URL, because it reads ahead or its query was stopped. Such a thread
+    cannot be stopped. The shutdown would destroy objects that the thread uses, and crash.
     """
     if isinstance(end.code, int | None):
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name

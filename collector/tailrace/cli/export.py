@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _FORMATS = {name: each.meaning for name, each in WRITERS.items()} | DIRECTORIES
 
 MEMORY = Size.parse("1 GiB")
-"""Maximum memory of the database. If a sort needs more memory, the database writes temporary files."""
+"""Maximum memory of the database during an export. If a sort needs more memory, the database writes temporary files."""
 
 
 @click.command(

@@ -27,7 +27,8 @@ were left out for one reason. --json lists all.
 
 
 class _FormatChoice(click.Choice[str]):
-    """A choice of a format. An invalid choice also lists the formats that are installed but refused."""
+    """A choice of a format. The error about an invalid choice also lists the formats that are installed, but that
+    Tailrace refuses to use."""
 
     def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
         return "\n".join([super().get_invalid_choice_message(value, ctx), *map(str, REFUSED)])

@@ -535,8 +535,8 @@ class _TracedThread:
             yield self._event("W", self._object(), class_)
 
     def leave(self) -> Iterator[_AgentEvent]:
-        """Yield the return from the innermost open call. Sometimes an exception is simulated first. It ends several
-        inner calls, for which no line is written."""
+        """Yield the return from the innermost open call. Sometimes an exception is simulated first. The exception ends
+        several inner calls, whose ends get no line."""
         if self.depth > 4 and self._random.random() < 0.02:
             del self._methods[-3:]
         yield self._event("E", self._methods.pop())

@@ -147,7 +147,7 @@ by its own late start.
 
 
 DROPPED = REORDERED = 0.02
-"""Probability that the simulated network drops a datagram, and probability that it delays a datagram."""
+"""Probability that the simulated network drops a datagram. `REORDERED` is the probability that it delays a datagram."""
 LATER_MAX = 4
 """Maximum number of later datagrams that the simulated network delivers before a delayed one."""
 

@@ -412,7 +412,8 @@ def judge_rate(name: str, steps: list[RateStep]) -> HostFinding:
 
 
 async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
-    """Measure steps of growing rate, up to and including the first one with a loss.
+    """Measure in steps of growing rate whether datagrams are lost. Return the steps up to and including the first one
+    with a loss.
 
     Return an empty list if no datagram can be sent.
     """

@@ -68,8 +68,8 @@ class Summary(msgspec.Struct, kw_only=True):
         return not any(session.events for session in self._all)
 
     def exceeds(self, max_loss: int) -> bool:
-        """Return whether more than `max_loss` events are missing, or an unknown number. If a trace is empty or does not
-        exist, the number is unknown."""
+        """Return whether more than `max_loss` events are missing, or the number of missing events is unknown. If a
+        trace is empty or does not exist, the number is unknown."""
         empty = any(left.trace and left.why in {Why.EMPTY, Why.ABSENT} for left in self.left_out)
         unknown = any(session.unknown for session in self._all)
         lost = sum(sum(session.missing.values()) for session in self._all)

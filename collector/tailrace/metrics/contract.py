@@ -286,8 +286,8 @@ LAWS = (
     Law("tailrace_source_imbalance_bytes", "=", "0"),
     Law("tailrace_ledger_expected_events", "=", "tailrace_ledger_seen_events + tailrace_ledger_missing_events - tailrace_ledger_duplicate_events"),
     Law("tailrace_ledger_imbalance_events", "=", "0"),
-    # Awaited events count only in `tailrace_ledger_missing_events`: no gap is reported for them yet, because they may
-    # still arrive.
+    # `tailrace_ledger_missing_events` includes awaited events. No gap is reported for these yet, because they may still
+    # arrive.
     Law("tailrace_ledger_gap_events - tailrace_ledger_heal_events", "<=", "tailrace_ledger_missing_events"),
     # `tailrace_ledger_awaited_events` includes the missing events for which no gap is reported yet, because they may
     # still arrive.

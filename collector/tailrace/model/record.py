@@ -193,7 +193,7 @@ class Record(NamedTuple):
 
 
 def malformed(offset: int, data: bytes, reason: str, stream: str = "") -> Record:
-    """Return a record with bytes that cannot be read, and the reason."""
+    """Return a record that contains bytes which cannot be read, and the reason why."""
     return Record(
         offset, len(data), Kind.MALFORMED, stream,
         None, None, None, None, None, None, None, None, None, reason, data,

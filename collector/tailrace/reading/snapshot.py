@@ -138,9 +138,8 @@ class SnapshotReader:
             yield
 
     def _completeness(self, scope: Scope) -> Completeness:
-        """Return the completeness of an answer according to the gaps that `scope` selects. Compute it only once for
-        each snapshot.
-        """
+        """Return the completeness of an answer according to the gaps that `scope` selects. For each scope and snapshot,
+        compute it only once."""
         if self._known_of != self.version:
             self._settle()
         if scope not in self._known:

@@ -33,7 +33,7 @@ TEXTS = ("source", "format")
 NUMBERS = (
     "open", "streams", "rows", "rows/s", "received/s", "missing", "awaited", "malformed", "behind",
 )  # fmt: skip
-"""Names of those columns in the table of sources that have numbers."""
+"""Names of the columns that contain numbers, in the table of a collector's sources."""
 
 TREND_CELLS = 20
 """Number of past rates of a source that the whole screen shows as bars."""
