@@ -13,6 +13,7 @@ from tailrace.cli.commands import tailrace
 from tailrace.decoding.formats.dftracer import names as dftracer_names
 from tailrace.decoding.formats.et3 import maps
 from tailrace.decoding.formats.ovni import names as ovni_names
+from tailrace.importing import summary
 from tailrace.model import holding
 from tailrace.query.completeness import completeness
 from tailrace.query.engine import Engine
@@ -260,3 +261,21 @@ def test_an_import_that_brings_what_an_earlier_one_missed_misses_nothing(tmp_pat
     imported(store, tmp_path / "a.pfw", tmp_path / "c.pfw", code=4, more=["--max-loss", "0"])
     said = imported(store, tmp_path / "b.pfw", more=["--max-loss", "0"])
     assert "100 expected, 100 seen, 0 of them duplicates, 0 missing" in said
+
+
+def test_the_summary_of_an_import_defines_no_view_that_looks_names_up(tmp_path, monkeypatch):
+    """Their definition takes longer than the summary's questions."""
+    defined = set()
+
+    class Watched(Engine):
+        def close(self):
+            views = self.connection.execute("SELECT view_name FROM duckdb_views()").fetchall()
+            defined.update(name for (name,) in views)
+            super().close()
+
+    monkeypatch.setattr(summary, "Engine", Watched)
+    file = tmp_path / "trace.pfw"
+    file.write_bytes(b"".join(trace("v220_py_plain")))
+    imported(tmp_path / "store", file)
+    assert defined > {"session_counts", "gaps"}
+    assert not defined & {"events", "spans", "sessions", "learnt"}

@@ -225,21 +225,28 @@ def test_what_takes_too_long_is_ended_when_a_snapshot_is_looked_through_as_well(
         engine.ask("FROM events")
 
 
+def defined(engine):
+    """The views that a database has, without that of the snapshot's rows."""
+    views = "SELECT view_name FROM duckdb_views() WHERE NOT internal AND view_name <> 'stored'"
+    return {name for (name,) in engine.connection.execute(views).fetchall()}
+
+
 def test_a_statement_defines_the_views_that_it_names_and_no_others(tmp_path):
     engine = Engine(make(tmp_path, [row()]))
-    views = "SELECT view_name FROM duckdb_views() WHERE NOT internal AND view_name <> 'stored'"
-
-    def defined():
-        return {name for (name,) in engine.connection.execute(views).fetchall()}
-
     engine.ask("SELECT 1 AS one")
-    assert defined() == set()
+    assert defined(engine) == set()
     engine.ask('SELECT count(*) FROM "Gaps"')
     made_of = {"all_gaps", "own_gaps", "findings", "courses", "session_words", "shown"}
-    assert defined() == {"gaps", *made_of}
+    assert defined(engine) == {"gaps", *made_of}
     engine.ask("WITH s AS (FROM streams) FROM s")
-    assert defined() > {"gaps", "streams", "open_begins"}
-    assert not defined() & {"events", "spans", "sessions"}
+    assert defined(engine) > {"gaps", "streams", "open_begins"}
+    assert not defined(engine) & {"events", "spans", "sessions"}
+
+
+def test_a_comment_in_the_sql_of_a_view_defines_no_other_view(tmp_path):
+    engine = Engine(make(tmp_path, [row()]))
+    list(engine.rows("FROM part.damaged_sources"))
+    assert defined(engine) == {"damaged_sources", "shown"}
 
 
 @pytest.mark.parametrize(

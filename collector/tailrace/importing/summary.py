@@ -141,7 +141,7 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
     # The view `sessions` is not used, because it would also look up names in the producers' metadata, which would
     # double the time of the query.
     rows = f"""
-        SELECT f.peer, c.format, source, session, c.events, c.unknown::TINYINT FROM part.session_counts AS c
+        SELECT f.peer, c.format, source, session, c.event_count, c.unknown::TINYINT FROM part.session_counts AS c
         LEFT JOIN part.origins AS f USING (source, session)
         LEFT JOIN part.runs AS r USING (source, session)
         {where} ORDER BY r.opened, session

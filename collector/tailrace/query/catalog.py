@@ -53,6 +53,7 @@ FEW_ROWS = "part.kept_few"
 rows (`KEPT`) are filled from this table."""
 
 _HEAD = re.compile(r"^CREATE (MACRO|VIEW) ([\w.]+)", re.MULTILINE)
+_COMMENT = re.compile(r"--.*")
 _INNER = re.compile(r"\bpart\.\w+|\ball_gaps\b")
 _WORD = re.compile(r"\w+")
 
@@ -301,6 +302,8 @@ def _definitions(facts: RowFacts) -> dict[str, Definition]:
     parts, producers = NAMES
     gaps = gap_views(moved=facts.moved)
     text = f"{PARTS}{LOST if facts.lacking else ''};\n{gaps}\n{SUMS}\n{parts}\n{rows}\n{producers}\n{public}"
+    # Comments name views that the SQL does not use.
+    text = _COMMENT.sub("", text)
     starts = [match.start() for match in _HEAD.finditer(text)]
     texts = [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
     names = [_HEAD.findall(each)[0][1] for each in texts]

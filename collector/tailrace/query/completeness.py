@@ -182,8 +182,8 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
     if not any(True for _ in found):
         return {}
     # The views have no rows of a copied file, so count the events of the original file.
-    counts = "SELECT source, part.root(session) AS original, sum(events) AS events FROM part.session_counts GROUP BY ALL"
-    sql = f"SELECT source, count(*), coalesce(sum(events), 0)::BIGINT FROM part.copies LEFT JOIN ({counts}) USING (source, original) GROUP BY source"  # noqa: S608 - our own words
+    counts = "SELECT source, part.root(session) AS original, sum(event_count) AS total FROM part.session_counts GROUP BY ALL"
+    sql = f"SELECT source, count(*), coalesce(sum(total), 0)::BIGINT FROM part.copies LEFT JOIN ({counts}) USING (source, original) GROUP BY source"  # noqa: S608 - our own words
     return {source: CopiedFiles(files, events) for source, files, events in engine.rows(sql)}
 
 

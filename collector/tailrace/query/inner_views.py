@@ -331,6 +331,7 @@ FROM part.open_begins
 GROUP BY source, format, session, stream;
 
 -- The rows and events of each session in the table, and what is missing. A connection that only resumes a session is left out.
+-- No column has the name of a view, because a statement that names the view would define it.
 CREATE VIEW part.session_counts AS
 WITH seen AS (
   SELECT source, format, session, count(*) FILTER (kind <> 'begin') AS "rows",
@@ -351,7 +352,7 @@ lost AS (
 )
 SELECT source, s.format, session,
   (s."rows" + coalesce(b.begins, 0))::BIGINT AS "rows",
-  (s.events + coalesce(o.open_spans, 0))::BIGINT AS events,
+  (s.events + coalesce(o.open_spans, 0))::BIGINT AS event_count,
   least(coalesce(l.missing, 0), 9223372036854775807)::BIGINT AS missing,
   coalesce(l.unknown, false) OR d.source IS NOT NULL AS unknown
 FROM (FROM seen ANTI JOIN part.resuming USING (source, session)) AS s

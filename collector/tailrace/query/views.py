@@ -297,7 +297,7 @@ SESSIONS = View(
     SELECT source, s.format, session, r.opened, w.closed, w.closed_at, coalesce(w.continues, m.former) AS continues,
       f.peer, f.transport,
       r.run, j.rank, j.node, j.job, c.clock, c.ticks_per_second, c.epoch, c.clock_offset, p.producer, w.totals,
-      s."rows", s.events, s.missing, s.unknown,
+      s."rows", s.event_count AS events, s.missing, s.unknown,
       coalesce(y.state, part.unopened()) AS state, k.copies
     FROM part.session_counts AS s
     LEFT JOIN words AS w USING (source, session)
