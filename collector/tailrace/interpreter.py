@@ -47,11 +47,11 @@ RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
 """Environment variable for the number of threads in the Delta table's library.
 
 The library panics if the value is not a positive number."""
-COLLECTED_AT = (100_000, 50, 100)
+COLLECTED_AT = (200_000, 50, 100)
 """Thresholds of Python's garbage collector (see `gc.set_threshold`).
 
-The modules of a command are tens of thousands of objects that stay. The daemon creates many records, which form no
-reference cycles. With the default thresholds, garbage collection takes a fifteenth of a start and a fifth of the
+The modules of a command are up to 150,000 objects that stay. The daemon creates many records, which form no reference
+cycles. With the default thresholds, garbage collection takes a fifteenth of a start and a fifth of the
 daemon's time, and datagrams are lost during its pauses.
 """
 UMASK_OF_USER = os.umask(0o077)

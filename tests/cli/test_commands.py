@@ -56,11 +56,18 @@ LATER = frozenset({"difflib", "ipaddress", "logging", "msgspec", "pathlib", "sub
 
 
 def imported(*arguments):
-    """Run a command in a new process; return its output, and the heavy packages that it has imported."""
+    """Run a command in a new process; return its output, and the heavy packages that it has imported.
+
+    Once modules are loaded, the command collects no garbage.
+    """
     script = (
-        "import atexit, os, sys; from tailrace.cli import main\n"
+        "import atexit, gc, os, sys; from tailrace.cli import main\n"
+        "loaded = []\n"
+        "gc.callbacks.append(lambda phase, _: loaded.append(len(sys.modules)))\n"
         "@atexit.register\n"
-        "def told(): os.write(2, ' '.join({name.partition('.')[0] for name in sys.modules}).encode())\n"
+        "def told():\n"
+        "    assert max(loaded, default=0) < 100, loaded\n"
+        "    os.write(2, ' '.join({name.partition('.')[0] for name in sys.modules}).encode())\n"
         f"sys.argv = ['tailrace', *{arguments!r}]\n"
         "main()"
     )

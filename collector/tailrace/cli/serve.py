@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,8 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     from tailrace import log
     from tailrace.daemon import service
 
+    # Exempt the loaded modules from garbage collection, which would otherwise pause the daemon to search them.
+    gc.freeze()
     log.configure(loaded.config.log)
     never_wait(STDOUT)
     try:
