@@ -23,8 +23,9 @@ from tailrace.ingest.state import encode
 from tailrace.rows.batch import Batch, BlockRows, ListRows
 from tailrace.rows.block import Integers, Values
 from tailrace.rows.schema import Row
-from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind
+from tailrace.spool.entry import Entry, EntryKind
 from tailrace.spool.payloads import OpenInfo
+from tailrace.spool.segment import HEAD_SIZE
 from tailrace.store.table import Table
 
 SOURCE = "heph"

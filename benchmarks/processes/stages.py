@@ -15,8 +15,9 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import encode
 from tailrace.rows.block import Block
-from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind
+from tailrace.spool.entry import Entry, EntryKind
 from tailrace.spool.payloads import FileFacts, OpenInfo
+from tailrace.spool.segment import HEAD_SIZE
 from tailrace.store.data_files import to_arrow, write_rows
 
 CHUNK = 512 * 1024

@@ -10,8 +10,9 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import encode
 from tailrace.rows.schema import COLUMNS
-from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind, pack_datagrams, pack_document
+from tailrace.spool.entry import Entry, EntryKind, pack_datagrams, pack_document
 from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, OpenInfo
+from tailrace.spool.segment import HEAD_SIZE
 
 SECOND, MS = 10**9, 10**6
 EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D

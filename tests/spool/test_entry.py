@@ -6,18 +6,14 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from tailrace.spool.entry import (
-    HEAD,
-    HEAD_SIZE,
     PAYLOAD_MAX,
     Datagrams,
     Entry,
     EntryKind,
-    encode,
-    find,
     measure_datagrams,
     pack_datagrams,
-    scan,
 )
+from tailrace.spool.segment import HEAD, HEAD_SIZE, encode, find, scan
 from tests.forms import examples
 
 SALT = 0x7A11_4ACE

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
 from tailrace.errors import StoreError
-from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
-from tailrace.spool.segment import HEADER_SIZE, SPARE_NAME, released_name
+from tailrace.spool.entry import PAYLOAD_MAX, Entry, EntryKind
+from tailrace.spool.segment import HEAD_SIZE, HEADER_SIZE, SPARE_NAME, released_name
 from tailrace.spool.spool import Spool
 from tailrace.units import Size
 from tests.forms import examples

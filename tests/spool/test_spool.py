@@ -12,8 +12,8 @@ import pytest
 
 from tailrace.errors import FullError, LockedError, LostError, StoreError, SyncError
 from tailrace.spool import spool as spool_module
-from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
-from tailrace.spool.segment import HEADER_SIZE, SegmentWriter
+from tailrace.spool.entry import PAYLOAD_MAX, Entry, EntryKind
+from tailrace.spool.segment import HEAD_SIZE, HEADER_SIZE, SegmentWriter
 from tailrace.spool.spool import RELEASED_MAX, RELEASED_MIN, ROOM_MIN, SYNC_EARLY, Spool
 from tests.spool.conftest import kill
 

@@ -10,7 +10,8 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tailrace.config.schema import SpoolConfig
-from tailrace.spool.entry import HEAD_SIZE, Entry, EntryKind
+from tailrace.spool.entry import Entry, EntryKind
+from tailrace.spool.segment import HEAD_SIZE
 from tailrace.spool.spool import Spool
 from tailrace.units import Size
 

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tailrace.spool.entry import FRAME_MAX
-from tailrace.spool.segment import HEADER_SIZE, WINDOW, Segment
+from tailrace.spool.segment import FRAME_MAX, HEADER_SIZE, WINDOW, Segment
 
 ZEROS = bytes(256 * 1024)
 """A block of zeros, with which parts of a segment are compared.

@@ -1,10 +1,33 @@
 """Read and write the log's segment files.
 
-A segment has a header of 64 bytes, then frames (see `entry`). The rest of the preallocated file
-contains zeros, or frames of an earlier segment that used the file. Format of the header:
+A segment has a header of 64 bytes, then frames. The rest of the preallocated file contains zeros, or frames of an
+earlier segment that used the file. Format of the header:
 
     8s magic, 16s identity of the spool, u64 first position, i64 time_ns not after its entries,
     u32 crc32 of these fields, zeros up to 64                                     (all little-endian)
+
+Format of a frame, which holds one entry (all numbers are little-endian):
+
+    u32 length      number of bytes after the field position: 24 + payload size
+    u32 crc32       checksum of position and all later fields, seeded with the spool's salt
+    u64 position    offset of this frame in the whole log
+    u64 mark        low byte: kind; higher bytes: distance from the synced position to position
+    u64 session     number of the session
+    i64 time_ns     time of arrival (Unix ns), never decreasing along the log; add the offset of the
+                    last CLOCK entry to get wall time
+    payload         at most `PAYLOAD_MAX` bytes
+
+Three fields distinguish a valid frame from other bytes that look like a frame:
+
+- *position* is never used twice in a spool, so a frame at any other position is rejected;
+- the *salt* is random for each spool, so a producer cannot forge a valid frame inside a payload;
+- *mark* encodes the position up to which the log was synced when the frame was written. A bad range below the
+  synced position is damage, because its entries were acknowledged. A bad range above the synced position is
+  only a torn tail.
+
+A segment can reuse the file of an earlier segment; the earlier segment's frames have other positions. Recovery
+discards the frames behind the end of the log, and overwrites those bytes with zeros before the next write.
+Discarded frames therefore cannot reappear.
 
 Constraints:
 
@@ -36,9 +59,9 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 from uuid import uuid4
 
 from zlib_ng.zlib_ng import crc32
@@ -46,18 +69,122 @@ from zlib_ng.zlib_ng import crc32
 from tailrace import owned
 from tailrace.errors import StoreError
 from tailrace.spool.disk import Disk, opening, waiting
-from tailrace.spool.entry import FRAME_MAX, HEAD_SIZE, Entry, Scan, encode, find, scan
+from tailrace.spool.entry import PAYLOAD_MAX, Entry, EntryKind
 
 MAGIC = b"tailspl1"
 """Magic bytes at the start of a segment. The last character is the version of the segment format, including the
-frame format of `entry`."""
+format of its frames."""
 HEADER_SIZE = 64
+PREFIX = struct.Struct("<II")
+COVERED = struct.Struct("<QQQq")
+HEAD = struct.Struct("<IIQQQq")
+HEAD_SIZE = HEAD.size
+FRAME_MAX = HEAD_SIZE + PAYLOAD_MAX
+# Number of bytes at the start of a frame that the frame's length field does not count.
+_UNCOUNTED = HEAD_SIZE - 24
+_LENGTHS = range(24, 24 + PAYLOAD_MAX + 1)
+_KINDS = {int(kind): kind for kind in EntryKind}
 WINDOW = 4 * FRAME_MAX
 """Approximate maximum size (bytes) of one read or write of a segment, which limits the memory for it."""
 _NAME = re.compile(r"(\d{20})\.segment")
 _RELEASED = re.compile(r"released-\d{20}\.segment")
 _HEADER = struct.Struct("<8s16sQq")
 _CHECKSUM = struct.Struct("<I")
+
+
+Fault = Literal["torn", "zeros", "corrupt"]
+"""The reason why a scan of frames ended: the next frame extends beyond the given bytes (torn), was never
+written (zeros), or is damaged (corrupt)."""
+
+
+class Scan(NamedTuple):
+    """The result of `scan`: the entries at the start of a buffer, and the number of bytes that their frames
+    occupy."""
+
+    entries: list[Entry]
+    consumed: int
+    fault: Fault | None
+    """The reason why the scan ended before the end of the buffer; None if the entries fill the whole buffer."""
+    synced: int
+    """The position up to which the log was synced when the last of `entries` was written."""
+
+
+def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
+    """Return the frames of consecutive entries.
+
+    `synced` is the position up to which the log is synced before the frames are written. `salt` belongs to the
+    spool."""
+    pieces: list[bytes] = []
+    for position, _, kind, session, time_ns, payload in entries:
+        covered = COVERED.pack(position, kind | (position - synced) << 8, session, time_ns)
+        checksum = crc32(payload, crc32(covered, salt))
+        pieces += (PREFIX.pack(24 + len(payload), checksum), covered, payload)
+    return b"".join(pieces)
+
+
+def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
+    """Decode the entries in `buffer`, up to its end or the first bad frame.
+
+    `position` is the log position of the buffer's first byte. `salt` belongs to the spool."""
+    entries: list[Entry] = []
+    view = memoryview(buffer)
+    offset = synced = 0
+    while offset + HEAD_SIZE <= len(buffer):
+        length, checksum, at, mark, session, time_ns = HEAD.unpack_from(buffer, offset)
+        end = offset + _UNCOUNTED + length
+        kind = _KINDS.get(mark & 0xFF)
+        if at != position + offset or length not in _LENGTHS or end > len(buffer) or kind is None:
+            break
+        if crc32(view[offset + PREFIX.size : end], salt) != checksum:
+            break
+        payload = buffer[offset + HEAD_SIZE : end]
+        entries.append(Entry(at, position + end, kind, session, time_ns, payload))
+        synced = at - (mark >> 8)
+        offset = end
+    fault = _name_fault(view[offset:], position + offset) if offset < len(buffer) else None
+    return Scan(entries, offset, fault, synced)
+
+
+def _name_fault(rest: bytes | memoryview, position: int) -> Fault:
+    """Return what is wrong with the bad frame at the start of `rest`, whose log position is `position`."""
+    head = rest[:HEAD_SIZE]
+    if not any(head):
+        return "zeros"
+    if len(head) < HEAD_SIZE:
+        return "torn"
+    length, _, at, *_ = HEAD.unpack(head)
+    if at == position and length in _LENGTHS and _UNCOUNTED + length > len(rest):
+        return "torn"
+    return "corrupt"
+
+
+def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
+    """Return the offset of the first whole frame in `buffer`, or None if there is none. The frame may begin at
+    any offset.
+
+    `position` is the log position of the first byte of `buffer`.
+    """
+    for offset in _candidates(buffer, position):
+        if scan(buffer[offset : offset + FRAME_MAX], position + offset, salt).entries:
+            return offset
+    return None
+
+
+def _candidates(buffer: bytes, position: int) -> Iterator[int]:
+    """Yield, in order, each offset in `buffer` at which a frame with the correct position field may begin.
+
+    Positions in a range of 64 KiB differ only in their two low bytes. Therefore a byte search for the other bytes finds
+    these frames."""
+    field, end = PREFIX.size, position + len(buffer)
+    for high in range(position >> 16, (end >> 16) + 1):
+        shared = high.to_bytes(6, "little")
+        first, last = max(high << 16, position) - position, min(high + 1 << 16, end) - position
+        at = first + field + 2
+        while (at := buffer.find(shared, at, last + field + 7)) >= 0:
+            offset = at - field - 2
+            if int.from_bytes(buffer[at - 2 : at], "little") == position + offset & 0xFFFF:
+                yield offset
+            at += 1
 
 
 class Header(NamedTuple):

@@ -49,9 +49,10 @@ from tailrace.config.schema import SpoolConfig
 from tailrace.errors import FullError, LostError, StoreError, SyncError, TailraceError
 from tailrace.flags import Flag
 from tailrace.spool.disk import SYSTEM, Disk, LockedDirectory, waiting
-from tailrace.spool.entry import HEAD_SIZE, PAYLOAD_MAX, Entry, EntryKind
+from tailrace.spool.entry import PAYLOAD_MAX, Entry, EntryKind
 from tailrace.spool.recovery import SpoolRecovery, survey
 from tailrace.spool.segment import (
+    HEAD_SIZE,
     HEADER_SIZE,
     SPARE_NAME,
     Header,
