@@ -9,9 +9,8 @@ import pytest
 
 from tailrace.kernels import active
 from tailrace.model.record import Kind, Record
-from tailrace.rows.batch import Batch, BlockRows
+from tailrace.rows.batch import ENOUGH, LARGE, Batch, BlockRows
 from tailrace.rows.block import Integers, Texts, Words
-from tailrace.rows.joining import ENOUGH, LARGE
 from tailrace.rows.schema import ROW
 from tailrace.store.data_files import to_arrow
 from tests.rows.packing import packed

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from tailrace.kernels import active
 from tailrace.model.record import Kind, Record
-from tailrace.rows import joining
+from tailrace.rows import batch as module
 from tailrace.rows.batch import Batch, BlockRows, Part
 from tailrace.rows.block import Integers
 from tailrace.rows.schema import CODED, COLUMNS, ROW, RUN
@@ -163,8 +163,8 @@ def test_blocks_and_lists_become_the_same_rows(parts, large, enough):
     assert len(mixed) == len(lists)
     assert [mixed.column(c.name) for c in COLUMNS] == [lists.column(c.name) for c in COLUMNS]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joining, "LARGE", large)
-        patch.setattr(joining, "ENOUGH", enough)
+        patch.setattr(module, "LARGE", large)
+        patch.setattr(module, "ENOUGH", enough)
         found, expected = to_arrow(mixed), to_arrow(lists)
     assert [(day, rows.to_pydict()) for day, rows in found] == [
         (day, rows.to_pydict()) for day, rows in expected

@@ -41,9 +41,8 @@ from pyarrow import parquet
 
 from tailrace.errors import SyncError
 from tailrace.filesystem import refusal_text
-from tailrace.rows.batch import Batch, RowRun
+from tailrace.rows.batch import Batch, Coding, PackedRows, RowRun
 from tailrace.rows.block import Buffer, Texts
-from tailrace.rows.joining import Coding, PackedRows
 from tailrace.rows.schema import CODED, COLUMNS, FEW_KINDS, RUN
 from tailrace.store import durable, layout, schema
 from tailrace.store.log import Add
