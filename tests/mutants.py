@@ -30,7 +30,7 @@ GROUPS = {
         [
             f"tailrace/ingest/{name}.py"
             for name in (
-                "generations", "incarnation", "lives", "own_rows", "record_rows", "returning", "session", "succession",
+                "generations", "incarnation", "incarnation_rows", "lives", "returning", "session", "succession",
             )
         ],
         [

@@ -48,7 +48,7 @@ def reached(modules):
 
 def test_those_that_choose_are_known():
     assert len(choosing()) >= 12
-    assert {"tailrace.rows.batch", "tailrace.ingest.record_rows"} <= choosing()
+    assert {"tailrace.rows.batch", "tailrace.ingest.incarnation_rows"} <= choosing()
     assert reached({"tailrace.daemon.service"}) >= {
         "tailrace.rows.batch",
         "tailrace.sources.datagrams",

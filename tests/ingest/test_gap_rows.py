@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.own_rows import GapRows
+from tailrace.ingest.incarnation_rows import GapRows
 from tailrace.ingest.state import StreamRows
 from tailrace.model.gap import Finding
 from tailrace.units import Duration

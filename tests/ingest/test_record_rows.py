@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tailrace import kernels
-from tailrace.ingest.record_rows import INT64_MAX, INT64_MIN, RecordRows, block_times, wall_times
+from tailrace.ingest.incarnation_rows import (
+    INT64_MAX,
+    INT64_MIN,
+    RecordRows,
+    block_times,
+    wall_times,
+)
 from tailrace.ingest.state import IncarnationState, Tally
 from tailrace.model.record import Kind, Record
 from tailrace.rows.block import Block, Integers, Words

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from tailrace.ingest.record_rows import wall_times
+from tailrace.ingest.incarnation_rows import wall_times
 from tailrace.query.engine import Engine
 from tailrace.query.views import VIEWS
 from tailrace.store.presence import DirectoryLock

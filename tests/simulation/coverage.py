@@ -29,8 +29,8 @@ _CLIENT = "clients/python/src/tailrace_client"
 FILES = [
     "collector/tailrace/ledger/*.py",
     *(f"{_INGEST}/{name}.py" for name in (
-        "announced", "clocks", "generations", "incarnation", "limits", "lives", "machine", "own_rows", "returning",
-        "session", "shared", "succession",
+        "announced", "clocks", "generations", "incarnation", "incarnation_rows", "limits", "lives", "machine",
+        "returning", "session", "shared", "succession",
     )),
     *(f"{_CLIENT}/_{name}.py" for name in (
         "link", "queue", "recorder", "session", "settlement",

@@ -4,15 +4,21 @@ missing according to the ledger."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 from tailrace.ingest.clocks import Lead, Paces
-from tailrace.ingest.own_rows import GapRows, OwnRows, Sink, Unreadable
-from tailrace.ingest.record_rows import RecordRows, SpanRows, add_counts
+from tailrace.ingest.incarnation_rows import (
+    GapRows,
+    OwnRows,
+    RecordRows,
+    Sink,
+    Unreadable,
+    add_counts,
+)
 from tailrace.ingest.returning import Departures, Sender, Siblings
-from tailrace.ingest.spans import Spans
+from tailrace.ingest.spans import Spans, match_block
 from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.counters import Counters, hand_over
@@ -22,6 +28,8 @@ from tailrace.ledger.statements import Statements
 from tailrace.model.gap import Account, Finding, Reason
 from tailrace.model.holding import Holding
 from tailrace.model.record import Goodbye, Kind, Missing, Record, RunPiece, SessionFacts
+from tailrace.rows.block import Block
+from tailrace.rows.fields import KIND, RecordColumns
 from tailrace.rows.records import Chunk, Numbered, Records, SeqNumbers
 
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
@@ -438,6 +446,60 @@ class Incarnation:
         self._references.findings = []
         for finding in self._gap_rows.write(findings, now):
             self.own.finding(finding)
+
+
+class SpanRows:
+    """Writes one row for the begin and the end of each span, matched by id. At each commit, also writes a row for each
+    span that is still open."""
+
+    def __init__(
+        self,
+        spans: Spans,
+        rows: RecordRows,
+        tally: Tally,
+        at_last: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """Prepare rows for the spans of one session. `at_last` schedules a function call before the next commit."""
+        self.spans = spans
+        self._rows = rows
+        self._tally = tally
+        self._at_last = at_last
+        self.watch_begins()
+
+    def take(self, chunk: Sequence[Records], now: int) -> None:
+        """Match end records to begin records by id, and write the rows. Use this for a producer that gives ids to
+        spans, but no numbers to events."""
+        kinds: Counter[str] = Counter()
+        for records in chunk:
+            kinds.update(records.kinds)
+        begins = chain.from_iterable(records.begin_ids() for records in chunk)
+        self.spans.count(kinds, begins)
+        for records in chunk:
+            records.match(self, now)
+        self.watch_begins()
+
+    def watch_begins(self) -> None:
+        """Before the next commit, write a row for each span that is still open then and has no row."""
+        if self.spans.waiting:
+            self._at_last(self.write_begins)
+
+    def write_begins(self) -> None:
+        """Write a row for each open span that has no row yet."""
+        self._rows.write_begins(self.spans.begins())
+
+    def match_block(self, block: Block, now: int) -> None:
+        """Match the begins and ends of spans in a block, and write the rows of the records."""
+        for rows, others in match_block(self.spans, block):
+            if rows:
+                self._rows.write_block(rows.block, depths=rows.depths, end_offsets=rows.end_offsets)
+            if others:
+                self.match(others, now)
+
+    def match(self, columns: RecordColumns, now: int) -> None:
+        """Match the begins and ends of spans in columns of records, and write the rows of the records."""
+        rows, flaws = self.spans.take(columns, now)
+        add_counts(self._tally.flaws, flaws)
+        self._rows.write(rows, [None] * len(rows[KIND]))
 
 
 def is_whole(state: IncarnationState, said: Goodbye) -> bool:

@@ -22,7 +22,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import ClientAnswer, answers
 from tailrace.ingest.clocks import Paces
 from tailrace.ingest.heartbeats import COUNTER_BITS, INFO, HeartbeatSession
-from tailrace.ingest.own_rows import OwnRows
+from tailrace.ingest.incarnation_rows import OwnRows
 from tailrace.ingest.session import Session
 from tailrace.ingest.shared import Shared
 from tailrace.ingest.state import (

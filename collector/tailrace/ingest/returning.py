@@ -27,7 +27,7 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.own_rows import OwnRows
+from tailrace.ingest.incarnation_rows import OwnRows
 from tailrace.ingest.state import Departure, IncarnationState
 from tailrace.ledger.counters import Counters, begin_behind
 from tailrace.ledger.stream import far_before

@@ -29,8 +29,8 @@ from tailrace.decoding.guard import GuardedDecoder
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Attach
+from tailrace.ingest.incarnation_rows import OwnRows
 from tailrace.ingest.limits import Beginnings, report
-from tailrace.ingest.own_rows import OwnRows
 from tailrace.ingest.session_file import SessionFile
 from tailrace.ingest.state import SessionState, Tally, decode, encode
 from tailrace.ingest.succession import InputBytes, Succession

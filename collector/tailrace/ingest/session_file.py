@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from zlib_ng.zlib_ng import crc32
 
 from tailrace.decoding.contract import Decoder, asked_names, reads_files, separates, states_end
-from tailrace.ingest.own_rows import OwnRows
+from tailrace.ingest.incarnation_rows import OwnRows
 from tailrace.ingest.state import SessionState
 from tailrace.model.record import Record
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest

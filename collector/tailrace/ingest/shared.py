@@ -9,8 +9,8 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
 from tailrace.ingest.clocks import Paces
 from tailrace.ingest.incarnation import Attach, Incarnation, SourceShare
+from tailrace.ingest.incarnation_rows import Sink
 from tailrace.ingest.limits import Beginnings, Budget, host_of
-from tailrace.ingest.own_rows import Sink
 from tailrace.ingest.returning import Departures, Sender
 from tailrace.ingest.state import IngestState, Tally
 from tailrace.ledger.bounds import Commons, CommonsState

@@ -1,5 +1,5 @@
-"""Write those rows of a session that do not come from the producer's records: rows about its begin and end, about
-missing events, and about unreadable bytes.
+"""Write the rows of an incarnation (producer run): the rows of its records with their wall times, and the collector's own
+rows about its begin and end, about missing events, and about unreadable bytes.
 
 A gap in a stream begins a period of `reorder_time`. The first `gap_rows_max` gaps of the period get one row each. At
 the end of the period, its further gaps are merged into one row for each reason. A merged row has the first missing
@@ -11,25 +11,50 @@ never merged, because the client may give the reason of any number later.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
+from math import isfinite
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.guard import DECODER_FAILED
+from tailrace.ingest.spans import DEPTH, END_OFFSET, OpenSpan
 from tailrace.ingest.state import IncarnationState, RowRange, SessionState, StreamRows, Tally
+from tailrace.kernels import active
 from tailrace.ledger.references import References
 from tailrace.ledger.split_runs import FoundRuns
 from tailrace.model.gap import OF_CLIENTS, Account, Finding, Reason
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind, Record
-from tailrace.rows.batch import Emitted
+from tailrace.rows.batch import BlockRows, Emitted
+from tailrace.rows.block import Block, Integers, Values
+from tailrace.rows.fields import (
+    ATTRIBUTES,
+    CATEGORY,
+    END,
+    FLAW,
+    ID,
+    KIND,
+    NAME,
+    OFFSET,
+    PARENT,
+    SIZE,
+    START,
+    STREAM,
+    SUBSTREAM,
+    with_flaw,
+    write_flaws,
+)
 from tailrace.rows.schema import OwnRow, Row
 from tailrace.spool.payloads import FileLoss
+
+if TYPE_CHECKING or active():
+    from tailrace.rows._columns import shifted
 
 Emit = Callable[[str, Emitted, int], None]
 """Function that receives the name of an incarnation (producer run), its rows (see `Batch.extend`) and the approximate
@@ -59,9 +84,161 @@ PACKED_ROW_BYTES = 96
 """Approximate memory (bytes) that a row takes as part of a block, without the bytes of its record."""
 
 
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
 _CUT = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="cut")
 
 _json = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class RecordRows:
+    """Writes the rows of the records of an incarnation (producer run), and counts the records and their flaws in the
+    sums of the source.
+    """
+
+    def __init__(self, state: IncarnationState, tally: Tally, emit: Emit) -> None:
+        self._state = state
+        self._tally = tally
+        self._emit = emit
+
+    def write(
+        self,
+        columns: Sequence[Sequence[Any]],
+        seqs: list[int | None],
+    ) -> None:
+        """Write the rows of records with their sequence numbers. `columns` has the fields of the records, and may also
+        have the columns `DEPTH` and `END_OFFSET` of spans."""
+        attributes = columns[ATTRIBUTES]
+        if any(columns[FLAW]):
+            attributes, flaws = write_flaws(columns[FLAW], attributes)
+            add_counts(self._tally.flaws, flaws)
+        state = self._state
+        times = wall_times(columns[START], state.epoch, state.ticks_per_second)
+        size = sum(columns[SIZE]) + ROW_BYTES * len(seqs)
+        nothing = [None] * len(seqs)
+        of_spans = len(columns) > DEPTH
+        depths = columns[DEPTH] if of_spans else nothing
+        end_offsets = columns[END_OFFSET] if of_spans else nothing
+        self._emit(
+            state.name,
+            [
+                columns[STREAM], columns[SUBSTREAM], seqs, columns[KIND], columns[NAME],
+                columns[CATEGORY], columns[ID], columns[PARENT], depths, columns[START], columns[END],
+                times, nothing, attributes, columns[OFFSET], end_offsets,
+            ],
+            size,
+        )  # fmt: skip
+        self._tally.rows += len(seqs)
+
+    def write_one(self, record: Record, time: int | None = None) -> None:
+        """Write the row of a record without a sequence number. `time` is the row's wall time if the producer's clock
+        does not provide one."""
+        if record.flaw:
+            add_counts(self._tally.flaws, {record.flaw: 1})
+        state = self._state
+        if time is None and record.start is not None:
+            (time,) = wall_times((record.start,), state.epoch, state.ticks_per_second)
+        row = Row(
+            record.stream, record.substream, None, record.kind, record.name, record.category, record.id, record.parent,
+            None, record.start, record.end, time, None, with_flaw(record.attributes, record.flaw), record.offset, None,
+        )  # fmt: skip
+        self._emit(state.name, row, record.size + ROW_BYTES)
+        self._tally.rows += 1
+
+    def write_begins(self, begins: Sequence[tuple[int, OpenSpan]]) -> None:
+        """Write rows of spans that have begun and not ended yet; `begins` contains each of them with its id.
+
+        The source's count of rows leaves these rows out, because their number depends on the times of commits, which
+        differ in a replay."""
+        if not begins:
+            return
+        state, rows = self._state, len(begins)
+        spans = [span for _, span in begins]
+        starts = [span.start for span in spans]
+        nothing = [None] * rows
+        self._emit(
+            state.name,
+            [
+                [s.stream for s in spans], [s.substream for s in spans], nothing, [Kind.BEGIN] * rows,
+                [s.name for s in spans], [s.category for s in spans], [id_ for id_, _ in begins],
+                [s.parent for s in spans], [s.depth for s in spans], starts, nothing,
+                wall_times(starts, state.epoch, state.ticks_per_second), nothing,
+                [s.attributes for s in spans], [s.offset for s in spans], nothing,
+            ],
+            sum(span.size for span in spans) + ROW_BYTES * rows,
+        )  # fmt: skip
+
+    def write_block(
+        self,
+        block: Block,
+        *,
+        seqs: Values = None,
+        depths: Values = None,
+        end_offsets: Values = None,
+    ) -> None:
+        """Write the rows of a block of decoded records. `seqs` are the sequence numbers of events. `depths` and
+        `end_offsets` are the depths and end offsets of the rows that are spans."""
+        if block.flaw is not None:
+            flaws = Counter(block.flaw.list(block.rows))
+            add_counts(self._tally.flaws, {flaw: n for flaw, n in flaws.items() if flaw})
+        state = self._state
+        times = block_times(block, state.epoch, state.ticks_per_second)
+        size = block.length + PACKED_ROW_BYTES * block.rows
+        self._emit(state.name, BlockRows(block, times, seqs, depths, end_offsets), size)
+        self._tally.rows += block.rows
+
+    def count(self, kinds: Mapping[str, int], now: int) -> None:
+        """Count records by kind, and remember the time of the first record."""
+        if not self._state.records:
+            self._state.began = now
+        self._state.records += sum(kinds.values())
+        add_counts(self._tally.records, kinds)
+
+
+def add_counts(sums: dict[str, int], more: Mapping[str, int]) -> None:
+    for key, count in more.items():
+        sums[key] = sums.get(key, 0) + count
+
+
+def wall_times(
+    starts: Sequence[int | None], epoch: int | None, ticks_per_second: float | None
+) -> list[int | None]:
+    """Convert start times in ticks to Unix nanoseconds. A time is None if it is unknown or does not fit into 64 bits."""
+    if epoch is None or not ticks_per_second:
+        return [None] * len(starts)
+    if ticks_per_second == 1e9:
+        times = [None if start is None else epoch + start for start in starts]
+    else:
+        times = [_scale(start, epoch, ticks_per_second) for start in starts]
+    known = times if None not in times else [time for time in times if time is not None]
+    if known and (max(known) > INT64_MAX or min(known) < INT64_MIN):  # type: ignore[type-var, operator] # no None in it
+        return [time if time is not None and _fits(time) else None for time in times]
+    return times
+
+
+def block_times(block: Block, epoch: int | None, ticks_per_second: float | None) -> Values:
+    """Convert the start times of a block's rows to Unix nanoseconds, as `wall_times` does."""
+    starts = block.start
+    if epoch is None or not ticks_per_second or starts is None:
+        return None
+    if 1e9 % ticks_per_second == 0 and ticks_per_second.is_integer() and _fits(epoch):
+        times = shifted(starts.values, block.rows, epoch, 10**9 // int(ticks_per_second))
+        if times is not None:
+            return Integers(times, starts.valid)
+    return Integers.of(wall_times(starts.list(block.rows), epoch, ticks_per_second))
+
+
+def _scale(start: int | None, epoch: int, ticks_per_second: float) -> int | None:
+    if start is None:
+        return None
+    if ticks_per_second.is_integer():
+        return epoch + start * 1_000_000_000 // int(ticks_per_second)
+    nanoseconds = start * (1e9 / ticks_per_second)
+    return epoch + round(nanoseconds) if isfinite(nanoseconds) else None
+
+
+def _fits(time: int) -> bool:
+    return INT64_MIN <= time <= INT64_MAX
 
 
 class GapRows:
