@@ -51,7 +51,7 @@ def test_those_that_choose_are_known():
     assert {"tailrace.rows.batch", "tailrace.ingest.incarnation_rows"} <= choosing()
     assert reached({"tailrace.daemon.service"}) >= {
         "tailrace.rows.batch",
-        "tailrace.sources.datagrams",
+        "tailrace.sources.udp",
     }
 
 

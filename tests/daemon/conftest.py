@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.sources import udp
-from tailrace.sources.datagrams import SystemSocket
+from tailrace.sources.udp import SystemSocket
 from tests.daemon.virtual import Calls
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tailrace.sources.datagrams import Newcomers, Peers
+from tailrace.sources.peers import Newcomers, Peers
 
 
 def add(peers, *names):

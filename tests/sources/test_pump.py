@@ -14,7 +14,7 @@ import time
 import pytest
 
 from tailrace.kernels import active
-from tailrace.sources.datagrams import ROOM, SystemSocket, nap
+from tailrace.sources.udp import ROOM, SystemSocket, nap
 from tailrace.spool.entry import Datagrams
 
 if active():
@@ -179,7 +179,7 @@ def test_a_nap_fills_no_quarter_of_the_buffer(buffer, microseconds):
 COUNTED = """
 import os, socket, sys
 from tailrace.sources._pump import Pump
-from tailrace.sources.datagrams import ROOM
+from tailrace.sources.udp import ROOM
 def count(what):
     return len(os.listdir(f"/proc/self/{what}"))
 family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET

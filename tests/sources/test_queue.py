@@ -9,10 +9,9 @@ import pytest
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import UdpConfig
-from tailrace.sources import datagrams
-from tailrace.sources.datagrams import SystemSocket
+from tailrace.sources import udp
 from tailrace.sources.listening import of_datagrams
-from tailrace.sources.udp import UdpSource
+from tailrace.sources.udp import SystemSocket, UdpSource
 from tests.ingest.log import SECOND, Log, heph_event, run
 from tests.ingest.test_attribution import gaps
 
@@ -68,7 +67,7 @@ def peer():
 
 def test_a_hole_is_the_kernels_if_the_count_grew_within_it_and_else_the_networks(monkeypatch, peer):
     """The queue holds some hundred datagrams and takes minutes to read."""
-    monkeypatch.setattr(datagrams, "DRAIN_MAX", LOOK)
+    monkeypatch.setattr(udp, "DRAIN_MAX", LOOK)
     listening = of_datagrams("127.0.0.1:0", buffer=2**17)
     intake = Intake()
     with listening.reading() as sock:

@@ -18,8 +18,8 @@ from tailrace.daemon.loops.sync import BUFFER_MAX
 from tailrace.decoding.formats import FORMATS
 from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.sources.connection import UNSENT_MAX
-from tailrace.sources.datagrams import PUMP_BYTES
 from tailrace.sources.tail.session import CACHED_BYTES
+from tailrace.sources.udp import PUMP_BYTES
 from tailrace.spool.spool import RECENT_MAX
 from tailrace.store import layout
 

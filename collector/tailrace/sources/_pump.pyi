@@ -1,4 +1,4 @@
-from tailrace.sources.datagrams import Address
+from tailrace.sources.peers import Address
 
 class Pump:
     wake: int

@@ -433,5 +433,4 @@ class ConnectionSource:
             )  # fmt: skip
             self._with_session[connection.number] = connection
         intake.append(EntryKind.DATA, connection.number, data)
-        self._figures.chunks += 1
-        self._figures.bytes += len(data)
+        self._figures.count_chunk(len(data))

@@ -258,6 +258,11 @@ class SourceFigures(msgspec.Struct):
     behind_bytes: int = 0
     """Number of unread bytes in followed files, according to the last check of each file's size."""
 
+    def count_chunk(self, size: int) -> None:
+        """Count a chunk of `size` bytes that was passed on."""
+        self.chunks += 1
+        self.bytes += size
+
     def refuse(self, cause: str, count: int = 1) -> None:
         self.refused[cause] = self.refused.get(cause, 0) + count
 

@@ -1,62 +1,47 @@
-"""Receive datagrams from one socket, with one session for each peer.
+"""Receive datagrams from one socket, and read the kernel's counts of waiting bytes and dropped datagrams.
 
-With compiled code, a thread reads the socket independently of Python (`datagrams.PumpedSocket`), and the event loop
-takes the datagrams every few milliseconds. Without compiled code, each wake-up of the event loop reads until the socket
-is empty or `DRAIN_MAX` datagrams were read. One await for each datagram would lose half of a burst (measured: 7.4 µs
-instead of 1.4 µs for each datagram). In both cases, the datagrams of one peer that were read together are passed on as
-one chunk.
+With compiled code, a thread reads the socket independently of Python (`PumpedSocket`), and the event loop takes the
+datagrams every few milliseconds. Without compiled code, each wake-up of the event loop reads until the socket is empty
+or `DRAIN_MAX` datagrams were read (`SystemSocket`). One await for each datagram would lose half of a burst (measured:
+7.4 µs instead of 1.4 µs for each datagram). In both cases, the datagrams of one peer that were read together are passed
+on as one chunk. The simulator has a socket of its own.
 
-A peer's session continues after a restart of the daemon. The peer's event numbers therefore continue, too, and a
-restart does not appear as a gap. A peer is forgotten after `idle_timeout` without a datagram. If a new peer comes and
-there are `peers_max` peers, another peer is forgotten: first a peer that sent only one datagram, then the peer that has
-been silent longest.
-
-A peer gets a session with its first readable datagram. Unreadable datagrams of peers without a session belong to one
-shared session, *strangers*, and are passed on once a second. Noise from many addresses therefore costs few rows and no
-memory, and evicts no peer.
-
-Addresses can be forged. The source never sends more bytes to a peer than it received from the peer's address, and sends
-nothing to strangers. Each new peer costs table rows, so the source accepts only `new_peers_rate` new peers a second,
-and up to `peers_max` more at once after a time without new peers. Datagrams of further peers are dropped, and the
-strangers' session reports the dropped datagrams in one gap a second. Datagrams from outside the allowed networks are
-counted and dropped.
+`peers` decides to which session the datagrams of a peer belong.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import select
 import socket
-from itertools import chain
-from typing import Any
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import trio
 
 from tailrace.clock import Clock
 from tailrace.config.schema import UdpConfig
-from tailrace.decoding.formats import FORMATS
+from tailrace.kernels import active
 from tailrace.pauses import pause
-from tailrace.security.guard import Networks
-from tailrace.sources.datagrams import (
-    Address,
-    DatagramSocket,
-    Newcomers,
-    Peer,
-    Peers,
-    chunks,
-    system_socket,
-)
+from tailrace.sources.connection import REST_MAX
 from tailrace.sources.listening import (
     Listening,
-    is_trusted,
-    join,
+    count_drops,
+    drops_of,
     named,
     of_datagrams,
-    owner,
     size_buffer,
 )
-from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, Refusal, SourceFigures
-from tailrace.spool.entry import Datagrams, EntryKind, measure_datagrams, pack_datagrams
-from tailrace.spool.payloads import FileLoss
+from tailrace.sources.peers import Address, Admission, Peer, chunks
+from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
+from tailrace.spool.entry import EntryKind, measure_datagrams, pack_datagrams
+
+if TYPE_CHECKING or active():
+    from tailrace.sources._pump import Pump
+
+logger = logging.getLogger(__name__)
 
 SMALL_BUFFER = 4 * 2**20
 """Size (bytes) of a receive buffer that suffices for usual bursts. If the kernel grants less, and
@@ -66,11 +51,232 @@ less than requested, a warning is logged.
 LOOK_EVERY = 1.0
 """Interval (seconds) between two calls of `look_around`."""
 
-STRANGERS = "strangers"
-"""Name that the session for unreadable datagrams has as its peer. All peers without a session of their own share this
-session."""
+ROOM = 4 * 2**20
+"""Size (bytes) of each of the two buffers in which a socket's thread stores datagrams until Python
+takes them.
+"""
 
-logger = logging.getLogger(__name__)
+BURST_BYTES = 2000
+"""Maximum growth (bytes a microsecond, as the kernel counts them) of a socket's buffer during a burst of small
+datagrams.
+
+The kernel adds its own overhead to each datagram. So this growth is less than two datagrams a microsecond.
+"""
+
+NAP_MIN, NAP_MAX = 100, 1000
+"""Minimum and maximum time (µs) for which the reading thread sleeps, so that the next call reads several datagrams.
+
+A shorter sleep saves no CPU time, and a longer one hardly saves more.
+"""
+
+PUMP_BYTES = 2 * ROOM + 2 * 2**20
+"""Maximum memory (bytes) of a thread that reads datagrams: its two buffers of `ROOM` bytes, and 32 buffers for
+datagrams of any length.
+"""
+
+DRAIN_MAX = 4096
+"""Maximum number of datagrams that are read before other tasks run (about 8 ms).
+
+Receiving has priority over decoding: the kernel may drop datagrams that wait, but the spool keeps all chunks that wait.
+"""
+
+PARTS_MAX = 8
+"""Maximum number of parts into which the datagrams of one read are divided. The boundaries of the parts show where the
+kernel dropped datagrams.
+
+The limit is needed under overload: then the kernel drops datagrams before almost every queued datagram, and each part
+costs log entries.
+"""
+
+_ANCILLARY = socket.CMSG_SPACE(4)
+_SO_MEMINFO = 55
+_MEMINFO = struct.Struct("=9I")
+_MEMINFO_RMEM, _MEMINFO_DROPS = 0, 8
+_SO_COOKIE = 57
+_COOKIE = struct.Struct("=q")
+
+
+class KernelQueue(NamedTuple):
+    """The kernel's counters of a socket: the number of waiting bytes, and the total number of
+    dropped datagrams (modulo 2^32).
+    """
+
+    bytes: int
+    drops: int
+
+
+class QueuePart(NamedTuple):
+    """Datagrams that followed one another in the kernel's queue, packed for the spool by peer (see `spool.entry`).
+
+    `before` is the number of datagrams (modulo 2^32) that the kernel had dropped when it queued the first of them,
+    `drops` the number when it queued the last.
+    """
+
+    by_peer: dict[Address, list[bytes]]
+    before: int
+    drops: int
+
+
+class Received(NamedTuple):
+    """The datagrams of one read, in order. A new part begins only where the kernel has dropped datagrams.
+
+    `emptied` states whether the read took all datagrams from the socket's queue.
+    """
+
+    parts: list[QueuePart]
+    emptied: bool
+
+    @classmethod
+    def of(cls, queued: Sequence[tuple[Address, bytes, int]]) -> Self:
+        """Pack datagrams that were read from the kernel's queue.
+
+        Each item of `queued` has the sender, the bytes, and the number of datagrams that the kernel had dropped before.
+        """
+        least, parts = len(queued) // PARTS_MAX, []
+        begin = 0
+        for at, (_, _, drops) in enumerate(queued):
+            if at - begin > least and drops != queued[at - 1][2]:
+                parts.append(queued[begin:at])
+                begin = at
+        parts.append(queued[begin:])
+        return cls([_packed(part) for part in parts if part], len(queued) < DRAIN_MAX)
+
+
+def _packed(queued: Sequence[tuple[Address, bytes, int]]) -> QueuePart:
+    by_peer: dict[Address, list[bytes]] = {}
+    for peer, datagram, _ in queued:
+        by_peer.setdefault(peer, []).append(datagram)
+    packed = {peer: list(map(pack_datagrams, chunks(each))) for peer, each in by_peer.items()}
+    return QueuePart(packed, queued[0][2], queued[-1][2])
+
+
+def nap(sock: socket.socket) -> int:
+    """Return the time (µs) for which the reading thread may sleep between two reads of a socket, so that one call reads
+    several datagrams.
+
+    In this time, a burst fills at most a quarter of the socket's buffer. The result is 0 if the buffer is too small for
+    any sleep.
+    """
+    longest = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // (4 * BURST_BYTES)
+    return min(NAP_MAX, longest) if longest >= NAP_MIN else 0
+
+
+class DatagramSocket(Protocol):
+    """The interface to a socket that receives datagrams. None of its methods blocks."""
+
+    def read(self) -> Received:
+        """Return datagrams that wait in the socket; more may be left for the next call."""
+        ...
+
+    def send(self, data: bytes, address: Address) -> None:
+        """Send a datagram to an address. Raise OSError if the kernel refuses it."""
+        ...
+
+    def queue(self) -> KernelQueue: ...
+
+    def idle(self) -> bool:
+        """Return whether no datagram waits in the socket."""
+        ...
+
+    def cookie(self) -> int:
+        """Return the socket's cookie: a number by which the kernel identifies the socket, unique until the next boot."""
+        ...
+
+
+class SystemSocket:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        count_drops(sock)
+
+    def read(self) -> Received:
+        received: list[tuple[Address, bytes, int]] = []
+        receive = self._sock.recvmsg
+        try:
+            while len(received) < DRAIN_MAX:
+                data, ancillary, _, address = receive(65535, _ANCILLARY)
+                received.append((address[:2], data, drops_of(ancillary) if ancillary else 0))
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            # Ignore errors by which the operating system reports that an earlier reply did not reach its peer.
+            if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
+                raise
+        return Received.of(received)
+
+    def send(self, data: bytes, address: Address) -> None:
+        self._sock.sendto(data, address)
+
+    def queue(self) -> KernelQueue:
+        data = self._sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+        memory = _MEMINFO.unpack(data)
+        return KernelQueue(memory[_MEMINFO_RMEM], memory[_MEMINFO_DROPS])
+
+    def idle(self) -> bool:
+        return not self.queue().bytes
+
+    def cookie(self) -> int:
+        data = self._sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE.size)
+        (number,) = _COOKIE.unpack(data)
+        return int(number)
+
+    @property
+    def waitable(self) -> int:
+        """Return the file descriptor that becomes readable when `read` can return datagrams."""
+        return self._sock.fileno()
+
+    rest = 0.0
+    """Pause (seconds) between two reads: zero, because the kernel's queue might overflow during a pause."""
+
+    def stop(self) -> None:
+        """Do nothing, because no thread reads a socket of this kind."""
+
+
+class PumpedSocket(SystemSocket):
+    """A kernel socket that a thread reads without waiting for Python (see `_pump`)."""
+
+    rest = REST_MAX
+    """Pause (seconds) between two calls of `read`.
+
+    If the process is killed, the datagrams that its thread read during the pause are lost. A shorter pause would cost
+    more CPU time for each datagram (docs/decisions/sources.md, D91).
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self._pump = Pump(sock.fileno(), ROOM, nap(sock))
+        self._stopped = False
+
+    @property
+    def waitable(self) -> int:
+        return self._pump.wake
+
+    def read(self) -> Received:
+        taken = self._pump.take(CHUNK_MAX, PARTS_MAX)
+        if not taken and self._stopped:
+            return super().read()
+        return Received([QueuePart(*part) for part in taken], not self._stopped)
+
+    def idle(self) -> bool:
+        waits, _, _ = select.select([self._pump.wake], [], [], 0)
+        return not waits and super().idle()
+
+    def stop(self) -> None:
+        """Stop the thread. Later calls of `read` first return the datagrams that the thread has
+        read, and then those that wait in the kernel.
+        """
+        self._stopped = True
+        self._pump.stop()
+
+
+def system_socket(sock: socket.socket) -> SystemSocket:
+    """Wrap a kernel socket for datagrams. If the compiled code is in use and a thread can be started, return a
+    `PumpedSocket`, which the thread reads."""
+    if active():
+        try:
+            return PumpedSocket(sock)
+        except (OSError, MemoryError) as error:
+            logger.warning("datagrams are read without a thread of their own: %s", error)
+    return SystemSocket(sock)
 
 
 class UdpSource:
@@ -86,20 +292,10 @@ class UdpSource:
         self.address = ""
         self._listening = listening or of_datagrams(config.listen)
         self._name = name
-        self._config = config
-        self._clock = clock
         self._figures = SourceFigures()
         self._sock: DatagramSocket | None = None
-        self._ours: tuple[Any, ...] = ("0.0.0.0", 0)  # noqa: S104 - nobody listens there
-        """The socket's local address while the source runs."""
-        self._networks = Networks(config.allow)
-        self._peers = Peers(config.peers_max)
-        self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
-        self._shed = 0
-        """Number of bytes in datagrams that were dropped because of `new_peers_rate` and not reported as a gap yet."""
-        self._noise: list[bytes] = []
-        self._strangers: tuple[int, float] | None = None
-        """Number and start time of the session for unreadable datagrams (`STRANGERS`); None while there is none."""
+        self._admission = Admission(config, clock, self._figures)
+        self._peers = self._admission.peers
         self._counted = 0
         """Start (log time, as the spool counts it) of the period that the next report of dropped datagrams covers."""
         self._quiet = False
@@ -110,7 +306,7 @@ class UdpSource:
     ) -> None:
         with self._listening.reading() as sock:
             self.address = named(sock)
-            self._ours = sock.getsockname()
+            self._admission.ours = sock.getsockname()
             self._size_buffer(sock)
             datagrams = system_socket(sock)
             self.begin(datagrams, intake)
@@ -130,19 +326,19 @@ class UdpSource:
     def begin(self, sock: DatagramSocket, intake: Intake) -> None:
         """Continue the sessions and the count of dropped datagrams that an earlier run of the daemon left."""
         self._sock = sock
-        self._resume(intake)
+        self._admission.resume(intake)
         self._count_from(sock, intake)
 
     def finish(self, intake: Intake) -> None:
         """Receive all datagrams that the peers sent before the source stops and that still wait in the kernel."""
         while not self.drain(intake):
             pass
-        self._hand_on_noise(intake)
+        self._admission.hand_on_noise(intake)
         self._count_last_drops(intake)
         self._sock = None
 
     def reconfigure(self, config: UdpConfig) -> None:
-        self._config = config
+        self._admission.config = config
 
     def cut(self, number: int, reason: str) -> None:
         """Do nothing, because a datagram peer cannot be disconnected.
@@ -182,7 +378,7 @@ class UdpSource:
         return Outcome.SENT
 
     def _size_buffer(self, sock: socket.socket) -> None:
-        asked = int(self._config.receive_buffer)
+        asked = int(self._admission.config.receive_buffer)
         granted = size_buffer(sock, asked)
         self._figures.buffer_asked, self._figures.buffer_bytes = asked, granted
         if granted < min(asked, SMALL_BUFFER):
@@ -192,66 +388,26 @@ class UdpSource:
                 self._name, asked, granted, asked // 2, extra={"source": self._name},
             )  # fmt: skip
 
-    def _resume(self, intake: Intake) -> None:
-        """Restore the peers whose sessions an earlier run of the daemon left open."""
-        now = self._clock.monotonic()
-        for number, info in intake.sessions().items():
-            if info.peer == STRANGERS:
-                self._strangers = (number, now)
-                continue
-            host, _, port = info.peer.rpartition(":")
-            address = (host.strip("[]"), int(port))
-            self._peers.add(address, number, now)
-            self._peers.refresh(address, now)
-
     def drain(self, intake: Intake) -> bool:
         """Receive the datagrams that wait in the socket; return whether none is left."""
         assert self._sock is not None  # noqa: S101 - `begin` comes first
+        admission, figures = self._admission, self._figures
         received = self._sock.read()
         for part in received.parts:
             self._count_drops(part.before, intake)
             with intake.moment():
                 self._count_drops(part.drops, intake)
                 for address, payloads in part.by_peer.items():
-                    if (peer := self._admitted(address, payloads, intake)) is not None:
+                    if (peer := admission.peer_of(address, payloads, intake)) is not None:
                         for payload in payloads:
                             intake.append(EntryKind.DATAGRAMS, peer.number, payload)
-                            peer.allowance += self._count(payload)
-                if sum(map(len, self._noise)) > CHUNK_MAX:
-                    self._hand_on_noise(intake)
+                            _, size = measure_datagrams(payload)
+                            figures.count_chunk(size)
+                            peer.allowance += size
+                if admission.noise_bytes > CHUNK_MAX:
+                    admission.hand_on_noise(intake)
         self._quiet = self._quiet and not received.parts
         return received.emptied
-
-    def _admitted(self, address: Address, payloads: list[bytes], intake: Intake) -> Peer | None:
-        """Return the peer to whose session these datagrams belong.
-
-        Return None if the datagrams were rejected and counted. Also return None if they are unreadable and kept for
-        `STRANGERS`, the session that all peers without a session share.
-        """
-        now = self._clock.monotonic()
-        measures = [measure_datagrams(payload) for payload in payloads]
-        count = sum(each for each, _ in measures)
-        if self._networks and not self._networks.allows(address[0]):
-            self._figures.refuse(Refusal.ADDRESS, count)
-        elif self._config.same_user and (stranger := self._stranger(address, now)):
-            self._figures.refuse(stranger, count)
-        elif not any(size for _, size in measures):
-            self._figures.empty += count
-        else:
-            known = self._peers.refresh(address, now)
-            return known or self._newcomer(address, payloads, now, intake)
-        return None
-
-    def _stranger(self, address: Address, now: float) -> Refusal | None:
-        """Return the reason for rejecting datagrams because another user sent them, or may have sent them. Return None
-        to accept them.
-
-        If the sender's socket is already closed, its user is unknown; accept the datagrams if the peer is known.
-        """
-        user = owner(socket.SOCK_DGRAM, address, self._ours)
-        if is_trusted(user) or (user is None and self._peers.refresh(address, now)):
-            return None
-        return Refusal.USER_UNKNOWN if user is None else Refusal.USER
 
     def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
         """Set the time at which the period of the first report about dropped datagrams begins.
@@ -287,52 +443,6 @@ class UdpSource:
         with intake.moment():
             self._count_drops(self._figures.kernel_drops, intake)
 
-    def _count(self, payload: bytes) -> int:
-        """Count a packed group of datagrams that was passed on. Return the total size (bytes) of its datagrams."""
-        _, size = measure_datagrams(payload)
-        self._figures.chunks += 1
-        self._figures.bytes += size
-        return size
-
-    def _newcomer(
-        self, address: Address, payloads: list[bytes], now: float, intake: Intake
-    ) -> Peer | None:
-        """Open a session for a new peer. Return the peer, or None if no session is opened.
-
-        If none of the datagrams is readable, keep them for `STRANGERS`, the session that all peers without a session
-        share. If there are too many new peers, drop the datagrams.
-        """
-        format_, limit = FORMATS[self._config.format], self._config.record_max
-        datagrams = list(chain.from_iterable(map(Datagrams, payloads)))
-        if not any(format_.recognises_datagram(datagram, limit) for datagram in datagrams):
-            self._noise += filter(None, datagrams)
-            return None
-        if not self._newcomers.admit(now):
-            self._figures.refuse(Refusal.NEW_PEERS, len(datagrams))
-            self._shed += sum(map(len, datagrams))
-            return None
-        for oldest in self._peers.make_room():
-            intake.close(oldest, Refusal.PEERS)
-            self._figures.refuse(Refusal.PEERS)
-        return self._peers.add(address, intake.open("udp", join(address), record_max=limit), now)
-
-    def _hand_on_noise(self, intake: Intake) -> None:
-        """Pass the unreadable datagrams of peers without a session to the shared session of `STRANGERS`.
-
-        Also report there how many bytes of rejected new peers were dropped.
-        """
-        if not self._noise and not self._shed:
-            return
-        if self._strangers is None:
-            number = intake.open("udp", STRANGERS, record_max=self._config.record_max)
-            self._strangers = (number, self._clock.monotonic())
-        if self._shed:
-            intake.loss(self._strangers[0], FileLoss(detail="shed", size=self._shed))
-        for payload in map(pack_datagrams, chunks(self._noise)):
-            intake.append(EntryKind.DATAGRAMS, self._strangers[0], payload)
-            self._count(payload)
-        self._noise, self._shed = [], 0
-
     async def _look_again(self, intake: Intake) -> None:
         while True:
             await pause(LOOK_EVERY)
@@ -340,18 +450,9 @@ class UdpSource:
 
     def look_around(self, intake: Intake) -> None:
         """Do the work that is due once a second: pass on unreadable datagrams of unknown peers, report dropped
-        datagrams if the socket is idle, and end the sessions of peers that were silent for `idle_timeout`.
-
-        Also end the session for unreadable datagrams (`STRANGERS`) once it is `idle_timeout` old. The next such session
-        may again store bytes in the quarantine (files of unreadable bytes).
-        """
-        self._hand_on_noise(intake)
+        datagrams if the socket is idle, and end the sessions of silent peers."""
+        self._admission.hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():
             self._count_last_drops(intake)
         self._quiet = True
-        horizon = self._clock.monotonic() - self._config.idle_timeout
-        for number in self._peers.forget_silent(horizon):
-            intake.close(number, "idle")
-        if self._strangers and self._strangers[1] <= horizon:
-            intake.close(self._strangers[0], "idle")
-            self._strangers = None
+        self._admission.forget_silent(intake)

@@ -504,8 +504,7 @@ class Followed:
             case bytes():
                 desk.intake.append(EntryKind.DATA, handoff.number, piece)
                 handoff.content.add(piece)
-                desk.figures.chunks += 1
-                desk.figures.bytes += len(piece)
+                desk.figures.count_chunk(len(piece))
             case SparseRange(size):
                 handoff.lose("hole", size)
                 handoff.content.pass_over(size)

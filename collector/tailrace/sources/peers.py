@@ -1,0 +1,268 @@
+"""Decide to which session the datagrams of an address belong.
+
+A peer gets a session with its first readable datagram. A peer's session continues after a restart of the daemon. The
+peer's event numbers therefore continue, too, and a restart does not appear as a gap. A peer is forgotten after
+`idle_timeout` without a datagram. If a new peer comes and there are `peers_max` peers, another peer is forgotten: first
+a peer that sent only one datagram, then the peer that has been silent longest. A sender with many forged addresses
+therefore does not evict peers that sent several datagrams.
+
+Unreadable datagrams of peers without a session belong to one shared session, *strangers*, and are passed on once a
+second. Noise from many addresses therefore costs few rows and no memory, and evicts no peer.
+
+Addresses can be forged. The source never sends more bytes to a peer than it received from the peer's address, and sends
+nothing to strangers. Each new peer costs table rows, so the source accepts only `new_peers_rate` new peers a second,
+and up to `peers_max` more at once after a time without new peers. Datagrams of further peers are dropped, and the
+strangers' session reports the dropped datagrams in one gap a second. Datagrams from outside the allowed networks are
+counted and dropped.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from tailrace.clock import Clock
+from tailrace.config.schema import UdpConfig
+from tailrace.decoding.formats import FORMATS
+from tailrace.security.guard import Networks
+from tailrace.sources.listening import is_trusted, join, owner
+from tailrace.sources.source import CHUNK_MAX, Intake, Refusal, SourceFigures
+from tailrace.spool.entry import Datagrams, EntryKind, measure_datagrams, pack_datagrams
+from tailrace.spool.payloads import FileLoss
+
+Address = tuple[str, int]
+
+STRANGERS = "strangers"
+"""Name that the session for unreadable datagrams has as its peer. All peers without a session of their own share this
+session."""
+
+
+class Peer:
+    """A peer that sends datagrams: its address, its session, and the number of bytes that may be sent to it."""
+
+    __slots__ = ("active_at", "address", "allowance", "needed", "number")
+
+    def __init__(self, address: Address, number: int, now: float) -> None:
+        self.address = address
+        self.number = number
+        """The number of the peer's session."""
+        self.active_at = now
+        """Time at which the peer's last datagram arrived."""
+        self.allowance = 0
+        """Number of bytes that may be sent to the peer: the bytes received from it, less the bytes sent to it.
+
+        If a sender forges the address of another host, that host thus receives no more bytes than the forger sent.
+        """
+        self.needed = 1
+        """Size (bytes) of a packet that was not sent because it exceeded `allowance`.
+
+        The next attempt waits until `allowance` has reached this size.
+        """
+
+
+_ByActivity = OrderedDict[Address, Peer]
+"""Peers by address. The peer that has been silent longest is first."""
+
+
+class Peers:
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._once: _ByActivity = OrderedDict()
+        self._again: _ByActivity = OrderedDict()
+        self._of_session: dict[int, Peer] = {}
+
+    def __len__(self) -> int:
+        return len(self._of_session)
+
+    def refresh(self, address: Address, now: float) -> Peer | None:
+        """Record that a datagram of a peer has arrived. Return the peer, or None for an unknown address."""
+        peer = self._again.pop(address, None) or self._once.pop(address, None)
+        if peer is not None:
+            peer.active_at = now
+            self._again[address] = peer
+        return peer
+
+    def add(self, address: Address, number: int, now: float) -> Peer:
+        """Add a peer whose first datagram has arrived.
+
+        The caller must call `make_room` before, so that the number of peers stays within its limit.
+        """
+        peer = self._once[address] = self._of_session[number] = Peer(address, number, now)
+        return peer
+
+    def of_session(self, number: int) -> Peer | None:
+        return self._of_session.get(number)
+
+    def make_room(self) -> Iterator[int]:
+        """Evict peers until there is room for one more; yield the sessions of the evicted peers."""
+        while len(self) >= self._most:
+            yield self._forget(self._once or self._again)
+
+    def forget_silent(self, horizon: float) -> Iterator[int]:
+        """Evict the peers that have sent nothing since the time `horizon`. Yield their sessions."""
+        for peers in (self._once, self._again):
+            while peers and next(iter(peers.values())).active_at <= horizon:
+                yield self._forget(peers)
+
+    def _forget(self, peers: _ByActivity) -> int:
+        _, peer = peers.popitem(last=False)
+        del self._of_session[peer.number]
+        return peer.number
+
+
+class Newcomers:
+    """Limits the number of new peers.
+
+    It admits `rate` peers a second. After a time without new peers, it admits up to `beforehand` more at once.
+    """
+
+    def __init__(self, rate: int, beforehand: int, now: float) -> None:
+        self._rate = rate
+        self._most = float(beforehand + rate)
+        self._room = self._most
+        self._since = now
+
+    def admit(self, now: float) -> bool:
+        """Admit one more peer if the limit allows; return whether the peer was admitted."""
+        self._room = min(self._most, self._room + (now - self._since) * self._rate)
+        self._since = now
+        if self._room < 1:
+            return False
+        self._room -= 1
+        return True
+
+
+def chunks(datagrams: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Divide datagrams into groups of at most CHUNK_MAX bytes. Yield the groups."""
+    group: list[bytes] = []
+    size = 0
+    for datagram in datagrams:
+        if group and size + len(datagram) > CHUNK_MAX:
+            yield group
+            group, size = [], 0
+        group.append(datagram)
+        size += len(datagram)
+    if group:
+        yield group
+
+
+class Admission:
+    """The peers of one source, and the session for the datagrams of all others (`STRANGERS`)."""
+
+    def __init__(self, config: UdpConfig, clock: Clock, figures: SourceFigures) -> None:
+        self.config = config
+        self.peers = Peers(config.peers_max)
+        self.ours: tuple[Any, ...] = ("0.0.0.0", 0)  # noqa: S104 - nobody listens there
+        """The socket's local address while the source runs."""
+        self._clock = clock
+        self._figures = figures
+        self._networks = Networks(config.allow)
+        self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
+        self._shed = 0
+        """Number of bytes in datagrams that were dropped because of `new_peers_rate` and not reported as a gap yet."""
+        self._noise: list[bytes] = []
+        self._strangers: tuple[int, float] | None = None
+        """Number and start time of the session for unreadable datagrams (`STRANGERS`); None while there is none."""
+
+    def resume(self, intake: Intake) -> None:
+        """Restore the peers whose sessions an earlier run of the daemon left open."""
+        now = self._clock.monotonic()
+        for number, info in intake.sessions().items():
+            if info.peer == STRANGERS:
+                self._strangers = (number, now)
+                continue
+            host, _, port = info.peer.rpartition(":")
+            address = (host.strip("[]"), int(port))
+            self.peers.add(address, number, now)
+            self.peers.refresh(address, now)
+
+    def peer_of(self, address: Address, payloads: list[bytes], intake: Intake) -> Peer | None:
+        """Return the peer to whose session these datagrams belong.
+
+        Return None if the datagrams were rejected and counted. Also return None if they are unreadable and kept for
+        `STRANGERS`, the session that all peers without a session share.
+        """
+        now = self._clock.monotonic()
+        measures = [measure_datagrams(payload) for payload in payloads]
+        count = sum(each for each, _ in measures)
+        if self._networks and not self._networks.allows(address[0]):
+            self._figures.refuse(Refusal.ADDRESS, count)
+        elif self.config.same_user and (stranger := self._stranger(address, now)):
+            self._figures.refuse(stranger, count)
+        elif not any(size for _, size in measures):
+            self._figures.empty += count
+        else:
+            known = self.peers.refresh(address, now)
+            return known or self._newcomer(address, payloads, now, intake)
+        return None
+
+    def _stranger(self, address: Address, now: float) -> Refusal | None:
+        """Return the reason for rejecting datagrams because another user sent them, or may have sent them. Return None
+        to accept them.
+
+        If the sender's socket is already closed, its user is unknown; accept the datagrams if the peer is known.
+        """
+        user = owner(socket.SOCK_DGRAM, address, self.ours)
+        if is_trusted(user) or (user is None and self.peers.refresh(address, now)):
+            return None
+        return Refusal.USER_UNKNOWN if user is None else Refusal.USER
+
+    def _newcomer(
+        self, address: Address, payloads: list[bytes], now: float, intake: Intake
+    ) -> Peer | None:
+        """Open a session for a new peer. Return the peer, or None if no session is opened.
+
+        If none of the datagrams is readable, keep them for `STRANGERS`, the session that all peers without a session
+        share. If there are too many new peers, drop the datagrams.
+        """
+        format_, limit = FORMATS[self.config.format], self.config.record_max
+        datagrams = list(chain.from_iterable(map(Datagrams, payloads)))
+        if not any(format_.recognises_datagram(datagram, limit) for datagram in datagrams):
+            self._noise += filter(None, datagrams)
+            return None
+        if not self._newcomers.admit(now):
+            self._figures.refuse(Refusal.NEW_PEERS, len(datagrams))
+            self._shed += sum(map(len, datagrams))
+            return None
+        for oldest in self.peers.make_room():
+            intake.close(oldest, Refusal.PEERS)
+            self._figures.refuse(Refusal.PEERS)
+        return self.peers.add(address, intake.open("udp", join(address), record_max=limit), now)
+
+    @property
+    def noise_bytes(self) -> int:
+        """Return the size of the unreadable datagrams that `hand_on_noise` has not passed on yet."""
+        return sum(map(len, self._noise))
+
+    def hand_on_noise(self, intake: Intake) -> None:
+        """Pass the unreadable datagrams of peers without a session to the shared session of `STRANGERS`.
+
+        Also report there how many bytes of rejected new peers were dropped.
+        """
+        if not self._noise and not self._shed:
+            return
+        if self._strangers is None:
+            number = intake.open("udp", STRANGERS, record_max=self.config.record_max)
+            self._strangers = (number, self._clock.monotonic())
+        if self._shed:
+            intake.loss(self._strangers[0], FileLoss(detail="shed", size=self._shed))
+        for payload in map(pack_datagrams, chunks(self._noise)):
+            intake.append(EntryKind.DATAGRAMS, self._strangers[0], payload)
+            self._figures.count_chunk(measure_datagrams(payload)[1])
+        self._noise, self._shed = [], 0
+
+    def forget_silent(self, intake: Intake) -> None:
+        """End the sessions of peers that were silent for `idle_timeout`.
+
+        Also end the session for unreadable datagrams (`STRANGERS`) once it is `idle_timeout` old. The next such session
+        may again store bytes in the quarantine (files of unreadable bytes).
+        """
+        horizon = self._clock.monotonic() - self.config.idle_timeout
+        for number in self.peers.forget_silent(horizon):
+            intake.close(number, "idle")
+        if self._strangers and self._strangers[1] <= horizon:
+            intake.close(self._strangers[0], "idle")
+            self._strangers = None
