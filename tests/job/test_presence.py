@@ -59,8 +59,16 @@ def test_what_a_nodes_collectors_had_no_room_for_is_summed():
     ends = [NodeEnded(time=6, no_room={"too many connections": count}) for count in (2, 3)]
     (node,) = presence([[began(), ends[0], began(), ends[1]]]).nodes
     assert node.no_room == 5
+    assert node.unknown
     assert total([], [node]).unknown
     assert not total([]).unknown
+
+
+def test_traces_without_content_are_summed():
+    ends = [NodeEnded(time=6, empty=count) for count in (2, 3)]
+    (node,) = presence([[began(), ends[0], began(), ends[1]]]).nodes
+    assert (node.empty, node.unknown) == (5, True)
+    assert not node._replace(empty=0).unknown
 
 
 def test_a_line_that_was_cut_off_is_none(tmp_path):

@@ -88,6 +88,23 @@ def test_a_running_program_is_seen(settings, collectors, tmp_path):
     collector.stop()
 
 
+def test_a_killed_run_that_kept_all_in_memory_is_not(tmp_path):
+    """Its file has no content, so nobody knows what it did."""
+    settings = {
+        "DFTRACER_INIT": "FUNCTION", "DFTRACER_DATA_DIR": "all",
+        "DFTRACER_WRITE_BUFFER_SIZE": str(16 << 20),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "tailrace", "run", "--store", "store", "--", PYTHON]
+    done = subprocess.run(
+        [*command, ROOT / "examples/training_io.py", "--killed"], env=os.environ | settings,
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 137, done.stderr
+    certificate = json.loads((tmp_path / "store/certificate.json").read_bytes())
+    assert [Path(path).stat().st_size for path in certificate["empty"]] == [0]
+    assert certificate["totals"] == {"expected": 0, "stored": 0, "missing": {}, "unknown": True}
+
+
 def test_a_training_run_is_certified(tmp_path):
     """The example, as its text says, but for where the table goes."""
     settings = {"DFTRACER_INIT": "FUNCTION", "DFTRACER_DATA_DIR": "all"}

@@ -156,6 +156,7 @@ pathlib.Path(f"mine-{{number}}").write_bytes(heph_event(1, number))
 trace = pathlib.Path(os.environ["DFTRACER_LOG_FILE"] + f"-{{process}}-app.pfw")
 event = '{{"id":0,"name":"read","cat":"POSIX","pid":%d,"tid":1,"ts":5,"dur":1,"ph":"X","args":{{}}}}'
 trace.write_text("[\\n" + event % process + "\\n")
+trace.with_name(f"trace-{{process}}-fork.pfw").touch()
 thread = pathlib.Path(os.environ["OVNI_TRACEDIR"], f"loom.n1/proc.{{process}}/thread.1/stream.obs")
 thread.parent.mkdir(parents=True)
 thread.write_bytes(pathlib.Path({str(OVNI)!r}).read_bytes())
@@ -177,3 +178,4 @@ def test_files_of_tracers_have_their_ranks(job):
         ("dftracer", 0, "n1"), ("dftracer", 1, "n1"), ("heph", None, "n1"), ("heph", None, "n1"),
         ("ovni", 0, "n1"), ("ovni", 1, "n1"),
     ]  # fmt: skip
+    assert len(node.certificate()["empty"]) == node.lines[-1].empty == 2

@@ -230,7 +230,7 @@ def test_as_json_what_is_said_is_one_object(tmp_path):
     done, certificate = run(tmp_path, LOSSY, "--json")
     said = json.loads(done.stderr)
     assert said == {
-        "arguments": [sys.executable, "-c", LOSSY], "exit_status": 0, "traced": True, "failures": [], "refused": {}, "no_room": {},
+        "arguments": [sys.executable, "-c", LOSSY], "exit_status": 0, "traced": True, "failures": [], "refused": {}, "no_room": {}, "empty": [],
         "certificate": "store/certificate.json", "sha256": certificate["sha256"],
         "store": str(tmp_path / "store"), "totals": certificate["totals"],
         "streams": [s for s in certificate["streams"] if s["missing"]],
@@ -512,6 +512,46 @@ def test_a_program_whose_connections_found_no_room_is_not_asked_whether_it_trace
     said = "\n".join(lines(certificate, None))
     assert ("does the program use one of the variables" in said) == asks
     assert ("refused, because a limit was reached" in said) != asks
+
+
+NO_CONTENT = (
+    EMIT
+    + """
+import os
+open(os.environ["DFTRACER_LOG_FILE"] + "-1-fork.pfw", "w").close()
+os.makedirs(os.environ["OVNI_TRACEDIR"] + "/loom.1/proc.1/thread.1")
+open(os.environ["OVNI_TRACEDIR"] + "/loom.1/proc.1/thread.1/stream.obs", "w").close()
+open(os.environ["DFTRACER_LOG_FILE"] + ".log", "w").close()
+"""
+)
+
+
+def test_traces_without_content_make_the_loss_unknown(tmp_path):
+    """Two tracers kept events in memory, and their processes were killed."""
+    done, certificate = run(tmp_path, NO_CONTENT, "--max-loss", 1000)
+    traces = tmp_path / "store/traces"
+    assert certificate["empty"] == [
+        f"{traces}/dftracer/trace-1-fork.pfw",
+        f"{traces}/ovni/loom.1/proc.1/thread.1/stream.obs",
+    ]
+    assert (certificate["totals"]["stored"], certificate["totals"]["unknown"]) == (500, True)
+    assert done.returncode == 4
+    assert "2 trace files without content" in done.stderr
+    assert all(path in done.stderr for path in certificate["empty"])
+    verified = tailrace(tmp_path, "verify", "store/certificate.json", "--store", "store")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_those_of_an_earlier_run_do_not(tmp_path):
+    earlier = tmp_path / "traces/trace-1-app.pfw"
+    earlier.parent.mkdir()
+    earlier.touch()
+    os.utime(earlier, (1, 1))
+    log_file = str(tmp_path / "traces/trace")
+    done, certificate = run(
+        tmp_path, EMIT, "--max-loss", 0, environ={"DFTRACER_LOG_FILE": log_file}
+    )
+    assert (done.returncode, certificate["totals"]["unknown"]) == (0, False), done.stderr
 
 
 def test_connections_that_find_no_room_make_the_loss_unknown(tmp_path):

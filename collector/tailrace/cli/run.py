@@ -133,14 +133,17 @@ def run_command(
     token, it sends them after 100 ms without a refusal of the token. If a token is set already, the program gets
     neither variable.
 
+    A tracer that is killed may leave a trace file without content. The certificate names these files, and it calls the
+    loss unknown.
+
     The certificate includes only events that reached the collector of this run. It does not cover events that the
     program sends to another address, or writes to a file that no --source follows.
 
     With --json: `arguments` and `exit_status` of the program; whether it was `traced`; `failures` of tracing;
     connections and datagrams of other users that were `refused`, by cause; connections for which the collector had
-    `no_room` (then an unknown number of events may be missing); and the path of the `certificate`. The members
-    `sha256`, `store`, `totals` and `streams` (those that lack events) are from the certificate; they are null without
-    one."""
+    `no_room`, and trace files that are `empty` (either way, an unknown number of events may be missing); and the path of
+    the `certificate`. The members `sha256`, `store`, `totals` and `streams` (those that lack events) are from the
+    certificate; they are null without one."""
     from tailrace.run import program
 
     never_wait(STDERR)

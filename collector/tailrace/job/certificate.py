@@ -61,6 +61,8 @@ class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkn
     collectors_ended: int
     no_room: int = 0
     """Number of connections and datagrams that the node's collectors refused because a configured limit was reached."""
+    empty: int = 0
+    """Number of trace files that programs of the node left without content."""
 
 
 class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -124,11 +126,11 @@ def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCe
         nodes=[
             NodeEvidence(
                 job=node.job, node=node.node, host=node.host, ranks=node.ranks,
-                collectors=node.began, collectors_ended=node.ended, no_room=node.no_room,
+                collectors=node.began, collectors_ended=node.ended, no_room=node.no_room, empty=node.empty,
             )
             for node in there.nodes
         ],
-        ranks=ranks(there, streams, engine), totals=total(streams, [node for node in there.nodes if node.no_room]), streams=streams,
+        ranks=ranks(there, streams, engine), totals=total(streams, [node for node in there.nodes if node.unknown]), streams=streams,
     )  # fmt: skip
     certificate.sha256 = digest(certificate).hex()
     return certificate

@@ -52,7 +52,7 @@ class NodePresence(NamedTuple):
     that ended by themselves.
 
     `no_room` is the number of connections and datagrams that these collectors refused, because a configured limit was
-    reached.
+    reached. `empty` is the number of trace files that programs of the node left without content.
     """
 
     job: str | None
@@ -62,6 +62,12 @@ class NodePresence(NamedTuple):
     began: int
     ended: int
     no_room: int = 0
+    empty: int = 0
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the node may have had events that no stream shows."""
+        return bool(self.no_room or self.empty)
 
 
 class Presence(NamedTuple):
@@ -93,9 +99,12 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
                     began = line
                     nodes[line.job, line.node] = _begun(nodes.get((line.job, line.node)), line)
                 case NodeEnded() if began:
-                    key = (began.job, began.node)
-                    no_room = nodes[key].no_room + sum(line.no_room.values())
-                    nodes[key] = nodes[key]._replace(ended=nodes[key].ended + 1, no_room=no_room)
+                    node = nodes[began.job, began.node]
+                    nodes[began.job, began.node] = node._replace(
+                        ended=node.ended + 1,
+                        no_room=node.no_room + sum(line.no_room.values()),
+                        empty=node.empty + line.empty,
+                    )
                 case RankCame() if began:
                     if line.size is not None:
                         sizes[line.job] = max(line.size, sizes.get(line.job, 0))

@@ -208,6 +208,11 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
 
     It is unknown which events they contained.
     """
+    empty: list[str] = []
+    """Paths of the trace files that the program left without content.
+
+    It is unknown which events their processes kept in memory.
+    """
     sha256: str = ""
     signature: CertificateSignature | None = None
 
@@ -225,7 +230,8 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
         return not self.streams and self.program.exit_status == 0
 
 
-def total(streams: list[StreamEvidence], no_room: Collection[object] = ()) -> Totals:
+def total(streams: list[StreamEvidence], *unknown: Collection[object]) -> Totals:
+    """Return the sums over streams. `unknown` are collections of what else may have had events, each mostly empty."""
     missing: dict[str, int] = {}
     for stream in streams:
         for reason, count in stream.missing.items():
@@ -234,7 +240,7 @@ def total(streams: list[StreamEvidence], no_room: Collection[object] = ()) -> To
         expected=sum(stream.expected for stream in streams),
         stored=sum(stream.stored for stream in streams),
         missing=missing,
-        unknown=bool(no_room) or any(stream.unknown for stream in streams),
+        unknown=any(unknown) or any(stream.unknown for stream in streams),
     )
 
 
@@ -306,7 +312,7 @@ def differences(certificate: Certificate, engine: Engine) -> list[str]:
     found: list[str] = []
     if digest(certificate).hex() != certificate.sha256:
         found.append("its own digest does not match: the certificate was changed after it was made")
-    if total(certificate.streams, certificate.no_room) != certificate.totals:
+    if total(certificate.streams, certificate.no_room, certificate.empty) != certificate.totals:
         found.append("its totals are not the sums of its streams")
     sessions = {stream.session for stream in certificate.streams}
     return found + list(compare(certificate.streams, stream_evidence(engine, sessions)))

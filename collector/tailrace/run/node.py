@@ -45,7 +45,14 @@ from tailrace.run.meeting import (
     packed,
 )
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine, RankLog
-from tailrace.run.service import LOOK_SECONDS, Collecting, certify, collect, read_rest
+from tailrace.run.service import (
+    LOOK_SECONDS,
+    Collecting,
+    certify,
+    collect,
+    empty_traces,
+    read_rest,
+)
 from tailrace.run.surroundings import (
     RunToken,
     located,
@@ -315,14 +322,18 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
     problems = [*around.problems, *unguarded(config.sources)]
     released = Released(others=False, failures=problems, refused=around.refused)
     failure = around.failure
+    tails = {n: s for n, s in around.followed.items() if isinstance(s, TailConfig)}
+    empty: list[str] = []
     if failure is None:
         try:
-            read_rest(loaded, _tails(config, around), clock)
+            # Reading the followed files to their end needs only their sources.
+            read_rest(loaded, structs.replace(config, sources=dict(tails)), clock)
+            empty = empty_traces(tails.values(), began)
             about = Program(
                 arguments=around.arguments, exit_status=around.worst, started=began,
                 ended=clock.wall_ns(),
             )  # fmt: skip
-            certificate = certify(loaded, about, spec.max_loss, around.no_room)
+            certificate = certify(loaded, about, spec.max_loss, around.no_room, empty)
             released.failures += _unsigned(certificate, spec.sign)
             path = certificates.write(certificate, Path(spec.certificate))
             released.certificate = str(path.absolute())
@@ -331,7 +342,7 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
     if failure is not None:
         logger.warning("no certificate: %s", failure)
         released.failures.append(str(failure) or repr(failure))
-    around.note(NodeEnded(time=clock.wall_ns(), no_room=around.no_room))
+    around.note(NodeEnded(time=clock.wall_ns(), no_room=around.no_room, empty=len(empty)))
     meeting.remove()
     if around.last is not None:
         with suppress(OSError):
@@ -347,15 +358,6 @@ def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
         heartbeat=HeartbeatConfig(interval=None),
         job=JobConfig(id=config.job.id or spec.job, node=config.job.node or spec.node),
     )
-
-
-def _tails(config: Config, around: NodeCollecting) -> Config:
-    """Return the configuration with only those file sources that the collector had when the last rank left.
-
-    Reading the followed files to their end needs only these sources.
-    """
-    tails = {n: s for n, s in around.followed.items() if isinstance(s, TailConfig)}
-    return structs.replace(config, sources=dict(tails))
 
 
 def _unsigned(certificate: Certificate, key: str | None) -> list[str]:

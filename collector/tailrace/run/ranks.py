@@ -52,11 +52,12 @@ class NodeEnded(msgspec.Struct, kw_only=True, tag="ended"):
     """The collector of a node ended by itself, after the last rank had left.
 
     `no_room` holds the number of connections and datagrams that the collector refused because a limit was reached, by
-    cause.
+    cause. `empty` is the number of trace files that programs of the node left without content.
     """
 
     time: int
     no_room: dict[str, int] = {}
+    empty: int = 0
 
 
 RankLine = NodeBegan | RankCame | RankLeft | NodeEnded

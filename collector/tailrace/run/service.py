@@ -9,11 +9,12 @@ collector listens.
 
 from __future__ import annotations
 
+import glob
 import os
 import platform
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,7 @@ from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError, first_failure
 from tailrace.figures import Status
+from tailrace.importing.discover import Why, find
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.run import program
@@ -238,18 +240,42 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
     tails = {name: source for name, source in found.items() if isinstance(source, TailConfig)}
     try:
         read_rest(loaded, structs.replace(config, sources=dict(tails)), clock)
-        certificate = certify(loaded, about, wanted.max_loss, around.no_room)
+        empty = empty_traces(tails.values(), began)
+        certificate = certify(loaded, about, wanted.max_loss, around.no_room, empty)
         return RunDone(around.status, certificate, refused=around.refused)
     except Exception as error:  # noqa: BLE001 - the program's exit status must be returned
         warn(CUT_OFF, error)
         return RunDone(around.status)
 
 
-def certify(loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, int]) -> Certificate:
+def empty_traces(tails: Iterable[TailConfig], since: int) -> list[str]:
+    """Return the paths of the followed trace files that have no content and were made after `since` (Unix ns).
+
+    A tracer that keeps events in memory creates its file at once. If its process is killed, the file stays empty.
+    """
+    found: set[str] = set()
+    for tail in tails:
+        paths = [Path(path) for pattern in tail.paths for path in glob.glob(pattern)]  # noqa: PTH207 - they are absolute
+        left_out = find(paths, tail.format, unreadable=True).left_out
+        found.update(left.path for left in left_out if left.trace and left.why is Why.EMPTY)
+    return sorted(path for path in found if not _older(path, since))
+
+
+def _older(path: str, time: int) -> bool:
+    """Return whether a file was last written before a time (Unix ns). Return False if nobody can tell."""
+    try:
+        return Path(path).stat().st_mtime_ns < time
+    except OSError:
+        return False
+
+
+def certify(
+    loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, int], empty: list[str]
+) -> Certificate:
     """Return a certificate of all sessions in the store that were opened or closed after the program's start.
 
-    `no_room` becomes part of the certificate: the number of connections and datagrams that the collector refused
-    because a limit was reached.
+    `no_room` and `empty` become parts of the certificate: the number of connections and datagrams that the collector
+    refused because a limit was reached, and the paths of empty trace files.
     """
     store = store_path(loaded.config)
     engine = Engine(store, loaded.config.store.options)
@@ -262,7 +288,7 @@ def certify(loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, in
     certificate = Certificate(
         kind=KIND, version=VERSION, program=about, machine=_machine(), versions=_versions(),
         store=spelled(located(loaded.config)),
-        max_loss=max_loss, totals=total(streams, no_room), streams=streams, no_room=no_room,
+        max_loss=max_loss, totals=total(streams, no_room, empty), streams=streams, no_room=no_room, empty=empty,
     )  # fmt: skip
     certificate.sha256 = digest(certificate).hex()
     return certificate

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailrace.sources.source import Refusal
+from tailrace.units import counted
 
 if TYPE_CHECKING:
     from tailrace.run.certificate import Certificate, StreamEvidence
+
+PATHS_SHOWN = 10
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 
@@ -32,10 +35,15 @@ def lines(
     yield f"  events: {totals.expected} expected, {totals.stored} stored, {missing_in_words(totals.missing, totals.unknown)}"
     if done.streams:
         yield f"  look at it: tailrace view --store {shlex.quote(done.store)}"
-    elif not done.no_room:
+    elif not (done.no_room or done.empty):
         yield "  no event arrived: does the program use one of the variables that `tailrace run --help` names?"
     if done.no_room:
         yield f"  refused, because a limit was reached: connections and datagrams ({_by_cause(done.no_room)})"
+    if done.empty:
+        yield f"  {counted(len(done.empty), 'trace file')} without content, so it is unknown which events their processes kept in memory:"
+        yield from (f"    {path}" for path in done.empty[:PATHS_SHOWN])
+        if len(done.empty) > PATHS_SHOWN:
+            yield f"    and {len(done.empty) - PATHS_SHOWN} more; the certificate has all"
     if refused:
         yield f"  refused, and not in the certificate: connections and datagrams of other or unknown users ({_by_cause(refused)})"
     if Refusal.USER_UNKNOWN in refused or Refusal.NO_TOKEN in refused:
@@ -68,6 +76,7 @@ def document(
         "failures": failures,
         "refused": refused,
         "no_room": certificate.no_room if certificate else None,
+        "empty": certificate.empty if certificate else None,
         "certificate": str(path) if path else None,
         "sha256": certificate.sha256 if certificate else None,
         "store": certificate.store if certificate else None,
