@@ -1,9 +1,9 @@
-"""Draw plots as SVG: curves of points with their spread, and bars of spreads on one logarithmic axis."""
+"""Draw plots as SVG: curves of points with their spread, bars of spreads on one logarithmic axis, and stacked bars."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
@@ -12,6 +12,7 @@ from benchmarks.comparisons import Spread
 COLOURS = ("#1f6f8b", "#c8553d", "#6a994e", "#7b5ea7", "#8a6d3b", "#444444")
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 64, 24, 40, 48
 _HEIGHT, _ROW, _NAMES = 320, 20, 300
+_PANEL = 150
 _STEPS = (1, 2, 2.5, 5, 10)
 
 
@@ -33,6 +34,13 @@ class Bar(NamedTuple):
     name: str
     spread: Spread
     colour: str
+
+
+class Stack(NamedTuple):
+    """Values that are drawn above one another, in the order of their names."""
+
+    at: float
+    values: tuple[float, ...]
 
 
 def curves(title: str, across: str, up: str, series: Sequence[Series]) -> str:
@@ -94,6 +102,44 @@ def bars(title: str, bars: Sequence[Bar]) -> str:
         parts.append(_text(_NAMES - 10, up + 4, bar.name, anchor="end", size=11))
         parts.append(_line(x(bar.spread.least), up, x(bar.spread.greatest), up, bar.colour, 3))
         parts.append(_dot(x(bar.spread.middle), up, bar.colour))
+    return _document(_WIDTH, height, parts)
+
+
+def stacks(title: str, across: str, names: Sequence[str], panels: Mapping[str, Sequence[Stack]]) -> str:  # fmt: skip
+    """Draw stacks over linear axes that begin at 0. Each panel has a title, and all panels have the same axes."""
+    found = [stack for panel in panels.values() for stack in panel]
+    last = max((stack.at for stack in found), default=1)
+    most = max((sum(stack.values) for stack in found), default=1) or 1
+    step = _step(most / 3)
+    top = step * math.ceil(most / step)
+    head = _TOP + 16 * len(names)
+    height = head + _PANEL * len(panels) + _BOTTOM
+    parts = [_text(_LEFT, 20, title, weight="bold"), _text(_WIDTH - _RIGHT, height - 8, across, anchor="end")]  # fmt: skip
+    for index, name in enumerate(names):
+        parts.append(_dot(_LEFT + 6, 36 + 16 * index, COLOURS[index]))
+        parts.append(_text(_LEFT + 16, 40 + 16 * index, name, size=11))
+
+    def x(value: float) -> float:
+        return _LEFT + value / last * (_WIDTH - _LEFT - _RIGHT)
+
+    for number, (name, panel) in enumerate(panels.items()):
+        floor = head + _PANEL * (number + 1)
+        scale = (_PANEL - 30) / top
+        parts.append(_text(_LEFT, floor - _PANEL + 22, name, size=11, weight="bold"))
+        for mark in range(round(top / step) + 1):
+            up = floor - mark * step * scale
+            parts.append(_line(_LEFT, up, _WIDTH - _RIGHT, up, "#dddddd"))
+            parts.append(_text(_LEFT - 6, up + 4, _short(mark * step), anchor="end", size=11))
+        for stack in panel:
+            below = float(floor)
+            for value, colour in zip(stack.values, COLOURS, strict=False):
+                if not value:
+                    continue
+                parts.append(_line(x(stack.at), below, x(stack.at), below - value * scale, colour, 4))  # fmt: skip
+                below -= value * scale
+    for part in range(5):
+        at = last * part / 4
+        parts.append(_text(x(at), height - _BOTTOM + 16, f"{at:g}", anchor="middle", size=11))
     return _document(_WIDTH, height, parts)
 
 
