@@ -8,7 +8,7 @@ from tailrace.query.engine import Engine
 from tailrace.rollups.frame import Range, frame
 from tailrace.rollups.snapshot import TimelineSnapshot
 from tests.export.traces import EPOCH
-from tests.query.tables import clocked, gap, make, row
+from tests.query.tables import clocked, commit_many, gap, make, row
 
 
 @pytest.fixture
@@ -98,3 +98,20 @@ def test_many_open_spans_of_a_lane_are_counted_by_their_begins(framed):
 def test_an_empty_window_is_refused(framed):
     with pytest.raises(ValueError, match="empty window"):
         framed([], 5, 5, 100)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_events_without_a_roll_up_are_drawn_at_the_width_of_a_pixel(tmp_path, timed):
+    """A live run and a fresh import have many rows and no sidecar."""
+    rows = 120_000
+    starts = range(0, 100 * rows, 100)
+    different = {"start": starts, "end": range(70, 100 * rows + 70, 100)}
+    if timed:
+        different["time"] = range(EPOCH, EPOCH + 100 * rows, 100)
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH)])
+    commit_many(store, rows, different=different, name="step")
+    found = frame(TimelineSnapshot(Engine(store)), Range(EPOCH, EPOCH + 100 * rows), 1000)
+    assert not found.coarse
+    assert found.bucket == 8192
+    assert sum(found.spans.count) == rows
+    assert len(found.spans.count) > 1000

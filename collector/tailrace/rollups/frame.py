@@ -387,7 +387,10 @@ class FileRows(NamedTuple):
 
 def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
     """Return an estimate of the number of spans that will be drawn. Compute it from the numbers of precomputed sums and
-    of long spans in the sidecars, and from the numbers of events in files without a sidecar."""
+    of long spans in the sidecars, and from the numbers of events in files without a sidecar.
+
+    The rows of a file without a sidecar are read whatever the width of the buckets. Such a file therefore counts only
+    what it draws: at most one row for each bucket and lane."""
     found = 0.0
     numbers = _numbers(snapshot.cache, lanes)
     for path, lanes_of in snapshot.file_lanes.items():
@@ -395,15 +398,17 @@ def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scale
         if not len(reached.lanes):
             continue
         file = snapshot.files.get(path)
-        share = _shares(lanes_of, reached, reached.opens)
-        share *= lanes_of.events[reached.lanes] / lanes_of.all_events
-        place = NONE if file is None else int(np.searchsorted(file.levels, scales.log, "right")) - 1
-        if file is None or place < 0:
-            found += float(share.sum()) * lanes_of.all_events * RAW
+        events = _shares(lanes_of, reached, reached.opens) * lanes_of.events[reached.lanes]
+        if file is None:
+            found += float(np.minimum(events, _buckets(lanes_of, reached, scales)).sum())
+            continue
+        place = int(np.searchsorted(file.levels, scales.log, "right")) - 1
+        if place < 0:
+            found += float(events.sum()) * RAW
         else:
             sums = file.sizes[place] / 2.0 ** (scales.log - file.levels[place])
             longs = file.longs.rows[file.longs.outer[1] >= 1 << scales.log].sum()
-            found += float(share.sum()) * float(sums + longs)
+            found += float(events.sum()) / lanes_of.all_events * float(sums + longs)
     return found
 
 
@@ -459,9 +464,24 @@ def _parts(
 def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
     """Return an estimate for each lane in `reached`: which fraction of its rows in the data file lies between `since`
     and the end of the window. The estimate assumes that rows are evenly distributed over time."""
+    length = lanes.high[reached.lanes] - lanes.low[reached.lanes].astype(float)
+    found: Floats = np.clip(_inside(lanes, reached, since) / np.maximum(length, 1), 0, 1)
+    return found
+
+
+def _buckets(lanes: FileLanes, reached: Reach, scales: Scales) -> Floats:
+    """Return for each lane in `reached` the number of buckets of the window between its first and last row in the data
+    file."""
+    width = np.where(reached.timed, scales.log, scales.short[reached.number])
+    found: Floats = np.maximum(_inside(lanes, reached, reached.opens), 0) / 2.0**width + 1
+    return found
+
+
+def _inside(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
+    """Return for each lane in `reached` the length (ns or ticks) from `since` to the end of the window, as far as the
+    lane has rows in the data file. The length of a lane without rows there is not positive."""
     low, high = lanes.low[reached.lanes], lanes.high[reached.lanes]
-    inside = np.minimum(high, reached.closes) - np.maximum(low, since).astype(float)
-    found: Floats = np.clip(inside / np.maximum(high - low.astype(float), 1), 0, 1)
+    found: Floats = np.minimum(high, reached.closes) - np.maximum(low, since).astype(float)
     return found
 
 
