@@ -16,16 +16,17 @@ AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practi
 PIXELS = """
 ([selector, wanted]) => {
   const canvas = document.querySelector(selector);
-  if (!canvas?.width) return [];
+  if (!canvas?.width) return {};
   const pen = canvas.getContext('2d');
   const { data, width } = pen.getImageData(0, 0, canvas.width, canvas.height);
-  const columns = new Set();
+  const columns = {};
   for (let at = 0; at < data.length; at += 4) {
     if (Math.abs(data[at] - wanted[0]) < 4 && Math.abs(data[at + 1] - wanted[1]) < 4 && Math.abs(data[at + 2] - wanted[2]) < 4) {
-      columns.add((at / 4) % width);
+      const column = (at / 4) % width;
+      columns[column] = (columns[column] ?? 0) + 1;
     }
   }
-  return [...columns].sort((one, other) => one - other);
+  return columns;
 }
 """
 LOSS_STRIPE = {"light": (214, 51, 108), "dark": (240, 101, 149)}
@@ -97,8 +98,13 @@ class Watched:
         )
 
     def lossy_columns(self, selector="canvas.lanes"):
-        """Return which columns of pixels of a canvas have the colour of the hatching."""
-        return self.page.evaluate(PIXELS, [selector, LOSS_STRIPE[self.scheme]])
+        """Return which columns of pixels of a canvas have the colour of losses."""
+        return sorted(self.lossy_pixels(selector))
+
+    def lossy_pixels(self, selector="canvas.lanes"):
+        """Return how many pixels of each column have the colour of losses, by column."""
+        found = self.page.evaluate(PIXELS, [selector, LOSS_STRIPE[self.scheme]])
+        return {int(column): pixels for column, pixels in found.items()}
 
     def shoot(self, path):
         path.parent.mkdir(exist_ok=True)

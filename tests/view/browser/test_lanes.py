@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from tests.export.traces import EPOCH
-from tests.query.tables import clocked, make, row
+from tests.query.tables import clocked, commit_many, gap, make, row
 from tests.view.viewer import Viewer
 
 STEP = 1_000_000
@@ -124,3 +124,98 @@ def test_thousands_of_lanes_can_be_seen(page_of):
     page.page.keyboard.type(f"of {lanes - 1}")
     page.until_text(".details h2", f"of {lanes - 1}")
     page.until_text(".details", str(lanes - 1))
+
+
+YEAR = 365 * 86_400 * 10**9
+
+
+def drawn(page):
+    """Wait until the lanes in sight show events."""
+    drawing = page.page.locator(".message[data-state=drawn]")
+    page.until(drawing.count, "the drawing")
+
+
+def named_in_sight(page):
+    """Select all time in sight. Return what the panel says of it."""
+    page.page.keyboard.press("m")
+    page.until_text(".details table", "")
+    return page.text(".details table")
+
+
+def test_the_newest_events_come_into_sight_first_and_a_chosen_session_too(page_of):
+    old = [clocked(session="a", epoch=EPOCH - 6 * YEAR), *steps("a", name="of old")]
+    new = [clocked(session="b", epoch=EPOCH), *steps("b", name="of late")]
+    page = page_of([*old, *new])
+    page.until_text(".status", "the newest events; 0 shows earlier ones too")
+    drawn(page)
+    assert "of old" not in named_in_sight(page)
+    page.page.keyboard.press("0")
+    page.until(lambda: "the newest" not in page.text(".status"), "all of time")
+    page.page.get_by_label("Session").select_option(index=1)
+    page.until(lambda: asked(page).get("session") == "a", "the session in the address")
+    page.until_text(".status", "1 lanes")
+    page.until(lambda: "of old" in named_in_sight(page), "the session in sight")
+
+
+def test_an_empty_window_says_that_it_is_empty(page_of):
+    page = page_of([clocked(epoch=EPOCH), *steps("a", name="step")])
+    drawn(page)
+    page.go(f"/timeline?from={EPOCH + STEP * 2 // 3}&to={EPOCH + STEP * 5 // 6}")
+    page.until_text(".message", "No event and no gap in sight")
+    page.page.keyboard.press("0")
+    drawn(page)
+
+
+def test_a_window_that_is_being_read_says_so_until_it_is_drawn(page_of):
+    page = page_of([clocked(epoch=EPOCH), *steps("a", name="step")])
+    drawn(page)
+    held = []
+
+    def hold(request):
+        held.append(request)
+
+    page.page.route("**/api/v1/frame?*", hold)
+    page.go(f"/timeline?from={EPOCH - YEAR}&to={EPOCH + STEP * 5}")
+    page.until_text(".message", "Reading this range. The 1 lanes have 9 events")
+    for request in held:
+        request.continue_()
+    page.page.unroute("**/api/v1/frame?*", hold)
+    drawn(page)
+
+
+def test_a_fresh_import_is_drawn_at_the_width_of_a_pixel(viewers, open_page, tmp_path):
+    count = 100_000
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH)])
+    times = {"start": range(0, 100 * count, 100), "end": range(70, 100 * count + 70, 100)}
+    commit_many(store, count, name="step", different=times)
+    viewers.append(Viewer("--store", store))
+    page = open_page(viewers[-1], "#/timeline")
+    drawn(page)
+    box = page.page.locator("canvas.lanes").bounding_box()
+    page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 80)
+    page.until_text(".status .hover", "spans, mostly step")
+    near = int(page.text(".status .hover").split(" ")[0].replace(",", ""))
+    assert 10 < near < 1000
+
+
+def test_a_small_loss_is_drawn_small_until_one_looks_closer(page_of):
+    """One of forty events is missing, and a pixel has a dozen."""
+    every, count = 40, 12_000
+    spans = [
+        row(seq=n, offset=10 * n, start=STEP * n, end=STEP * n + STEP // 2, name="step")
+        for n in range(count)
+        if n % every != 1
+    ]
+    page = page_of([clocked(epoch=EPOCH), *spans, *(gap(1, n) for n in range(1, count, every))])
+    drawn(page)
+
+    def lossy():
+        """Return the heights of the loss in the lane. The lane's name left of it has a mark of the same colour."""
+        return [pixels for column, pixels in page.lossy_pixels().items() if column > 184]
+
+    assert len(lossy()) > 300
+    assert max(lossy()) <= 2
+    bar = page.until(lambda: page.lossy_pixels("canvas.rangebar"), "the loss in the bar")
+    assert max(bar.values()) <= 4
+    page.page.keyboard.press("g")
+    page.until(lambda: max(lossy(), default=0) > 6, "the hatch, higher than a band")

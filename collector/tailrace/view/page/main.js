@@ -32,6 +32,7 @@ class Frame {
     begin();
     this._buttons();
     fill(document.getElementById("views"), VIEWS.map(([name, title]) => h("a", { href: format(name), data: { view: name } }, title)));
+    fill(this.main, h("p", { class: "page note", role: "status" }, "Opening the store …"));
     try {
       this.store = await get("store");
     } catch (error) {

@@ -4,7 +4,8 @@ import { h, scale } from "../parts/dom.js";
 import { colours, font, onChange } from "../parts/theme.js";
 import { AXIS_HEIGHT, drawAxis } from "./axis.js";
 import { WALL_CLOCK } from "./clock.js";
-import { drawGap, extent } from "./gaps.js";
+import { eachEvent } from "./decode.js";
+import { BAND, columnWidth, drawGap, drawShares, extent } from "./gaps.js";
 import { drawHeading, drawName, gutterWidth } from "./gutter.js";
 import { HEADING, ROW } from "./layout.js";
 import { drawCounters, drawInstants, drawSpans } from "./spans.js";
@@ -24,7 +25,7 @@ export class TimeCanvas {
     this.picked = null;
     this.hovered = null;
     this.focused = null;
-    this.matches = null;
+    this.bare = false;
     this.height = 0;
     this.left = 0;
     this._waiting = 0;
@@ -77,6 +78,13 @@ export class TimeCanvas {
     return this.layout ? this.layout.between(this.scroll, this.scroll + this.room) : [];
   }
 
+  /** Return whether the frame has everything in sight, however coarse. */
+  get whole() {
+    const { frame, view } = this;
+    return Boolean(frame) && frame.clock === this.clock && view.from >= frame.from && view.to <= frame.to
+      && this.seen().every((place) => frame.asked.has(place.lane.id));
+  }
+
   /** Return how a frame's times become places. */
   measures(frame = this.frame) {
     const { view, left } = this;
@@ -90,7 +98,7 @@ export class TimeCanvas {
     const { width } = view;
     pen.fillStyle = colours().surface;
     pen.fillRect(0, 0, left + width, this.height);
-    drawAxis(pen, view, { left, width, height: this.height, clock: this.clock });
+    if (this.layout?.places.length) drawAxis(pen, view, { left, width, height: this.height, clock: this.clock });
     pen.save();
     pen.beginPath();
     pen.rect(0, AXIS_HEIGHT, left + width, this.room);
@@ -99,17 +107,20 @@ export class TimeCanvas {
     pen.restore();
     this._range(pen, left);
     this._measure(began);
+    this.painted?.();
   }
 
   _lanes(pen, left, width) {
     const top = AXIS_HEIGHT - this.scroll;
     const seen = this.seen();
+    let drawn = false;
     for (const place of seen) {
       const y = top + place.y;
       pen.fillStyle = colours().line;
       pen.fillRect(left, y + place.height - 1, width, 1);
-      if (this.frame) this._lane(pen, place, y, left, width);
+      if (this.frame) drawn = this._lane(pen, place, y, left, width) || drawn;
     }
+    this.bare = !drawn;
     for (const place of seen) drawName(pen, place, { y: top + place.y, left, focused: this.focused === place.lane.id });
     for (const heading of this.layout.headings) {
       const y = top + heading.y;
@@ -117,25 +128,41 @@ export class TimeCanvas {
     }
   }
 
+  /** Draw what a lane has in sight. Return whether that is anything. */
   _lane(pen, place, y, left, width) {
     const content = this.frame.lanes.get(place.lane.id);
     const measures = { ...this.measures(), y: y + 2 };
+    let drawn = false;
     pen.save();
     pen.beginPath();
     pen.rect(left, y, width, place.height);
     pen.clip();
     pen.font = font(12);
     if (content) {
-      drawSpans(pen, content, measures);
-      drawInstants(pen, content, measures);
-      drawCounters(pen, content, { ...measures, y: y + 2 + place.rows * ROW }, place.counters);
+      drawn = [
+        drawSpans(pen, content, measures),
+        drawInstants(pen, content, measures),
+        drawCounters(pen, content, { ...measures, y: y + 2 + place.rows * ROW }, place.counters),
+      ].some(Boolean);
     }
     this._marked(pen, place, measures);
-    for (const gap of this.frame.gaps.get(place.lane.id) ?? []) {
-      const seen = extent(gap, measures);
-      if (seen) drawGap(pen, gap, seen, y + 1, place.height - 3);
-    }
+    const gaps = (this.frame.gaps.get(place.lane.id) ?? []).map((gap) => ({ gap, seen: extent(gap, measures) })).filter(({ seen }) => seen);
+    for (const { gap, seen } of gaps) if (seen.wide) drawGap(pen, gap, seen, y + 1, place.height - 3);
+    const narrow = gaps.filter(({ seen }) => !seen.wide).map(({ gap }) => gap);
+    if (narrow.length) this._band(pen, place.lane.id, narrow, { ...measures, y: Math.round(y + place.height) - 1 });
     pen.restore();
+    return drawn || gaps.length > 0;
+  }
+
+  /** Draw the band of a stream on the foot of the first of its lanes. */
+  _band(pen, id, gaps, { shift, scale, left, width, y }) {
+    const lanes = this.frame.concerned.get(id);
+    if (!lanes) return;
+    const step = columnWidth(this.frame, scale);
+    const here = new Float64Array(Math.ceil(width / step));
+    const column = (time) => Math.floor(((time + shift) * scale) / step);
+    for (const each of lanes) eachEvent(this.frame.lanes.get(each), (time, count) => (here[column(time)] += count));
+    drawShares(pen, gaps, { here, column, x: left, step, y, height: BAND });
   }
 
   /** Outline the picked and the hovered item of a lane. */

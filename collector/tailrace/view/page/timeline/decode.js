@@ -13,7 +13,13 @@ export function decodeFrame(answer) {
   addSpans(answer, content);
   addInstants(answer, content);
   addCounters(answer, content);
-  return { from, to: BigInt(answer.to), version: answer.version, lanes, ...gapsOf(answer, ids), coarse: answer.coarse };
+  return { from, to: BigInt(answer.to), version: answer.version, lanes, ...gapsOf(answer, ids), bucket: answer.bucket };
+}
+
+/** Call `add(time, count)` for all that happens in a lane: each span, instant and value, or several of them at once. */
+export function eachEvent({ depths, instants, counters }, add) {
+  for (const row of depths) row?.start.forEach((time, index) => add(time, row.count[index]));
+  for (const { time: times, count } of [instants, ...counters]) times.forEach((time, index) => add(time, count[index]));
 }
 
 function place(answer, lane, offset) {
@@ -49,16 +55,17 @@ function addInstants(answer, content) {
 }
 
 function addCounters(answer, content) {
-  const { lane, name, time, least, most, latest } = answer.counters;
+  const { lane, name, time, count, least, most, latest } = answer.counters;
   for (let index = 0; index < lane.length; index += 1) {
     const { counters } = content(lane[index]);
     const text = answer.names[name[index]];
     let counter = counters.find((each) => each.name === text);
     if (!counter) {
-      counter = { name: text, time: [], min: [], max: [], last: [] };
+      counter = { name: text, time: [], count: [], min: [], max: [], last: [] };
       counters.push(counter);
     }
     counter.time.push(time[index]);
+    counter.count.push(count[index]);
     counter.min.push(least[index]);
     counter.max.push(most[index]);
     counter.last.push(latest[index]);
@@ -66,9 +73,11 @@ function addCounters(answer, content) {
 }
 
 /** Return the gaps by lane, and how many there are: a gap of a stream stands in all of its lanes, and counts once. One
-    without times fills its lane. */
+    without times fills its lane. `concerned` has, by the first lane of a stream with gaps, the lanes whose events may be
+    missing: those of the stream, or all of the session if the stream is unknown. */
 function gapsOf(answer, ids) {
   const gaps = new Map();
+  const concerned = new Map();
   let gapCount = 0;
   const byStream = new Map();
   answer.lanes.forEach((lane, index) => {
@@ -84,11 +93,13 @@ function gapsOf(answer, ids) {
       end: gap.end ?? Math.max(2 * length, gap.begin ?? 0),
     };
     const of = byStream.get(JSON.stringify([gap.source, gap.session, gap.stream])) ?? [];
-    if (of.length) gapCount += gap.count;
+    if (!of.length) continue;
+    gapCount += gap.count;
+    concerned.set(of[0], gap.stream ? of : ids.filter((_, index) => answer.lanes[index].source === gap.source && answer.lanes[index].session === gap.session));
     for (const id of of) {
       if (!gaps.has(id)) gaps.set(id, []);
       gaps.get(id).push(drawn);
     }
   }
-  return { gaps, gapCount };
+  return { gaps, gapCount, concerned };
 }

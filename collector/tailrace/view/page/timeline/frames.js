@@ -8,9 +8,10 @@ const SIDE = 0.5;
 const MOST_STRETCHED = 1.3;
 
 export class Frames {
-  /** `arrived(frame)` and `failed(error)` are called with answers. */
-  constructor(canvas, { arrived, failed }) {
+  /** `asked()` is called with each question, `arrived(frame)` or `failed(error)` with its answer. */
+  constructor(canvas, { asked, arrived, failed }) {
     this._canvas = canvas;
+    this._asked = asked;
     this._arrived = arrived;
     this._failed = failed;
     this._asking = null;
@@ -37,7 +38,7 @@ export class Frames {
       this._stale = false;
       return;
     }
-    if (!this._stale && this._covers(lanes)) return;
+    if (!this._stale && this._covers()) return;
     this._ask(lanes);
   }
 
@@ -49,11 +50,9 @@ export class Frames {
 
   _covers() {
     const { frame, view } = this._canvas;
-    if (!frame || frame.clock !== this._canvas.clock) return false;
+    if (!this._canvas.whole) return false;
     const stretched = (frame.unitsPerPixel * view.width) / view.length;
-    const inside = view.from >= frame.from && view.to <= frame.to;
-    return inside && stretched < MOST_STRETCHED && stretched > 0.5 / MOST_STRETCHED
-      && this._canvas.seen().every((place) => frame.asked.has(place.lane.id));
+    return stretched < MOST_STRETCHED && stretched > 0.5 / MOST_STRETCHED;
   }
 
   async _ask(lanes) {
@@ -64,16 +63,19 @@ export class Frames {
     this._stale = false;
     const controller = new AbortController();
     this._asking = controller;
+    this._asked();
+    let good = false;
     try {
       const answer = await get("frame", { from, to, pixels, lanes }, controller.signal);
       if (this._closed) return;
       this._arrived({ ...decodeFrame(answer), asked: new Set(lanes), unitsPerPixel: Number(to - from) / pixels, clock });
+      good = true;
     } catch (error) {
       if (!this._closed) this._failed(error);
     } finally {
       this._asking = null;
     }
-    // What came meanwhile: another window, other lanes, a new version.
-    this.want();
+    // What came meanwhile: another window, other lanes, a new version. What failed waits for a move or for news.
+    if (good) this.want();
   }
 }

@@ -1,11 +1,13 @@
-// What lies under the pointer: a gap before all else, then a span, an instant, a counter.
+// What lies under the pointer: a wide gap, or one on the foot of the lane, before all else; then a span, an instant, a
+// counter, and a narrow gap above the foot.
 
 import { AXIS_HEIGHT } from "./axis.js";
-import { extent } from "./gaps.js";
+import { BAND, extent } from "./gaps.js";
 import { COUNTER, firstWhere, ROW } from "./layout.js";
 import { title } from "./words.js";
 
 const NEAR = 4;
+const SLACK = 5;
 
 /** Return what a canvas shows at a place: an item with its `lane`, or null. Times of items are BigInt. */
 export function itemAt(canvas, x, y) {
@@ -15,14 +17,16 @@ export function itemAt(canvas, x, y) {
   if (!place) return null;
   const measures = canvas.measures();
   const inside = y - AXIS_HEIGHT + canvas.scroll - place.y - 2;
-  return gapAt(canvas, place, measures, x) ?? spanAt(canvas, place, measures, x, inside)
-    ?? instantAt(canvas, place, measures, x, inside) ?? counterAt(canvas, place, measures, x, inside);
+  const foot = inside > place.height - BAND - SLACK;
+  return gapAt(canvas, place, measures, x, foot) ?? spanAt(canvas, place, measures, x, inside)
+    ?? instantAt(canvas, place, measures, x, inside) ?? counterAt(canvas, place, measures, x, inside)
+    ?? gapAt(canvas, place, measures, x, true);
 }
 
-function gapAt({ frame }, { lane }, measures, x) {
+function gapAt({ frame }, { lane }, measures, x, narrow) {
   for (const gap of frame.gaps.get(lane.id) ?? []) {
     const seen = extent(gap, measures);
-    if (seen && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(frame, lane, { gap, start: gap.start, end: gap.end, name: title(gap) });
+    if (seen && (seen.wide || narrow) && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(frame, lane, { gap, start: gap.start, end: gap.end, name: title(gap) });
   }
   return null;
 }

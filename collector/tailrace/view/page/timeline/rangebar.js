@@ -3,12 +3,15 @@
 import { get } from "../api.js";
 import { h, scale } from "../parts/dom.js";
 import { colours, onChange } from "../parts/theme.js";
-import { decodeFrame } from "./decode.js";
-import { drawGap } from "./gaps.js";
+import { decodeFrame, eachEvent } from "./decode.js";
+import { drawShares } from "./gaps.js";
 
 const MOST_LANES = 400;
 const EDGE = 7;
-const NARROWEST = 3;
+const STEP = 2;
+const FRAME = 3;
+const LOWEST = 6;
+const INSET = 4;
 
 export class RangeBar {
   /** `moved()` is called after the bar has changed the viewport. */
@@ -61,26 +64,37 @@ export class RangeBar {
   }
 
   _density(pen, width, height, palette) {
-    const heights = density(this._frame, this._view.bounds, Math.ceil(width / 2));
+    const heights = this._heights(width);
     const most = Math.max(...heights, 1);
     pen.fillStyle = palette["line-strong"];
     pen.globalAlpha = 0.7;
     for (const [index, value] of heights.entries()) {
       if (value > 0) {
-        const tall = Math.max(2, (value / most) * (height - 8));
-        pen.fillRect(index * 2, height - tall, 1.5, tall);
+        const tall = Math.max(LOWEST, (value / most) * (height - 8));
+        pen.fillRect(INSET + index * STEP, height - tall, 1.5, tall);
       }
     }
     pen.globalAlpha = 1;
   }
 
-  /** Draw all gaps, also those out of sight. */
+  /** Draw which share of events is missing when, also out of sight. */
   _gaps(pen, width, height) {
-    for (const gap of [...this._frame.gaps.values()].flat()) {
-      const x = this._x(this._frame.from + BigInt(Math.round(gap.start)), width);
-      const end = this._x(this._frame.from + BigInt(Math.round(gap.end)), width);
-      drawGap(pen, { missing: null }, { x: Math.min(x, width - NARROWEST), length: Math.max(NARROWEST, Math.min(end - x, 50)) }, 0, height);
-    }
+    const { gaps, concerned } = this._frame;
+    const column = columns(this._frame, this._view.bounds, this._parts(width));
+    const all = [...concerned.keys()].flatMap((id) => gaps.get(id));
+    drawShares(pen, all, { here: this._heights(width), column, x: INSET, step: STEP, y: FRAME, height: height - 2 * FRAME, hanging: true });
+  }
+
+  _parts(width) {
+    return Math.ceil((width - 2 * INSET) / STEP);
+  }
+
+  /** Return how many events begin in each of the columns of the bar. */
+  _heights(width) {
+    const heights = new Float64Array(this._parts(width));
+    const column = columns(this._frame, this._view.bounds, heights.length);
+    for (const content of this._frame.lanes.values()) eachEvent(content, (time, number) => (heights[column(time)] += number));
+    return heights;
   }
 
   /** Let what is out of sight step back. */
@@ -103,12 +117,12 @@ export class RangeBar {
 
   _x(time, width) {
     const { from, to } = this._view.bounds;
-    return (Number(time - from) / Math.max(1, Number(to - from))) * width;
+    return INSET + (Number(time - from) / Math.max(1, Number(to - from))) * (width - 2 * INSET);
   }
 
   _time(x) {
     const { from, to } = this._view.bounds;
-    return from + BigInt(Math.round((x / this.element.clientWidth) * Number(to - from)));
+    return from + BigInt(Math.round(((x - INSET) / (this.element.clientWidth - 2 * INSET)) * Number(to - from)));
   }
 
   _down(event) {
@@ -133,18 +147,9 @@ export class RangeBar {
   }
 }
 
-/** Return how many spans and instants begin in each of some equal parts of a range. */
-function density(frame, { from, to }, parts) {
-  const heights = new Float64Array(parts);
+/** Return a function that gives the column of a frame's time, of as many equal columns as a range has. */
+function columns(frame, { from, to }, count) {
   const shift = Number(frame.from - from);
-  const scale = parts / Math.max(1, Number(to - from));
-  const add = (time, number) => {
-    const part = Math.floor((time + shift) * scale);
-    if (part >= 0 && part < parts) heights[part] += number;
-  };
-  for (const { depths, instants } of frame.lanes.values()) {
-    for (const row of depths) row?.start.forEach((time, index) => add(time, row.count[index]));
-    instants.time.forEach((time, index) => add(time, instants.count[index]));
-  }
-  return heights;
+  const scale = count / Math.max(1, Number(to - from));
+  return (time) => Math.min(Math.floor((time + shift) * scale), count - 1);
 }

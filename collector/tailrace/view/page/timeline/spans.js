@@ -7,9 +7,10 @@ import { BAR, COUNTER, firstWhere, ROW } from "./layout.js";
 const LEGIBLE = 26;
 const INSET = 5;
 
-/** Draw the spans of a lane. `y` is where the lane's first row begins. */
+/** Draw the spans of a lane. `y` is where the lane's first row begins. Return whether there are any in sight. */
 export function drawSpans(pen, content, { shift, scale, left, width, y }) {
   const right = left + width;
+  let drawn = false;
   for (const [depth, row] of content.depths.entries()) {
     if (!row) continue;
     const top = y + depth * ROW + 1;
@@ -25,8 +26,10 @@ export function drawSpans(pen, content, { shift, scale, left, width, y }) {
       const length = Math.max(Math.min(end, right + 8) - from, 1);
       edge = from + length;
       drawBar(pen, row, index, { x: from, y: top, length, left });
+      drawn = true;
     }
   }
+  return drawn;
 }
 
 function drawBar(pen, row, index, { x, y, length, left }) {
@@ -67,7 +70,7 @@ function firstAt(row, shift, scale) {
   return firstWhere(row.start.length, (index) => row.start[index] >= least);
 }
 
-/** Draw instants as small rhombs on the lane's first row. */
+/** Draw instants as small rhombs on the lane's first row. Return whether there are any in sight. */
 export function drawInstants(pen, { instants }, { shift, scale, left, width, y }) {
   const { accent, surface } = colours();
   const middle = y + BAR / 2 + 1;
@@ -89,11 +92,14 @@ export function drawInstants(pen, { instants }, { shift, scale, left, width, y }
     pen.fill();
     pen.stroke();
   }
+  return edge > -Infinity;
 }
 
-/** Draw a lane's counters below its spans: the range of each pixel, and the last value as a step. */
+/** Draw a lane's counters below its spans: the range of each pixel, and the last value as a step. Return whether any
+ * has a value near. */
 export function drawCounters(pen, content, { shift, scale, left, width, y }, names) {
   const palette = colours();
+  let drawn = false;
   for (const [index, name] of names.entries()) {
     const counter = content.counters.find((each) => each.name === name);
     const top = y + index * COUNTER + 3;
@@ -101,6 +107,7 @@ export function drawCounters(pen, content, { shift, scale, left, width, y }, nam
     pen.fillStyle = palette.line;
     pen.fillRect(left, top + height, width, 1);
     if (!counter || counter.time.length === 0) continue;
+    drawn = true;
     const high = counter.max.reduce((most, each) => Math.max(most, each), 0);
     const low = counter.min.reduce((least, each) => Math.min(least, each), 0);
     const room = high - low || 1;
@@ -110,6 +117,7 @@ export function drawCounters(pen, content, { shift, scale, left, width, y }, nam
     pen.font = font(11);
     pen.fillText(`${fit(pen, name, width / 2)} ${short(low)} … ${short(high)}`, left + 6, top + 6);
   }
+  return drawn;
 }
 
 function drawSteps(pen, counter, { x, at, right, colour }) {

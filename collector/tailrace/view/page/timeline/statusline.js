@@ -20,11 +20,12 @@ export class StatusLine {
     this._hover.textContent = item ? describe(item, layout.of(item.lane).lane, clock) : "";
   }
 
-  /** Show what is in sight. */
-  draw() {
+  /** Show what is in sight. `newest` says that earlier events are not, as only the newest were looked at first. */
+  draw(newest) {
     const { selection, clock, layout, frame } = this._canvas;
+    if (!layout) return;
     const selected = selection ? `${clock.length(Number(selection.to - selection.from))} selected · ` : "";
     const gaps = frame?.gapCount ?? 0;
-    this._status.textContent = `${selected}${count(layout?.places.length ?? 0)} lanes${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}`;
+    this._status.textContent = `${selected}${count(layout.places.length)} lanes${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}${newest ? " · the newest events; 0 shows earlier ones too" : ""}`;
   }
 }

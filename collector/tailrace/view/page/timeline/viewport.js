@@ -38,9 +38,8 @@ export class Viewport {
     this._keep();
   }
 
-  /** Show everything, with a little room on both sides. */
-  whole() {
-    const { from, to } = this.bounds;
+  /** Show everything, or a range, with a little room on both sides. */
+  whole({ from, to } = this.bounds) {
     const room = BigInt(Math.ceil(Math.max(Number(to - from), SHORTEST) * MARGIN));
     this.from = from - room;
     this.part = 0;

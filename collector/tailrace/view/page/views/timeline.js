@@ -3,9 +3,8 @@
 import { format } from "../address.js";
 import { address, get } from "../api.js";
 import { Again } from "../parts/again.js";
-import { fill, h } from "../parts/dom.js";
+import { h } from "../parts/dom.js";
 import { placesOf } from "../parts/places.js";
-import { problem } from "../parts/problem.js";
 import { TimeCanvas } from "../timeline/canvas.js";
 import { OwnClock, WALL_CLOCK } from "../timeline/clock.js";
 import { Details } from "../timeline/details.js";
@@ -14,8 +13,9 @@ import { Frames } from "../timeline/frames.js";
 import { itemAt } from "../timeline/hit.js";
 import { describe } from "../timeline/words.js";
 import { keys } from "../timeline/keys.js";
-import { axesOf, boundsOf, decodeLanes, sessionsOf, subtitlesOf, WALL } from "../timeline/lanes.js";
+import { axesOf, boundsOf, decodeLanes, firstLook, sessionsOf, subtitlesOf, WALL } from "../timeline/lanes.js";
 import { Layout, Shapes } from "../timeline/layout.js";
+import { Notice } from "../timeline/notice.js";
 import { Gestures } from "../timeline/pointer.js";
 import { RangeBar } from "../timeline/rangebar.js";
 import { StatusLine } from "../timeline/statusline.js";
@@ -32,7 +32,7 @@ export class Timeline {
     this.canvas = new TimeCanvas(this.view);
     this.canvas.resized = () => this.moved(false);
     this.bar = new RangeBar(this.view, () => this.moved());
-    this.frames = new Frames(this.canvas, { arrived: (each) => this._arrived(each), failed: (error) => this._failed(error) });
+    this.frames = new Frames(this.canvas, { asked: () => this._notice.reads(), arrived: (each) => this._arrived(each), failed: (error) => this._failed(error) });
     this.details = new Details({ closed: () => this.clear(), opened: (place) => this.openRow(place), shown: (from, to) => this.reveal(from, to) });
     this.finder = new Finder(this);
     this.toolbar = new Toolbar({
@@ -56,10 +56,11 @@ export class Timeline {
     this._shapes = new Shapes();
     this._status = new StatusLine(this.canvas);
     this._clockNote = h("p", { class: "clock-note", hidden: true });
-    this._message = h("p", { class: "message" }, "Reading lanes …");
+    this._notice = new Notice(this.canvas);
+    this.canvas.painted = () => this._notice.draw();
     root.append(h("h1", { class: "spoken" }, "Timeline"), h("div", { class: "timeline" },
       this.toolbar.element,
-      h("div", { class: "sight" }, this.bar.element, this._clockNote, this.canvas.element, this._message),
+      h("div", { class: "sight" }, this.bar.element, this._clockNote, this.canvas.element, this._notice.element),
       this.details.element,
       this._status.element));
     this._stop = frame.live.listen(({ latest }) => this._news(latest));
@@ -78,6 +79,7 @@ export class Timeline {
     this._stop();
     this._again.close();
     this.frames.close();
+    this._notice.close();
     this.canvas.close();
     this.bar.close();
     this._closed = true;
@@ -89,7 +91,7 @@ export class Timeline {
     this.params = params;
     this.toolbar.following(this.following);
     this.toolbar.places.show(params);
-    if (lanes) this._load();
+    if (lanes) this._anew();
     else this._restore();
   }
 
@@ -101,7 +103,7 @@ export class Timeline {
   note(changes, lanes = false) {
     this.params = { ...this.params, ...changes };
     this.frame.address.note(changes);
-    if (lanes) this._load();
+    if (lanes) this._anew();
   }
 
   /** Show what a changed viewport shows. A person who moves no longer follows. */
@@ -110,7 +112,7 @@ export class Timeline {
     this.canvas.draw();
     this.bar.draw();
     this.frames.want();
-    this._status.draw();
+    this._status.draw(this._isNewest);
     if (person) this.note({ from: this.view.from, to: this.view.to });
   }
 
@@ -144,7 +146,7 @@ export class Timeline {
   select(from, to, done) {
     this.canvas.selection = from === null ? null : { from, to };
     this.canvas.draw();
-    this._status.draw();
+    this._status.draw(this._isNewest);
     if (!done) return;
     this.note({ sel: from === null ? null : `${from},${to}`, row: null });
     if (from === null) this.details.hide();
@@ -179,7 +181,7 @@ export class Timeline {
     this.details.hide();
     this.note({ sel: null, row: null });
     this.canvas.draw();
-    this._status.draw();
+    this._status.draw(this._isNewest);
   }
 
   zoomToSelection() {
@@ -195,6 +197,11 @@ export class Timeline {
     if (this.clock.wall) this.frame.address.go(view, { from, to, ...this.filters });
   }
 
+  /** Return whether earlier events exist that the first look left out, and the left edge is still there. */
+  get _isNewest() {
+    return Boolean(this._look?.skipped) && !this.params.from;
+  }
+
   /** Return the axis of the lanes shown. */
   get axis() {
     return this._axis;
@@ -203,6 +210,12 @@ export class Timeline {
   /** Return the parameters that narrow questions to the lanes shown. */
   get filters() {
     return { session: this.params.session || null, source: this.params.source || null, ...placesOf(this.params) };
+  }
+
+  /** Read other lanes, and show the window of the address, or the first look at these lanes. */
+  _anew() {
+    this._axis = null;
+    this._load();
   }
 
   async _load() {
@@ -223,8 +236,6 @@ export class Timeline {
     const lanes = all.filter((lane) => lane.axis === axis.id);
     const session = this.params.session ? `${this.params.source}/${this.params.session}` : "";
     this.toolbar.offer(axes, axis.id, sessionsOf(this.params.session ? all : lanes), session);
-    this._message.hidden = lanes.length > 0;
-    this._message.textContent = "No event here yet.";
     const first = this._axis !== axis.id;
     this._axis = axis.id;
     const bounds = boundsOf(lanes) ?? EMPTY;
@@ -233,7 +244,9 @@ export class Timeline {
     this._clockNote.textContent = `No wall time here. ${axis.words}. Distances on this axis are true to the producer’s clock; the dates are not.`;
     this.canvas.subtitles = subtitlesOf(lanes);
     this.canvas.layout = new Layout(lanes, this._shapes);
+    if (!lanes.length) this._notice.rests();
     this.view.bounds = bounds;
+    this._look = firstLook(lanes, bounds);
     if (first) this._restore();
     else this._grown();
     this.bar.load(lanes).catch((error) => this._failed(error));
@@ -243,7 +256,7 @@ export class Timeline {
   _restore() {
     const { window, selection, row, scroll } = stateOf(this.params);
     if (window) this.view.show(window.from, window.to);
-    else this.view.whole();
+    else this.view.whole(this._look);
     this.canvas.scrollTo(scroll || this.canvas.scroll);
     this.canvas.selection = selection;
     if (row) this.details.row(row);
@@ -266,9 +279,9 @@ export class Timeline {
   _arrived(frame) {
     if (this._shapes.learn(frame, this.canvas.layout.lanes)) this._relay();
     this.canvas.frame = frame;
-    this._message.hidden = true;
+    this._notice.rests();
     this.canvas.draw();
-    this._status.draw();
+    this._status.draw(this._isNewest);
   }
 
   /** Lay the lanes out anew: some need more rows. The lane at the top stays where it is. */
@@ -282,8 +295,8 @@ export class Timeline {
   }
 
   _failed(error) {
-    this._message.hidden = false;
-    fill(this._message, problem(error));
+    this._notice.rests(error);
+    this.canvas.draw();
   }
 
   _showSelection() {
