@@ -219,3 +219,13 @@ def test_a_small_loss_is_drawn_small_until_one_looks_closer(page_of):
     assert max(bar.values()) <= 4
     page.page.keyboard.press("g")
     page.until(lambda: max(lossy(), default=0) > 6, "the hatch, higher than a band")
+
+
+def test_sessions_whose_ids_begin_alike_have_titles_that_differ(page_of):
+    ids = ["1a22a2271f7f-0001", "1a22a2271f7f-0002"]
+    page = page_of(
+        [row for each in ids for row in (clocked(session=each, epoch=EPOCH), *steps(each))]
+    )
+    page.until_text(".status", "2 lanes")
+    titles = page.page.get_by_label("Session").locator("option").all_inner_texts()
+    assert titles[1:] == [f"sim · {each}" for each in ids]

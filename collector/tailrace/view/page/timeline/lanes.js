@@ -1,6 +1,6 @@
 // Lanes as the server lists them, by the axes on which they stand.
 
-import { count, cut } from "../parts/text.js";
+import { count, shortIds } from "../parts/text.js";
 
 export const WALL = "wall";
 const NATURAL = new Intl.Collator("en", { numeric: true });
@@ -12,6 +12,7 @@ export function laneId({ source, session, stream, substream = null }) {
 
 /** Return the lanes of an answer of `lanes`, each with texts to show and times as BigInt. */
 export function decodeLanes(answer) {
+  const titles = shortIds(answer.lanes.map((lane) => lane.session));
   return answer.lanes.map((lane) => ({
     ...lane,
     id: laneId(lane),
@@ -19,7 +20,7 @@ export function decodeLanes(answer) {
     last: lane.last === null ? null : BigInt(lane.last),
     missing: lane.unknown ? null : lane.missing,
     name: `${lane.stream || "(no stream)"}${lane.substream === null ? "" : ` / ${lane.substream}`}`,
-    title: lane.session.slice(0, 12),
+    title: titles.get(lane.session),
   })).sort((one, other) => order(one, other));
 }
 
@@ -32,7 +33,7 @@ function order(one, other) {
 export function axesOf(lanes) {
   const known = new Map();
   for (const lane of lanes) known.set(lane.axis, lane);
-  const own = [...known].filter(([axis]) => axis !== WALL).map(([axis, lane]) => ({ id: axis, title: `Clock of ${lane.source} · ${cut(lane.session, 12)}`, words: lane.clock }));
+  const own = [...known].filter(([axis]) => axis !== WALL).map(([axis, lane]) => ({ id: axis, title: `Clock of ${lane.source} · ${lane.title}`, words: lane.clock }));
   return known.has(WALL) ? [{ id: WALL, title: "Wall time" }, ...own] : own;
 }
 

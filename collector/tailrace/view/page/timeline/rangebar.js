@@ -4,11 +4,10 @@ import { get } from "../api.js";
 import { h, scale } from "../parts/dom.js";
 import { colours, onChange } from "../parts/theme.js";
 import { decodeFrame, eachEvent } from "./decode.js";
-import { drawShares } from "./gaps.js";
+import { columnWidth, drawShares } from "./gaps.js";
 
 const MOST_LANES = 400;
 const EDGE = 7;
-const STEP = 2;
 const FRAME = 3;
 const LOWEST = 6;
 const INSET = 4;
@@ -64,6 +63,7 @@ export class RangeBar {
   }
 
   _density(pen, width, height, palette) {
+    const step = this._step(width);
     const heights = this._heights(width);
     const most = Math.max(...heights, 1);
     pen.fillStyle = palette["line-strong"];
@@ -71,7 +71,7 @@ export class RangeBar {
     for (const [index, value] of heights.entries()) {
       if (value > 0) {
         const tall = Math.max(LOWEST, (value / most) * (height - 8));
-        pen.fillRect(INSET + index * STEP, height - tall, 1.5, tall);
+        pen.fillRect(INSET + index * step, height - tall, step - 0.5, tall);
       }
     }
     pen.globalAlpha = 1;
@@ -80,18 +80,21 @@ export class RangeBar {
   /** Draw which share of events is missing when, also out of sight. */
   _gaps(pen, width, height) {
     const { gaps, concerned } = this._frame;
-    const column = columns(this._frame, this._view.bounds, this._parts(width));
+    const step = this._step(width);
+    const here = this._heights(width);
+    const column = columns(this._frame, this._view.bounds, here.length);
     const all = [...concerned.keys()].flatMap((id) => gaps.get(id));
-    drawShares(pen, all, { here: this._heights(width), column, x: INSET, step: STEP, y: FRAME, height: height - 2 * FRAME, hanging: true });
+    drawShares(pen, all, { here, column, x: INSET, step, y: FRAME, height: height - 2 * FRAME, hanging: true });
   }
 
-  _parts(width) {
-    return Math.ceil((width - 2 * INSET) / STEP);
+  _step(width) {
+    const { from, to } = this._view.bounds;
+    return columnWidth(this._frame, (width - 2 * INSET) / Math.max(1, Number(to - from)));
   }
 
   /** Return how many events begin in each of the columns of the bar. */
   _heights(width) {
-    const heights = new Float64Array(this._parts(width));
+    const heights = new Float64Array(Math.ceil((width - 2 * INSET) / this._step(width)));
     const column = columns(this._frame, this._view.bounds, heights.length);
     for (const content of this._frame.lanes.values()) eachEvent(content, (time, number) => (heights[column(time)] += number));
     return heights;

@@ -2,7 +2,7 @@
 
 import { choose, h } from "../../parts/dom.js";
 import { Places } from "../../parts/places.js";
-import { cut, moment } from "../../parts/text.js";
+import { cut, moment, shortIds } from "../../parts/text.js";
 
 const TEXT = /^(?:(\d+):)?([^@]*)(?:@(-?\d+)-(-?\d+))?$/;
 
@@ -26,8 +26,9 @@ export class Sides {
 
   /** Offer sessions to choose from. */
   offer(sessions) {
+    const titles = shortIds(sessions.map((each) => each.session));
     for (const { session } of this._forms) {
-      session.append(...sessions.map((each) => h("option", { value: each.session }, cut(`${each.source} · ${each.session.slice(0, 12)} · ${each.begins ? moment(each.begins).slice(0, 19) : "no wall time"}${each.run ? ` · ${each.run}` : ""}`, 90))));
+      session.append(...sessions.map((each) => h("option", { value: each.session }, cut(`${each.source} · ${titles.get(each.session)} · ${each.begins ? moment(each.begins).slice(0, 19) : "no wall time"}${each.run ? ` · ${each.run}` : ""}`, 90))));
     }
   }
 

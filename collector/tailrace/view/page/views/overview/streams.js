@@ -4,14 +4,14 @@ import { get } from "../../api.js";
 import { afterRest, h } from "../../parts/dom.js";
 import { Grid } from "../../parts/grid.js";
 import { Places, placesOf } from "../../parts/places.js";
-import { clock, count, share } from "../../parts/text.js";
+import { clock, count, share, shortIds } from "../../parts/text.js";
 import { mark } from "../../parts/whole.js";
 
 const PAGE = 200;
 const MOST_PAGES = 50;
 const COLUMNS = [
   { name: "source", label: "Source", sort: true },
-  { name: "session", label: "Session", sort: true, text: (value) => value.slice(0, 12) },
+  { name: "session", label: "Session", sort: true, text: (_, row) => row.title },
   { name: "stream", label: "Stream", sort: true, text: (value) => value || "(none)" },
   { name: "events", label: "Events", sort: true, number: true, text: count },
   { name: "missing", label: "Missing", sort: true, number: true, loss: true, text: count },
@@ -99,6 +99,8 @@ export class StreamTable {
     if (known.has(page)) return known.get(page);
     const { name, descending } = this._grid.order;
     const answer = await get("streams", { ...this._filters, search: this._search.value, sort: name, descending, offset: page * PAGE, limit: PAGE });
+    const titles = shortIds(answer.streams.map((each) => each.session));
+    for (const each of answer.streams) each.title = titles.get(each.session);
     if (known === this._pages) {
       this._version = answer.version;
       this._whole.replaceChildren(mark(answer.whole, `${count(answer.total)} · `));

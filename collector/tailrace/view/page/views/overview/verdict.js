@@ -1,7 +1,7 @@
 // The first thing one sees: whether anything is missing, for which reason, and where most.
 
 import { h, icon } from "../../parts/dom.js";
-import { count, share, visible } from "../../parts/text.js";
+import { count, share, shortIds, visible } from "../../parts/text.js";
 import { missing, sentence, state } from "../../parts/whole.js";
 
 const SIGNS = { complete: "M5 12.5 10 17 19 7.5", unsure: "M12 7v6M12 16.5v.5", nothing: "M6 12h12", lacking: "M0 0" };
@@ -43,11 +43,12 @@ function reasons(overview) {
 }
 
 function worst(streams) {
+  const titles = shortIds(streams.map((each) => each.session));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Streams that lack most" }, h("table", { class: "plain" },
     h("thead", {}, h("tr", {}, ["Streams that lack most", "Session", "Events", "Missing", "Completeness"].map((each, index) => h("th", { scope: "col", class: index > 1 ? "number" : "" }, each)))),
     h("tbody", {}, streams.slice(0, 5).map((each) => h("tr", {},
       h("th", { scope: "row" }, visible(`${each.source} / ${each.stream || "(none)"}`)),
-      h("td", { class: "mono" }, each.session.slice(0, 12)),
+      h("td", { class: "mono" }, titles.get(each.session)),
       h("td", { class: "number" }, count(each.events)),
       h("td", { class: "number loss" }, count(each.missing)),
       h("td", { class: "number" }, share(each.completeness)))))));
