@@ -140,7 +140,7 @@ const SHORT_ID = 12;
 export function shortIds(ids) {
   const all = [...new Set(ids)].sort();
   const shared = (one, other = "") => {
-    const differs = [...one].findIndex((character, index) => character !== other[index]);
+    const differs = one.split("").findIndex((character, index) => character !== other[index]);
     return differs < 0 ? one.length : differs;
   };
   return new Map(all.map((id, index) => [id, id.slice(0, Math.max(SHORT_ID, shared(id, all[index - 1]) + 1, shared(id, all[index + 1]) + 1))]));

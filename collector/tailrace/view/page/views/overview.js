@@ -16,7 +16,7 @@ class Overview {
     this._frame = frame;
     this._again = new Again(() => this._load());
     this._version = null;
-    this._verdict = h("section", { class: "panel", "aria-live": "off" }, h("div", { class: "body note" }, "Counting what is here …"));
+    this._verdict = h("section", { class: "panel", "aria-live": "off" }, h("h1", { class: "body" }, "Counting what is here …"));
     this._health = h("section", { class: "panel" });
     this._arriving = new Arriving();
     this._streams = new StreamTable(frame, params);
