@@ -155,6 +155,7 @@ def test_the_newest_events_come_into_sight_first_and_a_chosen_session_too(page_o
     page.until(lambda: asked(page).get("session") == "a", "the session in the address")
     page.until_text(".status", "1 lanes")
     page.until(lambda: "of old" in named_in_sight(page), "the session in sight")
+    drawn(page)
 
 
 def test_an_empty_window_says_that_it_is_empty(page_of):
@@ -227,5 +228,6 @@ def test_sessions_whose_ids_begin_alike_have_titles_that_differ(page_of):
         [row for each in ids for row in (clocked(session=each, epoch=EPOCH), *steps(each))]
     )
     page.until_text(".status", "2 lanes")
+    drawn(page)
     titles = page.page.get_by_label("Session").locator("option").all_inner_texts()
     assert titles[1:] == [f"sim · {each}" for each in ids]
