@@ -17,8 +17,9 @@ NEEDS = {"dftracer": "the real DFTracer (CPython 3.11 on Linux): make producers"
 PRODUCERS = ROOT / ".venv/producers/bin/python"
 
 
-def test_there_is_one_for_each_format():
-    assert [page.stem for page in TUTORIALS] == ["dftracer", "et3", "heph", "jets", "ovni"]
+def test_there_is_one_for_each_format_and_for_each_kind_of_job():
+    formats = ["dftracer", "et3", "heph", "jets", "ovni"]
+    assert [page.stem for page in TUTORIALS] == sorted([*formats, "data-science", "ranks"])
 
 
 @pytest.mark.slow  # CI walks them in a fresh root, which takes as long

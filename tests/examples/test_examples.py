@@ -99,7 +99,7 @@ def test_all_examples_are_here_and_in_the_first_steps():
     table = (ROOT / "docs" / "start.md").read_text()
     examples = [path.name for path in EXAMPLES.iterdir() if path.suffix in {".py", ".c"}]
     assert sorted(examples) == [
-        "multiprocessing_job.py", "rtl_jets.py", "simulator.py", "solver.c", "training_io.py",
+        "data_loader.py", "multiprocessing_job.py", "rtl_jets.py", "simulator.py", "solver.c", "stencil.py", "training_io.py",
     ]  # fmt: skip
     assert all(f"(../examples/{name})" in table for name in examples)
 
