@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -38,6 +39,13 @@ lone surrogates.
 
 It also matches Tailrace's own colours, as group 1, which pass unescaped.
 """
+
+
+def in_colour(stream: TextIO) -> bool:
+    """Return whether output to a stream may have colours and bold type: the stream writes to a terminal, and NO_COLOR is
+    not set, or is empty.
+    """
+    return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def printable(text: str) -> str:

@@ -45,15 +45,17 @@ def start(*arguments, **options):
     )
 
 
-def on_terminal(*arguments, columns=200, cwd=None):
-    """Return the exit code of a command, and everything that it prints on the terminal on which it runs."""
+def on_terminal(*arguments, columns=200, cwd=None, stdout=None):
+    """Return the exit code of a command, and everything that it prints on the terminal on which it runs. With `stdout`,
+    only its standard error is the terminal.
+    """
     ours, theirs = pty.openpty()
     process = program.start(
         [*COMMAND, *map(str, arguments)],
         env=ENVIRONMENT | {"COLUMNS": str(columns), "TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
-        stdout=theirs,
+        stdout=theirs if stdout is None else stdout,
         stderr=theirs,
     )
     os.close(theirs)

@@ -1,15 +1,18 @@
 """Nothing that a terminal obeys reaches it from the outside, whichever command shows it: each one runs on
-a terminal, over a store, files, settings and arguments that are hostile wherever they may be."""
+a terminal, over a store, files, settings and arguments that are hostile wherever they may be. Nor does a command send
+colours to a user who wants none, or any escape sequence to a pipe."""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.cli.command import COMMAND, ENVIRONMENT, on_terminal
+from tests.program import run
 from tests.query.tables import gap, make, row, session
 
 ATTACK = "\x1b[2J\x1b]0;title\x07\x9b31m\x7f\r\u202e\u2066\u200f\u061c\u2028e"
@@ -24,35 +27,45 @@ OURS = re.compile("\x1b\\[(0|1|3[1-7])?m|\r\x1b\\[Kasking [^\r]*|\r\x1b\\[K")
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """The things that the commands below name: a store, a configuration and files, all hostile."""
-    directory = tmp_path_factory.mktemp("hostile")
-    values = {"source": f"s{ATTACK}", "session": f"x{ATTACK}", "stream": f"t{ATTACK}"}
+    return named(tmp_path_factory.mktemp("hostile"), ATTACK)
+
+
+@pytest.fixture(scope="module")
+def harmless(tmp_path_factory):
+    return named(tmp_path_factory.mktemp("harmless"), "word")
+
+
+def named(directory, text):
+    """Return the things that the commands below name: a store, a configuration and files, each with this text wherever
+    it may be.
+    """
+    values = {"source": f"s{text}", "session": f"x{text}", "stream": f"t{text}"}
     rows = [
-        session("open", opened=1, peer=ATTACK, **{k: values[k] for k in ("source", "session")}),
+        session("open", opened=1, peer=text, **{k: values[k] for k in ("source", "session")}),
         session(
             "tailrace.session",
             rank=0,
-            node=ATTACK,
-            job=ATTACK,
+            node=text,
+            job=text,
             session=values["session"],
             source=values["source"],
         ),
-        row(name=f"n{ATTACK}", seq=0, start=1, end=2, attributes={"a": ATTACK}, **values),
+        row(name=f"n{text}", seq=0, start=1, end=2, attributes={"a": text}, **values),
         row(name="=1+1", seq=1, start=1, end=2, offset=1, **values),
-        gap(2, 5, reason=f"r{ATTACK}", offset=2, **values),
+        gap(2, 5, reason=f"r{text}", offset=2, **values),
     ]
-    about = {"collector": ATTACK, "host": ATTACK, "state": ATTACK, "conditions": ATTACK}
+    about = {"collector": text, "host": text, "state": text, "conditions": text}
     own = {"source": "tailrace", "format": "tailrace", "stream": "heartbeat"}
     rows.append(row("instant", name="heartbeat", seq=0, time=1, start=1, attributes=about, **own))
     make(directory / "store", rows)
     config = directory / "bad.toml"
-    config.write_text(json.dumps(f"k{ATTACK}", ensure_ascii=True) + " = 1\n[tcp]\n")
-    syntax = directory / f"syn{ATTACK}tax.toml"
-    syntax.write_text(f"a = {ATTACK}\n")
-    trace = directory / f"trace{ATTACK}.heph"
-    trace.write_bytes(ATTACK.encode() * 20)
-    certificate = directory / f"certificate{ATTACK}.json"
-    certificate.write_text(json.dumps({"x": ATTACK}))
+    config.write_text(json.dumps(f"k{text}", ensure_ascii=True) + " = 1\n[tcp]\n")
+    syntax = directory / f"syn{text}tax.toml"
+    syntax.write_text(f"a = {text}\n")
+    trace = directory / f"trace{text}.heph"
+    trace.write_bytes(text.encode() * 20)
+    certificate = directory / f"certificate{text}.json"
+    certificate.write_text(json.dumps({"x": text}))
     return {
         "store": directory / "store",
         "config": config,
@@ -60,8 +73,8 @@ def places(tmp_path_factory):
         "trace": trace,
         "certificate": certificate,
         "new": directory / "new",
-        "missing": directory / f"no{ATTACK}such",
-        "attack": ATTACK,
+        "missing": directory / f"no{text}such",
+        "attack": text,
     }
 
 
@@ -153,6 +166,51 @@ def test_every_command_is_among_them():
     from tailrace.cli.commands import COMMANDS
 
     assert {form[1] for form in FORMS} >= set(COMMANDS)
+
+
+ONE_EACH = list({form[1]: form[1:] for form in reversed(FORMS) if form[0] in {0, None}}.values())
+"""The first form of each command that prints what was asked for."""
+TRACES = str(Path(__file__).parents[1] / "vectors/dftracer/traces")
+COLOUR = re.compile("\x1b\\[[0-9;:]*m")
+
+
+@pytest.mark.parametrize("form", ONE_EACH, ids=[form[0] for form in ONE_EACH])
+def test_a_terminal_gets_no_colours_if_its_user_wants_none(harmless, form, tmp_path, monkeypatch):
+    monkeypatch.setitem(ENVIRONMENT, "NO_COLOR", "1")
+    given = [argument.format(**harmless) for argument in form]
+    _, printed = on_terminal(*given, cwd=tmp_path)
+    assert printed.strip()
+    assert COLOUR.findall(printed) == []
+
+
+@pytest.mark.parametrize("form", ONE_EACH, ids=[form[0] for form in ONE_EACH])
+def test_a_pipe_gets_no_escape_sequence(harmless, form, tmp_path):
+    given = [argument.format(**harmless) for argument in form]
+    done = run([*COMMAND, *given], env=ENVIRONMENT, cwd=tmp_path, capture_output=True, check=False)
+    assert done.stdout + done.stderr
+    assert b"\x1b" not in done.stdout + done.stderr
+
+
+def test_there_are_colours_to_leave_out(harmless):
+    """Otherwise the tests above show nothing."""
+    for command in ("query", "doctor"):
+        (form,) = (form for form in ONE_EACH if form[0] == command)
+        given = [argument.format(**harmless) for argument in form]
+        assert COLOUR.search(on_terminal(*given)[1]), command
+
+
+@pytest.mark.parametrize("form", [
+    (*QUERY, "--timeout", "3 s", "SELECT count(*) FROM range(100_000_000_000) WHERE hash(range) = 1"),
+    ("export", "--store", "{store}", "--to", "csv", "-o", "-"),
+    ("import", "--store", "store", TRACES),
+    ("verdict", TRACES),
+], ids=lambda form: form[0])  # fmt: skip
+def test_progress_is_on_standard_error_alone(harmless, form, tmp_path):
+    given = [argument.format(**harmless) for argument in form]
+    with (tmp_path / "rows").open("wb") as rows:
+        _, shown = on_terminal(*given, cwd=tmp_path, stdout=rows)
+    assert "\r\x1b[" in shown or "\x1b[2K" in shown, shown
+    assert b"\x1b" not in (tmp_path / "rows").read_bytes()
 
 
 def test_the_progress_of_an_import_is_still_seen(places, tmp_path):

@@ -23,6 +23,7 @@ from tailrace.configuration import choose
 from tailrace.errors import TailraceError
 from tailrace.run import launcher, surroundings
 from tailrace.standard import STDERR, never_wait
+from tailrace.terminal import in_colour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -273,7 +274,8 @@ class Report:
         expected = isinstance(error, TailraceError | OSError | ImportError)
         self.failures.append(f"{what}: {error}" if expected else f"{what}: {error!r}")
         if not self._as_json:
-            click.secho(f"tailrace: {self.failures[-1]}", err=True, bold=True)
+            text = f"tailrace: {self.failures[-1]}"
+            click.echo(click.style(text, bold=True) if in_colour(sys.stderr) else text, err=True)
         if not expected:
             # Print the traceback, because an unexpected error is a bug in Tailrace.
             traceback.print_exception(error)

@@ -23,6 +23,7 @@ from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.errors import ConfigError
 from tailrace.filesystem import refusal_text
+from tailrace.terminal import in_colour, waiting
 
 if TYPE_CHECKING:
     from tailrace.doctor.finding import Severity
@@ -63,7 +64,7 @@ def doctor_command(config: Path | None, store: str | None, *, as_json: bool, qui
 
     clock = SystemClock()
     host = Host(loaded.config, os.environ, clock)
-    findings = examination.examine(host, quick=quick)
+    findings = waiting("examining this host", lambda: examination.examine(host, quick=quick))
     if host.store is None and store is None:
         findings.append(examination.endpoint_not_asked_for())
     elif host.store is None and find_spec("obstore") is None:
@@ -80,9 +81,8 @@ def doctor_command(config: Path | None, store: str | None, *, as_json: bool, qui
         )
         click.echo(document)
     else:
-        in_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
-        style = _coloured if in_colour else finding.plain
+        style = _coloured if in_colour(sys.stdout) else finding.plain
         for line in finding.text(findings, width=width, style=style):
             click.echo(line)
     if finding.count(findings, Severity.PROBLEM):

@@ -5,7 +5,6 @@ Results are UTF-8 in every locale. On a terminal, a table is fitted to the termi
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ from tailrace.query.answer import AnswerColumn, Page, RowAnswer, Shape
 from tailrace.query.engine import Engine
 from tailrace.query.patience import Patience
 from tailrace.query.statement import Parameters
-from tailrace.terminal import unguarded
+from tailrace.terminal import in_colour, unguarded
 from tailrace.units import counted
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ class Console:
         them.
         """
         width = shutil.get_terminal_size().columns if self.terminal else None
-        bold = self.terminal and not os.environ.get("NO_COLOR")
-        heading = _bold if bold else str
+        heading = _bold if in_colour(sys.stdout) else str
         for line in output.layout(columns, pages, width=width, heading=heading, spare=spare):
             self.line(line)
         self.out.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import sys
 from collections import defaultdict, deque
@@ -18,7 +17,7 @@ from tailrace.config.schema import MAIN
 from tailrace.overview import Overview, SourceOverview
 from tailrace.query.answer import AnswerColumn, Shape
 from tailrace.query.output import clip, layout
-from tailrace.terminal import printable, unguarded
+from tailrace.terminal import in_colour, printable, unguarded
 from tailrace.units import counted
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -94,7 +93,7 @@ def whole_screen() -> Iterator[Show]:
             trend = trends[each.overview.collector]
             for source in each.overview.sources:
                 trend[source.source].append(source.rows_per_second or 0.0)
-            more = page(each, trend, width=width, bold=not os.environ.get("NO_COLOR"))
+            more = page(each, trend, width=width, bold=in_colour(sys.stdout))
             lines += ["", *more] if lines else more
         if len(lines) > height:
             hidden = counted(len(lines) - height + 1, "more line")
