@@ -33,9 +33,6 @@ ANYTHING = "…"
 On a line by itself, it stands for any number of lines.
 """
 
-SERVES = re.compile(r"^tailrace serve .*> ?(\S+) 2>&1 &$", re.MULTILINE)
-"""A command that starts a daemon, and the line in which it prints its address."""
-
 LONGEST_SECONDS = 600
 """Maximum time (seconds) of a block. Some download packages."""
 
@@ -127,8 +124,6 @@ class Shell:
     def run(self, block: Block) -> tuple[int, str]:
         """Run a block. Return its exit code and its output."""
         text = block.text
-        if serves := SERVES.search(text):
-            text += f"until grep -qs admin: {serves[1]}; do sleep 0.1; done\n"
         if block.language == "python":
             text = f"python - <<'END OF PROGRAM'\n{text}END OF PROGRAM\n"
         self._number += 1
