@@ -161,11 +161,9 @@ class Awaited(msgspec.Struct, kw_only=True):
 
 
 class SourceStatus(msgspec.Struct, kw_only=True):
-    """The figures of one source in /status.
+    """The figures of one source in /status. The fields have the names of the metrics.
 
-    The field names are those of the metrics. The structs that count the figures have the same field names
-    (`SourceFigures`, `Tally`, `Account`, `CommonsState`).
-    """
+    The structs that count the figures use these names, too (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
 
     type: str
     format: str
@@ -201,17 +199,15 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     open_windows: int
     awaited_events: int
     awaited: list[Awaited]
-    """The streams for which events may still arrive, but at most `AWAITED_MAX` of them.
+    """The streams for which events may still arrive, at most `AWAITED_MAX` of them.
 
-    `awaited_events` counts the events that may still arrive for all streams. It also counts the missing events of gaps
-    that are not committed yet.
-    """
+    `awaited_events` is not limited in this way: it counts the awaited events of all streams, and the missing events of
+    gaps that are not committed yet."""
     asked_names: int
     """Number of names to which events refer, and which the file of the events has not defined so far.
 
-    They may still arrive, and other files may define them, so only the table shows which names are missing. If a file
-    asks for more names than memory keeps, the others count as one name.
-    """
+    A name may still arrive, or another file may define it. Therefore only the table shows which names are missing. If
+    memory cannot hold all asked names of a file, those that it does not hold count as one name."""
     followed_streams: int
     remembered_gaps: int
     forgotten_gaps: int

@@ -1,9 +1,10 @@
-"""Explain errors of the file system. Rename files or directories that are in the way of a file.
+"""Explain errors of the file system, and rename files or directories that are in the way of a file.
 
 The system has one error number, ENOSPC, for four exhausted resources: bytes, inodes, the quota of a directory tree, and
-the names in one directory. If the message only says that there is no space, a user finds free bytes and is misled. So
-this module checks the free resources of the file system. Its message has a command that displays the exhausted
-resource. `make_way` renames any object in the place of a file, and deletes nothing.
+the names in one directory. A message that only says "no space" misleads a user who finds free bytes. So this module
+finds out which resource is exhausted. Its message has a command that displays the resource.
+
+`make_way` renames any object in the place of a file, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
 """Error numbers of a failed write that may succeed later, when space was freed or a limit was raised."""
 
 FEW_INODES = 16
-"""If at most this number of inodes are free, `FreeRoom.lack` reports that no inodes are left.
+"""Maximum number of free inodes at which `FreeRoom.lack` reports that no inodes are left.
 
-The number is not 0, because the writer that failed may have freed some inodes since then.
-"""
+The number is not 0, because the writer that failed may have freed some inodes since its failure."""
 LITTLE = 256 * 2**20
 """If at least this number of bytes are free, a failed write has another cause than a lack of bytes.
 

@@ -21,9 +21,8 @@ LARGE = 512 * 2**10
 """Minimum size (bytes) of a block of memory that gets its own pages. When such a block is freed, its pages return to
 the system.
 
-By default, glibc raises this minimum to the size of the largest freed block. Then the daemon still held 110 MB in its
-heaps after it had received 130 names of 500 kB. With this fixed value, it held 20 MB.
-"""
+By default, glibc raises this minimum to the size of the largest freed block. After the daemon had received 130 names of
+500 kB, its heaps held 110 MB with the default, and 20 MB with this fixed value."""
 
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
@@ -36,12 +35,12 @@ def share() -> None:
 
 
 def load_arrow() -> None:
-    """Load Arrow for a collector, unless it is loaded already.
+    """Load Arrow for a collector, unless it is loaded already. Make the allocator return large blocks to the system
+    when they are freed.
 
-    Return large blocks of memory to the system when they are freed. Set Arrow's memory pool by an environment variable:
-    Arrow's own code does not use a pool that is set in Python, and allocates 35 MiB during commits. Keep Arrow from
-    importing numpy, which a collector does not need (docs/decisions/speed.md, D177).
-    """
+    An environment variable sets Arrow's memory pool, because Arrow's own code ignores a pool that is set in Python, and
+    then allocates 35 MiB during commits. Keep Arrow from importing numpy, which a collector does not need
+    (docs/decisions/speed.md, D177)."""
     if "pyarrow" in sys.modules:
         return
     _set(_M_MMAP_THRESHOLD, LARGE)

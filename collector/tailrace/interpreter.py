@@ -35,14 +35,11 @@ A command need not start a new interpreter because of them.
 THREADS = "OPENBLAS_NUM_THREADS"
 """Environment variable that limits the threads of numpy's linear algebra library.
 
-pyarrow imports numpy, whose library starts one thread for each processor core but the first. Each thread spins before
-it sleeps, which takes CPU while a command starts (docs/decisions/speed.md, D171).
-"""
+Without it, the library starts a thread for each processor core but the first as soon as pyarrow imports numpy. Each
+thread spins before it sleeps, which costs CPU time when a command starts (docs/decisions/speed.md, D171)."""
 NO_THREADS = "01"
-"""The value of the variable `THREADS` for one thread: numpy's library uses only the thread that calls it.
-
-The zero before the 1 shows that Tailrace has set the value, not the user.
-"""
+"""Value of the environment variable `THREADS` for one thread: numpy's library then uses only the thread that calls it.
+The zero before the 1 shows that Tailrace has set the value, not the user."""
 RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
 """Environment variable for the number of threads in the Delta table's library.
 
@@ -50,10 +47,9 @@ The library panics if the value is not a positive number."""
 COLLECTED_AT = (200_000, 50, 100)
 """Thresholds of Python's garbage collector (see `gc.set_threshold`).
 
-The modules of a command are up to 150,000 objects that stay. The daemon creates many records, which form no reference
-cycles. With the default thresholds, garbage collection takes a fifteenth of a start and a fifth of the
-daemon's time, and datagrams are lost during its pauses.
-"""
+A command loads up to 150,000 objects that are never freed, and the daemon creates many records, which form no
+reference cycles. With the default thresholds, garbage collection takes a fifteenth of a start and a fifth of the
+daemon's time, and datagrams are lost during its pauses."""
 UMASK_OF_USER = os.umask(0o077)
 """The umask that this process had when it started. Programs of the user are started with it."""
 # Set the umask back to the user's: Python can read it only by setting another one.
@@ -119,12 +115,11 @@ def _settle() -> None:
 
 
 def _limit_threads() -> None:
-    """Let numpy's linear algebra library start no threads in this process and its child processes, unless the user has
-    set their number.
+    """Set an environment variable so that numpy's linear algebra library starts no threads in this process and its
+    child processes. Do not change the variable if the user has set it.
 
-    Also remove the variable with which the user has set the number of threads of the Delta table's library, if its
-    value is invalid.
-    """
+    Also remove the variable for the number of threads of the Delta table's library if the user has given it an invalid
+    value."""
     os.environ.setdefault(THREADS, NO_THREADS)
     count = os.environ.get(RUNTIME_THREADS, "1")
     if not (count.isascii() and count.isdecimal() and int(count)):

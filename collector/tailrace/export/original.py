@@ -71,13 +71,13 @@ class Origin(NamedTuple):
 
 
 def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
-    """Return, for each session to export, the relative path to which its copy is written.
+    """Return the relative path of the exported copy of each session.
 
     The path is `SOURCE/PATH` if the session came from a file, otherwise `SOURCE/SESSION.SUFFIX`. It ends in `.gz` if
-    the producer itself compressed the file, or if `Origin.damaged` is true.
+    the producer compressed the file, or if `Origin.damaged` is true.
 
-    If two sessions would get the same path, for example because a file was read twice, the copy of the later session
-    gets a separate directory."""
+    If two sessions would get one path, for example because a file was read twice, the copy of the later session gets a
+    separate directory."""
     names: dict[Origin, PurePosixPath] = {}
     sources = defaultdict(list)
     for origin in origins:
@@ -97,10 +97,10 @@ def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
 
 
 def beside(name: PurePosixPath, document: str) -> PurePosixPath:
-    """Return the path of a further file that the session's format has beside the trace file, such as metadata.
+    """Return the path to which a metadata file of a trace is exported.
 
-    `name` is the path to which the trace file is exported. Its first part is the name of the source. The returned path
-    stays in the directory of this source."""
+    `name` is the path to which the trace file is exported, and `document` the path of the metadata file relative to the
+    trace file. The returned path stays in the directory of the source."""
     source, *within = name.parts
     path = posixpath.normpath(posixpath.join("/", *within[:-1], document))
     return PurePosixPath(source, path.lstrip("/"))
@@ -120,9 +120,9 @@ def _packed(origin: Origin) -> bool:
 
 
 def _base(files: Sequence[tuple[Origin, str]]) -> str:
-    """Return the deepest directory that contains the run directories of all files of a source.
+    """Return the deepest directory that contains all run directories of a source.
 
-    The format of a file determines which directory is the run directory (`Files.group`)."""
+    The format of a file determines which directory is the file's run directory (`Files.group`)."""
     runs = []
     for origin, path in files:
         run = FORMATS[origin.format].files.group(path) if origin.format in FORMATS else ""
@@ -152,7 +152,7 @@ ORDER BY source, root, "offset", detail DESC
 """  # noqa: S608 - our own words
 """SQL for the gaps that a reader of the exported file may not detect in the file's records.
 
-If a truncated and a damaged gzip member are at the same offset, the gap of the truncated one comes first."""
+If a gzip file is both truncated and damaged at one offset, the gap of the truncation comes first."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -162,10 +162,8 @@ FROM sessions WHERE {} GROUP BY source, root ORDER BY source, min(opened), root
 
 
 class Loss(NamedTuple):
-    """A loss of `size` bytes at an offset in the bytes of a session.
-
-    If the loss is a damaged part of a compressed file, `data` has the damaged bytes, as far as the quarantine has them.
-    """
+    """A loss of `size` bytes at an offset in a session's bytes. If a compressed file is damaged there, `data` has those
+    of the damaged bytes that the quarantine still has."""
 
     offset: int
     detail: str = TORN
@@ -174,12 +172,12 @@ class Loss(NamedTuple):
 
 
 class WrittenSession(NamedTuple):
-    """Facts about the written copy of one session.
+    """Facts about the exported copy of one session.
 
-    `file`: the path of the copy, or None if a repair left the whole session out. `bytes`: the number of trace
-    bytes in the copy, before compression. `left_out`: the number of bytes that are not in the copy because they
-    are unreadable or because readers refuse them. `added`: the number of additions by a repair, by kind of
-    addition."""
+    - `file`: the path of the copy, or None if the repair left out the whole session.
+    - `bytes`: the number of trace bytes in the copy, before compression.
+    - `left_out`: the number of bytes that the copy lacks, because they are unreadable or because readers refuse them.
+    - `added`: the number of additions by the repair, by kind of addition."""
 
     file: str | None
     source: str
@@ -198,12 +196,13 @@ def write(
     quarantine: Sequence[Path],
     added: Counter[str] | None = None,
 ) -> Left:
-    """Write copies of the selected sessions into a directory. `quarantine` lists the directories in which collectors
-    keep unreadable bytes.
+    """Write copies of the selected sessions into a directory.
 
-    If `added` is given, repair the traces: leave out unreadable bytes and records that readers refuse, and close open
-    spans and streams. `added` then counts the additions, by kind of addition. Return the number of rows and losses that
-    were left out, by kind."""
+    `quarantine` lists the directories in which collectors keep unreadable bytes. If the dict `added` is given, repair
+    the traces: leave out unreadable bytes and records that readers refuse, and close open spans and streams. Count in
+    `added` what the repair adds, by kind of addition.
+
+    Return the number of rows and losses that were left out, by kind."""
     left: Left = Counter()
     files: list[_SessionFile] = []
     runs: defaultdict[tuple[str, str, str], dict[str, Any]] = defaultdict(dict)
@@ -282,8 +281,9 @@ class _SessionFile:
         return WrittenSession(file, source, session, format_, self._size, self._left_out, added)
 
     def counted(self, rows: Iterable[StoredRow]) -> Iterator[StoredRow]:
-        """Yield the given rows unchanged. Count in the attribute `rows` the rows that come from the producer. A span
-        counts once, and rows that the collector itself added do not count."""
+        """Yield the given rows unchanged. Add the number of the producer's rows to the attribute `rows`.
+
+        A span counts once. Rows that the collector itself wrote do not count."""
         for row in rows:
             self.rows += row.is_record and not row.ends
             yield row
@@ -311,10 +311,10 @@ class _SessionFile:
                     out.write(text)
 
     def _lose(self, losses: deque[Loss], out: BinaryIO | PackedFile, offset: int | None) -> None:
-        """Write the session's next losses into its copy `out`: those at offsets up to `offset`, or all remaining ones
-        if `offset` is None.
+        """Write the session's next losses into its copy `out`, if `out` is compressed. The copy of an uncompressed file
+        contains no losses.
 
-        Only a `PackedFile` can have losses. For any other `out`, do nothing."""
+        Write the losses at offsets up to `offset`, or all remaining losses if `offset` is None."""
         while losses and isinstance(out, PackedFile):
             if offset is not None and losses[0].offset > offset:
                 return
@@ -348,14 +348,14 @@ def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedF
 
 
 class PackedFile:
-    """Compresses the copy of a session's bytes with gzip. The copy is truncated at the same offsets as the original
-    file, and has the same damaged bytes.
+    """Compresses the copy of a session's bytes with gzip.
 
-    For other losses, the copy contains a statement of the loss, which `sources.tail.inflate` reads. Equal input gives
+    The copy is truncated at the offsets at which the original file was truncated, and has the original's damaged bytes.
+    For any other loss, the copy contains a statement of the loss, which `sources.tail.inflate` reads. Equal input gives
     equal files.
 
-    An empty gzip member follows each truncated or damaged place. Without it, a reader would report damage if a short
-    truncated member follows another truncated one."""
+    An empty gzip member follows each truncated or damaged place. Without it, two truncated members in a row could look
+    like damage."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -410,8 +410,8 @@ def _losses(
     """Return the losses of bytes that the written copies must reproduce, by source and session. Count in `left` the
     losses that no copy can reproduce.
 
-    Include sessions without losses whose bytes are gzip data: their copies are compressed once more, so that readers
-    find the same bytes after decompression."""
+    Also return sessions without losses whose bytes are themselves gzip data. Their copies are compressed once more, so
+    that a reader that decompresses a copy finds the original bytes."""
     shown = {TORN, BAD} if repair else set(get_args(LossDetail))
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
     for source, session, reason, detail, offset, attributes in rows:

@@ -1,12 +1,11 @@
-"""Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for the layout of
-tracks).
+"""Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for the layout of tracks).
 
-A session is a location group, and a track is a location. A slice is an enter event and a leave event of a
-region. A gap is a region whose name begins with LOST, and measurement is off during the gap. Instants are
-regions without a duration. Instants have a separate location, so that the events of each location are in order.
-Attributes are not written.
+A session is a location group, and a track is a location. A slice is an enter event and a leave event of a region. A gap
+is a region whose name begins with LOST, and measurement is off during the gap. An instant is a region without a
+duration. The instants of a track have a location of their own, so that the events of each location are in order of
+time. Attributes are not written.
 
-The library `otf2` needs memory for a buffer of each location (`BUFFER`).
+The library `otf2` keeps a buffer of `BUFFER` bytes in memory for each location.
 """
 
 from __future__ import annotations

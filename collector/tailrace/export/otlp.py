@@ -1,13 +1,14 @@
-"""Write the OpenTelemetry protocol (OTLP) as JSON lines, one kind of telemetry a file, like OpenTelemetry's file
-exporter.
+"""Write the OpenTelemetry protocol (OTLP) as JSON lines. As with OpenTelemetry's file exporter, each kind of telemetry
+has its own file.
 
 The file that the user names has the spans, and each gap as a span LOST with the status error. The file `logs` has
-instants, annotations, ends without a begin, and the users' notes. The file `metrics` has the values of counters.
+instants, annotations, ends of spans without a begin, and the users' notes. The file `metrics` has the values of
+counters.
 
 Each session is one resource and one trace. The resource attribute `tailrace.clock` describes the clock of the session.
-OpenTelemetry has no open spans: an open span ends at its begin, and has the attribute `tailrace.open`. In
-OpenTelemetry, time 0 means that the time is unknown. A begin or end at time 0 is therefore written as time 1, and the
-attribute `tailrace.begins` or `tailrace.ends` is 0.
+OpenTelemetry has no open spans: an open span is written with its begin time as its end time, and with the attribute
+`tailrace.open`. In OpenTelemetry, time 0 means that the time is unknown. A begin or end at time 0 is therefore written
+as time 1, and the attribute `tailrace.begins` or `tailrace.ends` is 0.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LINE_RECORDS = 1000
 
 ERROR = 2
 DEEPEST = 16
-"""Maximum number of levels of nested values in an attribute. Values below this level are written as JSON text.
+"""Maximum number of levels of nested values in an attribute. Deeper values are written as JSON text.
 
 Readers of protocol buffers refuse more than 100 nested messages, and each level takes up to three messages."""
 
@@ -222,10 +223,9 @@ def _trace_id(session: SessionClock) -> str:
 
 
 def _span_id(session: SessionClock, kind: str, number: int) -> str:
-    """Return the OpenTelemetry id of a span, derived from its session, from `kind` and from `number`.
+    """Return the OpenTelemetry id of a span. It is derived from the span's session, from `kind` and from `number`.
 
-    If `kind` is `id`, `number` is the id of the span in the table. Child spans, which have this id as their parent, can
-    then refer to the span."""
+    If `kind` is `id`, `number` is the span's id in the table. Child spans refer to their parent by this id."""
     named = f"{session.source}\0{session.session}\0{kind}\0{number}"
     return blake2b(named.encode(), digest_size=8).hexdigest()
 

@@ -24,9 +24,9 @@ _CLEAR = "\r\x1b[K"
 
 
 class RowCount:
-    """Counts the rows that an export has read. At the end, the count becomes the number of rows in the written file.
+    """Counts the rows that an export has read, and shows the count on the terminal if `terminal` is not None.
 
-    If `terminal` is not None, the terminal shows the count during the export."""
+    When the file is complete, `written` replaces the count by the number of rows in the file."""
 
     def __init__(self, terminal: TextIO | None) -> None:
         self.rows = 0
@@ -64,11 +64,12 @@ STANDARD_OUTPUT = "-"
 
 
 class Output:
-    """The files of an export. Until the `with` block ends, they have temporary names. If it ends without an exception,
-    they get their final names.
+    """The files of an export. They have temporary names until the `with` block ends without an exception.
 
-    Standard output, a pipe and a device take only one file. Methods raise ExportError if a file cannot be created.
-    Writing to a file may raise OSError, which becomes an ExportError at the end of the block."""
+    Standard output, a pipe and a device take only one file.
+
+    Methods raise ExportError if a file cannot be created. Writing to a file may raise OSError, which becomes an
+    ExportError at the end of the block."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -184,9 +185,10 @@ class Directory:
     """The directory of an export that consists of many files. At the user's path, there must be nothing or an empty
     directory.
 
-    Until the `with` block ends, the directory has a temporary name. If it ends without an exception, the directory gets
-    its final name. Methods raise ExportError if a file cannot be created. Writing to a file may raise OSError, which
-    becomes an ExportError at the end of the block."""
+    The directory has a temporary name until the `with` block ends without an exception.
+
+    Methods raise ExportError if a file cannot be created. Writing to a file may raise OSError, which becomes an
+    ExportError at the end of the block."""
 
     pipe = False
 

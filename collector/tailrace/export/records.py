@@ -1,7 +1,7 @@
-"""Turn the stored rows of a session back into the records from which the ingest made them, ordered by offset.
+"""Turn the stored rows of a session back into the records from which the ingest made the rows, ordered by offset.
 
-A span whose begin and end were separate records becomes two records again, at `offset` and at `end_offset`.
-Unreadable bytes come from the quarantine.
+A span whose begin and end were separate records becomes two records again, at `offset` and at `end_offset`. Unreadable
+bytes come from the quarantine.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ UNREADABLE_GONE = "unreadable piece that is no longer kept"
 
 
 class StoredRow(NamedTuple):
-    """A row of the table, as `ROWS` selects it.
+    """A row of the table, as the SQL in `ROWS` selects it. `at` is the offset of the row's record in the session.
 
-    `at` is the offset of the row's record in the session. `spans`: whether the row was made from two records, the begin
-    and the end of a span. Such a row is selected twice; `ends` is true when it stands for the end."""
+    `spans` is true if two records, a begin and an end, became this row of a span. `ROWS` selects such a row twice: with
+    `ends` false for the begin, and with `ends` true for the end."""
 
     at: int
     ends: bool
@@ -81,11 +81,12 @@ def records(
     unreadable: Container[str],
     left: Counter[str],
 ) -> Iterator[Record]:
-    """Yield the records from which the ingest made the rows of one session. `rows` must be in the order `ORDER`.
+    """Yield the records from which the ingest made the rows of one session.
 
-    The size of a record is the distance from its offset to the next record's offset, or 0 if the next one is unknown.
-    `unreadable` has the reasons for which the format's decoder refuses bytes. `left` counts the pieces of unreadable
-    bytes that are no longer in the quarantine."""
+    `rows` must have the order `ORDER`. The size of a record is the distance to the next record's offset; 0 stands for
+    an unknown size. `unreadable` has the reasons for which the format's decoder refuses bytes.
+
+    Count in `left` the pieces of unreadable bytes that are no longer in the quarantine."""
     waiting: list[Record] = []  # records at the same offset, whose size is not known yet
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
@@ -151,10 +152,11 @@ def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
 def quarantined(
     attributes: str | None, kept: QuarantineReader, details: Container[str], left: Counter[str]
 ) -> Sequence[QuarantineFrame]:
-    """Return the quarantine frames that have the unreadable bytes of a gap. `attributes` are those of the gap's row.
+    """Return the quarantine frames that have the unreadable bytes of a gap.
 
-    Return an empty sequence if `details` (the kinds of damage to export) lacks the gap's kind of damage, the member
-    `detail` of the attributes. Count in `left` the frames that are no longer in the quarantine."""
+    `attributes` are those of the gap's row; their member `detail` is the kind of damage. `details` are the kinds of
+    damage to export. For any other kind, return an empty sequence. Count in `left` the frames that are no longer in the
+    quarantine."""
     about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
     if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):

@@ -1,6 +1,7 @@
 """Select the rows to export: the rows of one snapshot that match the filters, with their gaps and users' notes.
 
-The function `export` writes a selection, and starts again if the snapshot's files are deleted meanwhile.
+The function `export` writes a selection. If upkeep deletes the snapshot's files meanwhile, it starts again on a newer
+snapshot.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 """Choose the files that an import reads: only files with new content, and each content only once.
 
-A file is compared with the other given files, and with the files that earlier imports read:
+A file is compared with the other given files, and with the files that earlier imports read. There are four cases:
 
-- Copy: both files have the same content, and the metadata files in the directory of one have the same content as those
-  in the directory of the other (`Files.documents`). The file is left out, whatever its directory.
-- Later state: the content of the file begins with the content of the other file, and both are the same file. They are
-  the same file if they have the same inode, or if their names belong to one stream (`Files.copy`). The file is read
-  again, and its new session replaces the earlier session.
+- Copy: both files have the same content, and the directories of both have metadata files with the same content
+  (`Files.documents`). The file is left out.
+- Later state: the file's content begins with the other file's content, and both belong to one stream: they have the
+  same inode, or their names show it (`Files.copy`). The file is read again, and its new session replaces the earlier
+  session.
+- Piece: other files contain all lines of the file, and a tool that splits traces may have made it (`Files.pieces`). The
+  file is left out.
 - Other content: the file is read into a session of its own.
-- Piece: other files contain all its lines, and a tool that splits traces may have made it (`Files.pieces`). The file is
-  left out.
 
 So a repeated import stores nothing, unless a file has changed.
 
-Many traces begin alike, so equal first bytes prove little. Two files in different directories are one stream only if at
-least `HEAD` bytes are equal. The same holds for two files of which one has a name that log rotation or compression
-gives to a copy of the other (`originals`), unless all bytes are equal. To save time, whole contents are compared only
-if the first bytes and, for uncompressed files, the sizes are equal.
+Many traces begin alike, so a few equal bytes prove little. Two files whose paths and inodes differ count as one stream
+only if at least `HEAD` bytes are equal, or all bytes of both.
+
+To save time, whole contents are compared only if the first bytes and, for uncompressed files, the sizes are equal.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ from tailrace.spool.payloads import HEAD
 Node = tuple[int, int]
 
 LINES_MAX = 2**22
-"""Maximum number of different lines that are kept in memory (about 400 MB) in the search for trace files that a tool
-has split off from other files. Files whose lines exceed this number are imported without the search."""
+"""Maximum number of different lines in memory (about 400 MB) for the search for files that a tool has split off from
+other files.
+
+Files whose lines would exceed this number are imported without the search."""
 
 
 Prints = dict[str, Fingerprint | None]
@@ -72,10 +74,10 @@ class Choice(NamedTuple):
 def choose(
     traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
 ) -> Choice:
-    """Choose the files that the import reads. `traces` are the trace files that were found, by format.
+    """Choose the files that the import reads, and leave out each file whose content an earlier import has read.
 
-    Leave out each file whose content an earlier import has read. `readings` are the sessions of earlier imports, each
-    with the file that it has read. If `again` is true, read even files that an earlier import has read completely."""
+    `traces` are the found trace files, by format. `readings` are the sessions of earlier imports, each with the file
+    that it has read. If `again` is true, read even files that an earlier import has read completely."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}
@@ -133,11 +135,12 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
 
 
 class _FileBegin(NamedTuple):
-    """The beginning and the size of a file, by which files are grouped.
+    """The beginning and the size of a file. Files with equal values form a group, within which copies are searched.
 
-    `head` is the hash of the first content bytes (`beginning`), or None if the file is empty or cannot be read. `start`
-    is the hash of the first `HEAD` of these bytes, or None if there are fewer. `size` is the file's size (bytes).
-    `packed` states whether the file is compressed."""
+    - `head`: the hash of the first content bytes (`beginning`), or None if the file is empty or cannot be read.
+    - `start`: the hash of the first `HEAD` content bytes, or None if there are fewer.
+    - `size`: the file's size (bytes).
+    - `packed`: whether the file is compressed."""
 
     head: int | None
     size: int
@@ -262,19 +265,19 @@ T = TypeVar("T")
 
 
 class _Kin(Generic[T]):
-    """Index that stores values, such as sizes, for files. For a given file, `of` returns the values of all files that
-    may be copies or originals of this file, according to their names.
+    """Index that stores values for files, such as sizes. For a given file, the method `of` returns the values of all
+    files whose names are those of its possible copies or originals.
 
-    The index replaces a search through all files: a directory may contain thousands of files with equal first bytes.
-    """
+    The index replaces a search through all files: a directory may contain thousands of files with equal first bytes."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[T]] = {}
 
     def add(self, file: str, key: str, what: T) -> None:
-        """Add `what` to the values that `of` returns for this file and its possible copies and originals.
+        """Store the value `what` for a file. The method `of` returns it for this file and for its possible copies and
+        originals.
 
-        `key` is the result of `Files.copy` for this file: two files with equal results may contain the same stream."""
+        `key` is the result of `Files.copy` for this file. Files with equal keys may contain one stream."""
         name = without_gz(spelled(file))
         for mark in {("name", name), ("key", key), *(("copy of", of) for of in originals(name))}:
             self._found.setdefault(mark, []).append(what)
@@ -341,9 +344,9 @@ class _Group:
     def _in_order(self) -> list[str]:
         """Return the files of the group in the order in which `choose` decides about them.
 
-        Files that an interrupted import has begun to read come first. The other files are sorted by decreasing size,
-        because a longer file may begin with the whole content of a shorter one. Among files of equal size, a file
-        precedes the files whose names are derived from its name."""
+        Files that an interrupted import has begun to read come first. After them come the largest files, because a
+        longer file may begin with the whole content of a shorter one. Among files of equal size, a file precedes the
+        files whose names are derived from its name."""
         if len(self._files) == 1 and not self._readings:
             return self._files
         if len(self._files) > 1:
@@ -368,8 +371,8 @@ class _Group:
         return known.size if known else 0
 
     def _is_copy(self, file: str, other: str) -> bool:
-        """Return whether `file` is a copy of the file `other`. This is so if `other` begins with all content of `file`,
-        and both have the same stream, as their paths or their metadata files show."""
+        """Return whether `file` is a copy of the file `other`: `other` begins with all content of `file`, and the paths
+        or the metadata files show that both contain one stream."""
         mine, its = self._prints[file], self._prints[other]
         if mine is None or its is None or not its.begins_with(mine.size, mine.crc):
             return False
@@ -456,11 +459,11 @@ def _content(path: str, limit: int) -> bytes | None:
 
 
 def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
-    """Return whether two files may contain the same stream, according to their paths without `.gz`.
+    """Return whether the paths of two files show that both may contain the same stream. A suffix `.gz` is ignored.
 
-    The paths must be equal, or one path must be a name that log rotation or compression gives to a copy of the other
-    (`originals`). Such a copy must also have enough equal first bytes: their number `size` must be at least `HEAD` or
-    equal to `whole`, the size of the longer file."""
+    The paths must be equal, or one must be a name that log rotation or compression gives to a copy of the other
+    (`originals`). In the second case, one file must also begin with all `size` bytes of the other, and `size` must be
+    at least `HEAD` or equal to `whole`, the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True

@@ -56,9 +56,10 @@ class Why(StrEnum):
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that an import leaves out. `of` is the path of the file that has its content, or "".
+    """A file that an import leaves out.
 
-    If the file has a known type that no decoder reads, `content` describes this type in words."""
+    If the import reads another file with the same content, `of` is the path of that file, otherwise "". If the file has
+    a known type that no decoder reads, `content` describes this type in words."""
 
     path: str
     why: Why
@@ -182,8 +183,8 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
 def _none(file: str, formats: Sequence[Format], *, named: bool, endings: set[str]) -> LeftOut:
     """Return the entry for a file that is left out because it is not a trace.
 
-    The entry's `trace` is true if the file was expected to be a trace: the user named it, it has the name of a trace of
-    one of the formats, or it is empty and has the suffix of a trace that was found."""
+    The entry's `trace` is true if the user may have expected a trace: the user named the file, a format gives such
+    names to traces, or the file is empty and has the suffix of a found trace."""
     empty = is_empty(file)
     trace = named or _has_trace_name(file, formats) or (empty and _ending(file) in endings)
     if what := foreign(file, _head(file), formats if len(formats) == 1 else ()):

@@ -116,10 +116,10 @@ def take(
 def sources(
     source: str, taken: Iterable[TakenFile], dialect: str, *, formats: int
 ) -> dict[str, SourceConfig]:
-    """Return the configuration of a source for each format. If there is one format, its source has the name `source`,
-    otherwise `<source>_<format>`.
+    """Return the configuration of a source for each format.
 
-    A file that an interrupted import has begun to read stays in the source of the interrupted import."""
+    If there is one format, its source has the name `source`, otherwise `<source>_<format>`. A file that an interrupted
+    import has begun to read stays in its present source."""
     files: dict[tuple[str, str], list[str]] = {}
     for file in taken:
         own = source if formats == 1 else f"{source}_{file.format}"
@@ -137,8 +137,10 @@ def run(
     within: Mapping[str, str],
     show: Callable[[ImportProgress], None],
 ) -> ImportDone:
-    """Read all files, and call `show` with the progress ten times a second. `within` has, for the path of
-    a file, the directory in which the file was found. It has no entry for a file whose path the user gave.
+    """Read all files, and call `show` with the progress ten times a second.
+
+    `within` has the directory in which each file was found, by the path of the file. It has no entry for a file whose
+    path the user gave.
 
     Raise TailraceError if the import fails. All data that was read before the error is in the table or the spool."""
     raise_descriptor_limit()
@@ -163,7 +165,8 @@ def run(
 
 
 def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
-    """Return the status `after` of a source, reduced by the counts in `before`, so that it counts this import alone.
+    """Subtract the counts in the source's status `before` from those in its later status `after`, and return the
+    result: the status of this import alone.
 
     Sessions that were open in `before` count for this import, because it continues to read them. So do their received
     bytes that did not form a whole record yet."""

@@ -41,7 +41,8 @@ class AsRead(msgspec.Struct, frozen=True):
 class Reading(NamedTuple):
     """A session of an earlier import, and the file that it has read wholly or in part.
 
-    `session` is the id of the session without the suffix of a restart. `closed`: whether the session has ended."""
+    `session` is the id of the session without the suffix that each restart of the producer adds. `closed` is true if
+    the session has ended."""
 
     source: str
     format: str
@@ -51,11 +52,11 @@ class Reading(NamedTuple):
 
 
 def beside(loaded: Loaded) -> Loaded:
-    """Return the configuration for an import. If the import must use a separate collector, this is a copy of `loaded`
-    with the separate collector's name, otherwise `loaded`.
+    """Return the configuration for an import.
 
-    The import must use a separate collector if another collector is running, or if an earlier import with a separate
-    collector did not finish."""
+    If another collector is running, or if an earlier import with a separate collector did not finish, the import must
+    use a separate collector. The result is then a copy of `loaded` with the separate collector's name, otherwise
+    `loaded` itself."""
     config = loaded.config
     shared = shared_path(config)
     try:
@@ -87,13 +88,16 @@ def root(session: str) -> str:
 
 
 def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]:
-    """Return all sessions that earlier imports into the sources of an import have left in the table or the spool, each
-    with the file that it has read. Sessions that have not read their file to its end come last. Sessions that queries
-    do not show are left out.
+    """Return all sessions that earlier imports into the given sources have left in the table or the spool, each with
+    the file that it has read. Leave out sessions that queries do not show.
+
+    Sessions that have not read their file to its end come last.
 
     First, commit the data that an interrupted import has left in the spool. Raise TailraceError if this fails, or if
-    the table cannot be read. Also raise TailraceError if another collector continues an unfinished session of one of
-    `paths`: only the other collector's spool contains how far the session has read its file."""
+    the table cannot be read.
+
+    Also raise TailraceError if another collector has an unfinished session of one of `paths`: only that collector's
+    spool contains how much of the file the session has read."""
     wanted = sources_of(source)
     open_ = [
         Reading(info.source, info.format, info.session, _as_read(file), closed=False)
@@ -185,8 +189,8 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
 def _closes(columns: str, sources: tuple[str, ...]) -> str:
     """Return a SELECT statement for the session rows that state how much of a file a session has read.
 
-    This is the `close` row of a session, or its `leave` row if a client's goodbye ended the session before the end of
-    the file."""
+    This is the `close` row of a session. If a client's goodbye ended the session before the end of the file, it is the
+    `leave` row."""
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM part.kept_sessions"  # noqa: S608 - quoted

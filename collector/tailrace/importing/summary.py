@@ -36,8 +36,10 @@ class SessionSummary(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """The result of an import. `files` has the files that the import has read; `events`, `missing` and `unknown` are
-    sums over these files. `errors` has the number of failed system calls on files, by the name of the error."""
+    """The result of an import.
+
+    `files` has the files that the import has read. `events`, `missing` and `unknown` are sums over these files.
+    `errors` counts the failed system calls on files, by the name of the error."""
 
     store: str
     source: str

@@ -185,12 +185,11 @@ def read(path: Path) -> JobCertificate:
 
 
 def write(certificate: JobCertificate, path: Path) -> Path:
-    """Write the certificate to a new file. The file is `path` or, if it exists, the next free numbered name beside it.
-    Return the file's path.
+    """Write the certificate to a new file, and return the file's path. The file is `path` or, if it exists, the next
+    free numbered name beside it.
 
-    If one of the existing files has an equal certificate, and the new certificate is not signed, write nothing and
-    return the path of that file. Raise StoreError if a file cannot be read or written.
-    """
+    If an existing file has an equal certificate, and the new certificate is not signed, write nothing and return that
+    file's path. Raise StoreError if a file cannot be read or written."""
     for taken in alternatives(path):
         if not taken.exists():
             break

@@ -1,8 +1,8 @@
 """Merge the stores of a job's nodes into one store.
 
 Each row is added once, even if a merge is repeated or is killed before it is complete. `found` looks for the nodes'
-stores below directories. No collector may run on such a store during the merge. If a collector was killed, `finish`
-first writes the events that the collector had received, but not yet stored, to the table of its store.
+stores below directories. No collector may run on such a store during the merge. `finish` first writes to the table what
+killed collectors had received but not stored.
 """
 
 from __future__ import annotations
@@ -52,11 +52,8 @@ def found(directories: Iterable[Path]) -> list[Path]:
 
 
 def finish(store: Path, config: Path | None, clock: Clock) -> bool:
-    """Write to the table of a store all events that its killed collectors had received but not yet committed. Return
-    whether there were any such collectors.
-
-    Raise StoreError if a collector still runs on the store.
-    """
+    """Write to the table of a store all events that its killed collectors had received but not committed. Return
+    whether there were such collectors. Raise StoreError if a collector still runs on the store."""
     try:
         directories = presence.directories(store)
     except OSError as error:
@@ -219,9 +216,7 @@ def _copy(path: Path, target: Path) -> None:
 def rank_logs(store: Path) -> list[Path]:
     """Return the directories with rank logs in a store.
 
-    A node's collector writes its rank log to the store itself. For each store that was merged into this one, there is a
-    directory with its rank logs.
-    """
+    A node's collector writes its rank log into the store itself. A merge adds one directory for each merged store."""
     with suppress(OSError):
         merged = sorted(path.parent for path in (store / RANKS_DIRECTORY).glob(f"*/{RANKS}"))
         return [*([store] if (store / RANKS).exists() else []), *merged]

@@ -48,12 +48,11 @@ class RankPresence(NamedTuple):
 
 
 class NodePresence(NamedTuple):
-    """One node of a job. `began` is the number of collectors that were started on it, and `ended` the number of those
-    that ended by themselves.
+    """One node of a job.
 
-    `no_room` is the number of connections and datagrams that these collectors refused, because a configured limit was
-    reached. `empty` is the number of trace files that programs of the node left without content.
-    """
+    `began` is the number of collectors that were started on the node, and `ended` the number of those that ended by
+    themselves. `no_room` is the number of connections and datagrams that these collectors refused, because a configured
+    limit was reached. `empty` is the number of trace files that programs of the node left without content."""
 
     job: str | None
     node: str
@@ -71,10 +70,8 @@ class NodePresence(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """The nodes and ranks that occur in the rank logs of one or more jobs.
-
-    `sizes` has the number of ranks of each job. Jobs are left out if their launcher does not state the number.
-    """
+    """The nodes and ranks that occur in the rank logs of one or more jobs. `sizes` has the number of ranks of each job
+    whose launcher states this number."""
 
     nodes: list[NodePresence]
     ranks: list[RankPresence]
@@ -85,9 +82,8 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
     """Return the nodes and ranks that occur in the given rank logs. If a rank started twice, only its later start
     counts.
 
-    `whole` states that `logs` are the logs of all nodes of the job. Only then, a rank without a log entry is listed as
-    missing.
-    """
+    `whole` states that `logs` are the logs of all nodes of the job. Only in this case, ranks without a log entry are
+    listed as missing."""
     nodes: dict[tuple[str | None, str], NodePresence] = {}
     ranks: dict[tuple[str | None, int], RankPresence] = {}
     sizes: dict[str | None, int] = {}
