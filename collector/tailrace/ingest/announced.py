@@ -1,19 +1,21 @@
 """Manage the announced sessions of a source (clients/PROTOCOL.md): how long the daemon keeps each session, and the
 acknowledgements for its client.
 
-An announced session is one incarnation (run) of the client's program, over any number of connections. A session that
-has not received the client's goodbye ends after `resume_time` without a connection. A session that has received the
-goodbye ends when its last connection closes or, on a datagram socket, `reorder_time` after the goodbye. The daemon
-keeps the sequence numbers of an ended session for `resume_time`, because a client that missed the acknowledgement of
-its goodbye sends the goodbye again.
+An announced session is one incarnation (run) of the client's program, over any number of connections. Without the
+client's goodbye, a session ends after it has had no connection for `resume_time`. After the goodbye, it ends when its
+last connection closes or, on a datagram socket, `reorder_time` later.
 
-The daemon drops a session early when more than `sessions_max` sessions are without a connection, or when a new stream
-needs room. It drops the session first that has been without a connection for the longest time. A client resumes a
-session by stating the session's id.
+The daemon keeps the sequence numbers of an ended session for `resume_time`, because a client that missed the
+acknowledgement of its goodbye sends the goodbye again.
 
-Any acknowledgement (`tailrace.ack`) may be lost, so each acknowledgement can be understood without earlier ones. It
-acknowledges all events of a stream below a number, except the ranges of missing events (holes) that it lists, which the
-client should resend. If the acknowledgement has no room for a hole, the number is the hole's first number.
+If more than `sessions_max` sessions are without a connection, or if a new stream needs room, the daemon drops sessions
+early. It begins with the session that has been without a connection for the longest time. A client resumes a session by
+stating the session's id.
+
+Any acknowledgement (`tailrace.ack`) may be lost, so a client can use each one without earlier ones. An acknowledgement
+states a number for each stream. It acknowledges all events below this number, except the ranges of missing events
+(holes) that it lists, which the client should resend. If there is no room to list a hole, the stated number is the
+hole's first number.
 """
 
 from __future__ import annotations
@@ -43,8 +45,10 @@ class Announced:
         self.state = state
         self.incarnation = incarnation
         self.asked = True
-        """Whether all streams of the session must be acknowledged, for example because the client asked for this. The
-        next call of `next_told` adds the streams to `owed` and sets this flag to False."""
+        """Whether the next acknowledgements must cover all streams of the session, for example because the client asked
+        for this.
+
+        The next call of `next_told` adds all streams to `owed`, and sets this flag to False."""
         self.owed: dict[str, None] = {}
         """Streams that must still be acknowledged, even without new events. Acknowledgements cover them in this
         order."""
@@ -103,8 +107,8 @@ class Announced:
         """Return at most `most` streams for the next acknowledgements, and mark these streams as acknowledged.
 
         Streams with new events come first, because the client waits for their acknowledgement. Streams in `owed` come
-        second. Streams in `cut` come last, and only together with other streams: the client must first resend or
-        discard the missing numbers that it already knows."""
+        second. Streams in `cut` come last, and only if there are streams of the first two kinds: the client already
+        knows the missing numbers of a stream in `cut`, and must first resend or discard them."""
         counters = self.incarnation.counters
         if counters is None:
             return []
@@ -154,8 +158,10 @@ class Announced:
 
 HOLES_MAX = 64
 STREAMS_IN_ONE, HOLES_IN_ONE = 24, 12
-"""Maximum number of streams and of missing ranges (holes) in one acknowledgement, which then fits into 1200 bytes even
-with the longest numbers. A stream with events that are no longer requested (`given_up`) counts as two streams."""
+"""Maximum number of streams and of missing ranges (holes) in one acknowledgement. It then fits into 1200 bytes even
+with the longest numbers.
+
+A stream with missing events that the daemon no longer requests (`given_up`) counts as two streams."""
 
 STREAMS_MOST = 8 * STREAMS_IN_ONE
 """Maximum number of streams that one call of `answers` acknowledges, so that the acknowledgements fit into the socket
@@ -182,9 +188,11 @@ _Missing = tuple[str, int, int]
 
 
 class _Standing(NamedTuple):
-    """Content of an acknowledgement for one stream. The daemon needs no event with a number below `number` any more,
-    except the events in `missing`, which the client should resend. `given_up` is the number of missing events that the
-    daemon no longer requests. `number` is None if the ledger does not check the stream's numbers."""
+    """Content of an acknowledgement for one stream.
+
+    The daemon needs no event with a number below `number` any more, except the events in `missing`, which the client
+    should resend. `number` is None if the ledger does not check the stream's numbers. `given_up` is the number of
+    missing events that the daemon no longer requests."""
 
     stream: str
     number: int | None
@@ -198,9 +206,9 @@ def answers(
     """Yield the encoded acknowledgements for at most `STREAMS_MOST` streams. All of them describe the state at the time
     of the first one.
 
-    The caller tries to send each acknowledgement at once, and sets the attribute `taken` of the acknowledgement to
-    False if it could not be sent. In this case, yield no further acknowledgement. The next call of `answers` begins
-    with the streams of all acknowledgements that were not sent."""
+    The caller tries to send each acknowledgement at once. If this fails, the caller sets the attribute `taken` of the
+    acknowledgement to False, and the iteration ends. The next call of `answers` begins with the streams of all
+    acknowledgements that were not sent."""
     counters = known.incarnation.counters
     news = dict(counters.news) if counters else {}
     taken, untold = True, list[str]()
@@ -272,17 +280,18 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
 
 
 def _given_up(stream: StreamCounter, oldest: int) -> int:
-    """Return the number of a stream's missing events that the daemon no longer requests from the client. A missing
-    event is no longer requested if its gap was evicted, or if the ledger noticed the gap at or before the time
-    `oldest`."""
+    """Return the number of a stream's missing events that the daemon no longer requests from the client.
+
+    These are the events of evicted gaps, and of gaps that the ledger noticed at or before the time `oldest`."""
     old = (gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since <= oldest)
     return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
-    """Return the ranges of missing numbers whose events the client should resend, ordered by number. Leave out events
-    that the client has discarded. Also leave out reported gaps that the ledger noticed at or before the time `oldest`.
-    """
+    """Return the ranges of missing numbers whose events the client should resend, ordered by number.
+
+    Leave out events that the client has discarded, and reported gaps that the ledger noticed at or before the time
+    `oldest`."""
     holes = [hole for hole in stream.holes if hole.reason not in OF_CLIENTS]
     holes += [gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since > oldest]
     return sorted(holes, key=_first)
@@ -467,8 +476,8 @@ class Announcements:
         why: str = "not resumed",
         about: dict[str, object] | None = None,
     ) -> None:
-        """Remove a session and close its incarnation (the state of the client's program run). If the session has not
-        ended before, also write the row of its end, with the reason `why`."""
+        """Remove a session, and close its incarnation (the state of the client's program run). If the session had not
+        ended yet, write the row of its end with the reason `why`."""
         known = self._known.pop(id_)
         self._budget.drop(known)
         del self._states[id_]
@@ -482,11 +491,11 @@ class Announcements:
             known.incarnation.finish(why, about or {}, now)
 
     def tell(self, can_reply: Callable[[int], bool]) -> Iterator[Announced]:
-        """Yield the sessions whose client wants acknowledgements, has not yet received all of them, and can be reached
-        now. `can_reply` returns whether a connection can accept a packet.
+        """Yield the sessions whose clients want acknowledgements, have not received all of them, and can be reached
+        now.
 
-        A later call yields a session again if its client could not be reached, or if the acknowledgements of this call
-        did not cover all streams."""
+        `can_reply` returns whether a connection can accept a packet. If the acknowledgements did not cover all streams
+        of a session, a later call yields the session again."""
         for id_ in sorted(self.news):
             known = self._known.get(id_)
             if known is None or not known.state.acknowledge or known.state.voice is None:

@@ -4,8 +4,8 @@ This module reads no clock: the caller states when events arrived.
 
 - `Paces` measures the speed of each session's clock against wall time, over the last minute. For each interval of
   `STEP` ns in which events arrived, it keeps the latest event time (ticks) and the time of the last arrival. It
-  measures at most `most` sessions. A session makes room for another one only after it was silent for a minute. After a
-  restart of the daemon, all speeds are measured anew.
+  measures at most `most` sessions. Once a measured session has been silent for a minute, another session may take its
+  place. After a restart of the daemon, all speeds are measured anew.
 - `Lead` is the time by which a producer's clock is ahead of the collector's clock. An event that ends at the time `e`
   of the producer's clock arrives at `e - lead` or later. Therefore the event with the shortest delay determines the
   lead. The assumed lead falls by 1 ns in `_DRIFT` ns, because the producer's clock may be slower than the collector's.
@@ -22,16 +22,19 @@ from math import inf
 from tailrace.ingest.state import IncarnationState
 
 WINDOW = 60 * 10**9
-"""Duration (ns) over which the pace (speed) of a producer's clock is measured. A session without events for this time
-counts as silent, and a session whose clock does not advance for this time counts as stalled."""
+"""Duration (ns) over which the speed of a producer's clock is measured.
+
+A session without events for this time counts as silent. A session whose clock does not advance for this time counts as
+stalled."""
 
 STEP = 5 * 10**9
 
 RECENT = 3
-"""Number of earlier intervals (of `STEP` ns) with which a new event is compared. The producer's clock advances if the
-event's time is later than all event times in these intervals and in the present one. One interval would be too few,
-because the streams of a session may lag behind one another. With more intervals, one event with a wrong time would
-block the measurement for longer."""
+"""Number of earlier intervals (of `STEP` ns) whose event times are compared with the time of a new event. If the new
+event is later than all of them, and than those in the present interval, the producer's clock has advanced.
+
+One interval would be too few, because the streams of a session may lag behind one another. With too many, one event
+with a wrong time would block the measurement for longer."""
 
 
 class Progress(StrEnum):
@@ -174,16 +177,17 @@ _DRIFT = 1000
 
 
 class Lead:
-    """Measures the lead of the clock of one incarnation (producer run): the time of this clock (ns since its zero)
-    minus the collector's time (Unix ns). The incarnation's state holds the measurement, so that it survives a restart
-    of the daemon."""
+    """Measures the lead of a producer's clock: the time of this clock (ns since its zero) minus the collector's time
+    (Unix ns).
+
+    The state of the incarnation (producer run) holds the measurement, so that it survives a restart of the daemon."""
 
     def __init__(self, state: IncarnationState) -> None:
         self._state = state
 
     def at(self, now: int) -> int | None:
-        """Return the time (ns) by which a producer's clock is assumed to lead the collector's clock at a time (Unix
-        ns): the measured lead, less the drift since the measurement. Return None before the first event."""
+        """Return the assumed lead (ns) of a producer's clock over the collector's clock at a time (Unix ns). This is
+        the measured lead, less the drift since the measurement. Return None before the first event."""
         lead = self._state.lead
         return None if lead is None else lead - (now - self._state.lead_at) // _DRIFT
 
@@ -195,11 +199,11 @@ class Lead:
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
         """Take over the measured lead of an earlier incarnation (producer run): the time by which the producer's clock
-        is ahead of the collector's clock. `apart` is the time (ns) from the zero of the earlier incarnation's clock to
-        the zero of this incarnation's clock.
+        is ahead of the collector's clock. The first records of the present incarnation arrive now.
 
-        The first records of this incarnation arrive now. Do nothing if the lead yields a delay above `most` nanoseconds
-        for these records: somebody may have set the producer's clock."""
+        `apart` is the time (ns) from the zero of the earlier incarnation's clock to the zero of the present one's. Do
+        nothing if the first records would then have a delay above `most` ns: somebody may have set the producer's
+        clock."""
         known = earlier.at(now)
         if known is None or known - apart + now > most:
             return

@@ -2,15 +2,15 @@
 
 A session has a current incarnation, and may have a previous one. On a datagram socket, late events of an incarnation
 may arrive after the next incarnation has begun. Therefore an ended incarnation lingers: it accepts late events for
-`reorder_time`. If the epoch of either incarnation is unknown, their clocks cannot be compared. The ended incarnation
-then lingers only if it received an event during the last `reorder_time`.
+`reorder_time`. If the epoch of one of them is unknown, their clocks cannot be compared. The ended incarnation then
+lingers only if it received an event during the last `reorder_time`.
 
 A file may contain records of several processes. Each process has an incarnation of its own, with its own restarts. The
 incarnation of the last record is the current one; the incarnations of the other processes wait for further records.
 
 An incarnation may begin in doubt: later events may show that the producer did not restart, so that these events belong
-to the previous incarnation. In this case the previous incarnation continues, with the epoch and the session id that
-arrived meanwhile. `succession` decides.
+to the previous incarnation. The module `succession` decides. If the producer did not restart, the previous incarnation
+continues, with the epoch and the session id that arrived meanwhile.
 
 If the client announces its session, the incarnation belongs to the announced session (see `announced`). Earlier
 connections may have begun the incarnation, and later connections may continue it.
@@ -44,8 +44,10 @@ class Generations:
         unordered: bool,
         of_file: Callable[[], dict[str, object]],
     ) -> None:
-        """Restore the incarnations (producer runs) from a session's state. `unordered` means that records may overtake
-        each other, as in datagrams. `of_file` returns additional attributes for the first row of each incarnation."""
+        """Restore the incarnations (producer runs) of a session from its state.
+
+        `unordered` is true if records may overtake each other, as in datagrams. `of_file` returns additional attributes
+        for the first row of each incarnation."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -126,9 +128,10 @@ class Generations:
         self.current.own.session("open", about | self._first_words(self.current), now)
 
     def take_turn(self, pending: int) -> None:
-        """Continue an announced session (one to which the client gave an id) on this connection, if another connection
-        delivered the session's last bytes. `pending` is the number of bytes of an unfinished record in this
-        connection's decoder."""
+        """Continue an announced session (one to which the client gave an id) on this connection, if the session's last
+        bytes came from another connection.
+
+        `pending` is the number of bytes of an unfinished record in this connection's decoder."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state
@@ -173,8 +176,8 @@ class Generations:
             each.settle(now)
 
     def close(self, reason: str, about: dict[str, object], now: int) -> None:
-        """End all incarnations (producer runs) of the session, because the session's connection or file has ended or
-        its peer was evicted. `about` contains attributes for the row of the end."""
+        """End all incarnations (producer runs) of the session. The session's connection or file has ended, or its peer
+        was evicted. `about` contains attributes for the row of the end."""
         self._finish_previous(now)
         for each in self._aside.values():
             each.finish(reason, {}, now)
@@ -187,8 +190,9 @@ class Generations:
             self.current.depart(now, cut=cut)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
-        """Remove this connection from the announced session `id_`, which other connections may continue. If the input
-        is a file, also end all announced sessions of the file that no connection continues: several clients may have
+        """Remove this connection from the announced session `id_`, which other connections may continue.
+
+        If the input is a file, end all announced sessions in it that no connection continues: several clients may have
         written to the file, one after the other."""
         left = {"left": reason, "peer": self._state.info.peer}
         self.current.own.session("leave", left | about, now)
@@ -203,8 +207,9 @@ class Generations:
 
     def turn(self, process: int, now: int) -> None:
         """Make the incarnation (run) of `process` the current one, because this process wrote the next records. Begin
-        the incarnation if it does not exist yet. The incarnation of the former process stays open for further records
-        of the former process."""
+        the incarnation if it does not exist yet.
+
+        The incarnation of the former process stays open for that process's further records."""
         state, old = self._state, self.current
         if process == state.process:
             return
@@ -216,9 +221,10 @@ class Generations:
             self.opened(now)
 
     def keep(self, processes: Collection[int], now: int) -> None:
-        """End the incarnations (runs) of the processes that the decoder no longer remembers. `processes` are the
-        processes that the decoder remembers. Further records of a forgotten process go to an incarnation that all
-        forgotten processes share."""
+        """End the incarnations (runs) of all processes except `processes`, because the decoder has forgotten those
+        processes.
+
+        Further records of a forgotten process go to an incarnation that all forgotten processes share."""
         for process in sorted(self._aside.keys() - set(processes)):
             self._aside.pop(process).finish("evicted", {}, now)
 
@@ -239,13 +245,15 @@ class Generations:
 
     def begin(self, why: str, now: int, *, in_doubt: bool = False) -> None:
         """End the current incarnation (producer run) and begin a new one. The ended incarnation still accepts late
-        events. `in_doubt` means that the producer may not have restarted after all."""
+        events. `in_doubt` states that later events may show that the producer has not restarted."""
         self._set_aside(f"restart: {why}", now, in_doubt=in_doubt)
         self.current = self._next()
 
     def begin_late(self, why: str, now: int) -> Incarnation:
         """Begin and return an incarnation (producer run) that ended before the current one began, but whose first
-        records arrive only now. The new incarnation only waits for further late records."""
+        records arrive only now.
+
+        It only accepts further late records, and does not become the current incarnation."""
         self._finish_previous(now)
         late = self.previous = self._next()
         late.state.ended, late.state.ended_at = f"restart: {why}", now
@@ -263,9 +271,9 @@ class Generations:
         )
 
     def decide(self, *, anew: bool, now: int) -> None:
-        """End the doubt whether the producer has restarted. If `anew`, the current incarnation (producer run) stays.
-        Otherwise the previous incarnation continues in its place, unless other connections use the current incarnation,
-        too."""
+        """Record whether the producer has restarted, which was in doubt. If `anew`, the current incarnation (producer
+        run) stays. Otherwise the previous incarnation continues in its place, unless other connections also use the
+        current one."""
         old, new = self.previous, self.current
         if anew or old is None or self._is_shared(new):
             self._began(now)
@@ -319,8 +327,8 @@ class Generations:
         self.reach()
 
     def _take_over_clock(self, other: Incarnation, about: dict[str, object], now: int) -> None:
-        """Copy the clock of the incarnation (producer run) `other` if the current incarnation has none, because both
-        are the same run. Write a `resume` row with the copied clock and the attributes `about`."""
+        """Copy the clock of the incarnation (producer run) `other` if the current incarnation has no clock. Both are
+        the same run. Write a `resume` row with the copied clock and the attributes `about`."""
         current, its = self.current.state, other.state
         if its.epoch is not None and current.epoch is None:
             current.epoch, current.clock = its.epoch, its.clock
@@ -345,8 +353,8 @@ class Generations:
     # Methods that end the previous incarnation (producer run)
 
     def _set_aside(self, why: str, now: int, *, in_doubt: bool = False) -> None:
-        """End the current incarnation (producer run) and make it the previous one. If datagrams may be late, the
-        previous incarnation still accepts events; otherwise finish it at once."""
+        """End the current incarnation (producer run) and make it the previous one. If datagrams may be late, it still
+        accepts events. Otherwise finish it at once."""
         self._finish_previous(now)
         old = self.previous = self.current
         old.state.ended, old.state.ended_at = why, now
@@ -359,8 +367,8 @@ class Generations:
     def _finish_silent(self, now: int) -> None:
         """Finish the previous incarnation (producer run) if it received no event during the last `linger` nanoseconds.
 
-        Its late events may still arrive, but unless both epochs are known, nothing distinguishes them from events of
-        the current incarnation."""
+        Its late events may still arrive. But without both epochs, nothing distinguishes them from events of the current
+        incarnation."""
         if self.previous and self.previous.silent(now - self.linger):
             self._finish_previous(now)
 
@@ -390,9 +398,10 @@ class Generations:
         return self._state.epochs.get(epoch)
 
     def earlier(self, epoch: int) -> Incarnation:
-        """Return the incarnation (producer run) that stated the epoch `epoch` before. If this incarnation is already
-        finished, return a new, empty incarnation with its name, which receives only the record with the repeated epoch.
-        """
+        """Return the incarnation (producer run) that stated the epoch `epoch` before.
+
+        If this incarnation is already finished, return a new, empty one with its name, which receives only the record
+        with the repeated epoch."""
         name = self._state.epochs[epoch]
         if self.previous and self.previous.state.name == name:
             return self.previous

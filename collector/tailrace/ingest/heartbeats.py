@@ -1,5 +1,5 @@
-"""Process the daemon's heartbeats as numbered events. The ledger counts them like a producer's events, so that a
-missing number shows that the spool has lost an entry.
+"""Process the daemon's heartbeats as numbered events. The ledger counts them like a producer's events. A missing number
+therefore shows that the spool has lost an entry.
 
 Each run of the daemon is a session, from its first heartbeat until the daemon stops, or until the next run starts.
 """

@@ -62,8 +62,10 @@ class Incarnation:
         share: SourceShare,
         sink: Sink,
     ) -> None:
-        """Restore the incarnation (producer run) from `state`. `sender` describes the producer, `share` contains what
-        all sessions of the source share, and `sink` receives the rows."""
+        """Restore the incarnation (producer run) from `state`.
+
+        `sender` describes the producer. `share` contains what all sessions of the source share. `sink` receives the
+        rows."""
         limits, bits = sender.limits, sender.bits
         self._tally = share.tally
         self.state = state
@@ -146,8 +148,10 @@ class Incarnation:
     # Methods that count records of this incarnation (producer run) and write rows
 
     def take(self, chunk: Chunk, now: int) -> int:
-        """Count events and write the rows of a chunk. Return the number of processed rows. If the number is less than
-        the chunk's rows, the next row shows a restart of the producer and begins another incarnation."""
+        """Count the events of a chunk and write its rows. Return the number of processed rows.
+
+        If this is less than the number of rows in the chunk, the next row shows a restart of the producer and begins
+        another incarnation."""
         taken, counters = chunk, self.counters
         if counters:
             # Count all events before the first row is written, because counting may write rows about other incarnations
@@ -279,15 +283,16 @@ class Incarnation:
                 self.piece(about.piece, said.reason)
 
     def _is_elsewhere(self, record: Record) -> bool:
-        """Return whether to ignore a heal (a decoder's report that a missing record has arrived after all). Ignore the
-        heal if another file of the same run has already delivered the record with this id."""
+        """Return whether to ignore a decoder's report that a missing record has arrived after all (a heal). Ignore it
+        if another file of the same run has already delivered the record with this id."""
         if not self._pieces or record.kind != Kind.HEAL or record.counter is None:
             return False
         return not self._pieces.take_back(self.state.name, record.counter)
 
     def piece(self, piece: RunPiece, said: str = "") -> None:
-        """Record which part of a run this input contains, if the run is spread over several inputs. `said` is the
-        reason in the decoder's report about missing records of the run, if any."""
+        """Record which part of a run this input contains, if the run is spread over several inputs.
+
+        `said` is the reason that the decoder gave for missing records of the run, if any."""
         if self._pieces:
             times = self.state.times or ANY_TIME
             self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said))
@@ -316,8 +321,10 @@ class Incarnation:
 
     def inherit(self, other: Incarnation, now: int) -> None:
         """Count the events of the incarnation (producer run) `other` in this incarnation instead, because the producer
-        sent them before it announced its session. The stored rows of these events keep the other incarnation's name. Do
-        nothing if one of the events cannot belong to this incarnation."""
+        sent them before it announced its session.
+
+        The stored rows of these events keep the name of `other`. Do nothing if one of the events cannot belong to this
+        incarnation."""
         mine, its = self.counters, other.counters
         if mine is None or its is None or self.denies(its.numbers.remembered()):
             return
@@ -346,8 +353,9 @@ class Incarnation:
 
     def denies_statement(self, facts: SessionFacts) -> bool:
         """Return whether a report of discarded events, or a goodbye, cannot belong to this incarnation (producer run).
-        This is so if an event has arrived that the report calls discarded, or an event with a number above the end that
-        the goodbye states."""
+
+        This is so if an event arrived that the report calls discarded, or an event with a number above the end that the
+        goodbye states."""
         statements = self._statements
         if statements is None:
             return False
@@ -401,8 +409,8 @@ class Incarnation:
     def end(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
         """Write the row of the end of the incarnation (producer run). Late events may still arrive.
 
-        Without a goodbye, also write a gap of unknown size in two cases: the client announced the session; or the
-        connection broke (`cut`), and at least one stream of the incarnation is not continued on another connection."""
+        Without a goodbye, also write a gap of unknown size in two cases: if the client announced the session; or if the
+        connection broke (`cut`) and other connections do not continue all streams."""
         if not self.state.goodbye_at:
             if self._statements:
                 self._statements.over(now, comes_back=bool(self.state.id))
@@ -506,8 +514,8 @@ def is_whole(state: IncarnationState, said: Goodbye) -> bool:
     """Record a goodbye or a part of a goodbye. Return whether the goodbye is complete.
 
     A goodbye too long for one packet arrives in numbered parts, and the last part states that no further part follows.
-    Datagrams may overtake one another or get lost, so the last part may arrive before the other parts, or alone. Until
-    all parts have arrived, the last numbers of some streams are unknown, and the session continues."""
+    Datagrams may overtake one another or get lost, so the last part may arrive first, or alone. Until all parts have
+    arrived, the session continues, because the last numbers of some streams are unknown."""
     if said.part is None:
         return not said.more
     came = int.from_bytes(state.goodbye_parts, "little") | 1 << said.part

@@ -3,9 +3,9 @@ rows about its begin and end, about missing events, and about unreadable bytes.
 
 A gap in a stream begins a period of `reorder_time`. The first `gap_rows_max` gaps of the period get one row each. At
 the end of the period, its further gaps are merged into one row for each reason. A merged row has the first missing
-number `seq`, the last missing number `last` and the number `events` of missing numbers. Rows with the same reason never
-overlap, so that a number that arrives later belongs to exactly one row. Gaps of numbers that the client discarded are
-never merged, because the client may give the reason of any number later.
+number `seq`, the last missing number `last` and the number `events` of missing numbers. Merged rows with the same
+reason never overlap. A late number therefore belongs to exactly one of them. Gaps of numbers that the client discarded
+are never merged, because the client may give the reason of any number later.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ quarantine file, and the encoded bytes."""
 
 
 class Sink(NamedTuple):
-    """The functions that receive a session's rows and unreadable bytes. `wall` converts the time of a spool entry to
-    wall time. `at_last` schedules a call right before the next commit, to write rows of spans that are still open then.
-    """
+    """The functions that receive a session's rows and unreadable bytes.
+
+    `wall` converts the time of a spool entry to wall time. `at_last` schedules a call right before the next commit, for
+    rows of spans that are still open then."""
 
     emit: Emit
     quarantine: KeepPiece
@@ -146,10 +147,10 @@ class RecordRows:
         self._tally.rows += 1
 
     def write_begins(self, begins: Sequence[tuple[int, OpenSpan]]) -> None:
-        """Write rows of spans that have begun and not ended yet; `begins` contains each of them with its id.
+        """Write rows of spans that have begun and not ended yet. `begins` contains them by id.
 
-        The source's count of rows leaves these rows out, because their number depends on the times of commits, which
-        differ in a replay."""
+        The source's count of rows leaves these rows out: their number depends on the times of commits, which differ in
+        a replay."""
         if not begins:
             return
         state, rows = self._state, len(begins)
@@ -264,8 +265,8 @@ class GapRows:
                 yield stream, sum(gathered.count for gathered in rows.ranges.values())
 
     def write(self, findings: Iterable[Finding], now: int) -> Iterator[Finding]:
-        """Yield the findings that must be written as rows now: rows that take a reported gap back (heals), the first
-        `gap_rows_max` gaps of each period of `reorder_time`, and merged gaps whose period is over."""
+        """Yield the findings that must be written as rows now: heals (which take reported gaps back), the first
+        `gap_rows_max` gaps of each period of `reorder_time`, and the merged gaps of ended periods."""
         for finding in findings:
             stream, first, reason = finding.stream, finding.seq, finding.reason
             if first is None:
@@ -388,9 +389,10 @@ class OwnRows:
         self.finding(_CUT)
 
     def heal_cut(self, session: str) -> None:
-        """Write a heal row, which takes a reported gap back, for the session `session`. This gap of unknown size was
-        reported because the session's connection broke. Other sessions now continue all streams of the session, so
-        their event numbers show what is missing."""
+        """Write a heal row for the session `session`. It takes back the gap of unknown size that was reported because
+        the session's connection broke.
+
+        Other sessions now continue all streams of the session, and their event numbers show what is missing."""
         self._tally.unknown_gaps -= 1
         self.finding(_CUT._replace(kind=Kind.HEAL), session)
 
@@ -404,9 +406,9 @@ class OwnRows:
     ) -> None:
         """Write one gap row for unreadable bytes with the same reason, and store the bytes in the quarantine.
 
-        Each of the `parts` is a list of adjacent unreadable records. `count` is the number of missing events; 0 if it
-        is unknown, or if no event is missing. If `go_on` is true, no further event is missing, for example because the
-        bytes continue earlier unreadable bytes that have a gap row."""
+        Each of the `parts` is a list of adjacent unreadable records. `count` is the number of missing events, or 0 if
+        it is unknown or no event is missing. `go_on` states that no further event is missing, for example because the
+        bytes continue unreadable bytes that already have a gap row."""
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -509,8 +511,10 @@ class Unreadable:
     def __init__(
         self, state: IncarnationState, own: OwnRows, references: References, *, counted: bool
     ) -> None:
-        """Prepare to write gap rows of one incarnation (producer run). `counted` means that the producer numbers its
-        events. The numbers then show which events are missing, so unreadable bytes do not count as missing events."""
+        """Prepare to write gap rows of one incarnation (producer run).
+
+        `counted` states that the producer numbers its events. The numbers then show which events are missing, so
+        unreadable bytes are not counted as missing events."""
         self._state = state
         self._own = own
         self._references = references
@@ -540,8 +544,8 @@ class Unreadable:
     def _is_missing(self, piece: Record) -> bool:
         """Return whether an unreadable record counts as one missing event.
 
-        Return False if the producer numbers its events, if the record continues the previous unreadable record, or if
-        its number of events is unknown."""
+        Return False if the producer numbers its events, because the numbers show missing events. Also return False if
+        the record continues the previous unreadable record, or if its number of events is unknown."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = state.unended == (piece.offset, flaw)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS
@@ -555,8 +559,10 @@ class Unreadable:
 
 
 def _is_unknown(piece: Record) -> bool:
-    """Return whether the number of events in an unreadable record is unknown, because the record consists of NULs, does
-    not belong to the format, or was not decoded. A log rotation that truncates a file leaves NULs in place of lines, and a crash
-    leaves NULs in place of lines that were not written yet."""
+    """Return whether the number of events in an unreadable record is unknown: the record consists of NULs, does not
+    belong to the format, or was not decoded.
+
+    NULs may replace any number of lines: a log rotation that truncates a file leaves them, and so does a crash before
+    lines were written."""
     data = piece.detail
     return piece.flaw in _UNKNOWN or (isinstance(data, bytes) and not data.strip(b"\0"))

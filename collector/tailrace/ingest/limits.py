@@ -1,12 +1,12 @@
 """Limit the state that producers make the daemon hold, and the number of sessions that producers begin.
 
-`Budget` limits the memory for the state of each session, of all sessions of a source, and of all sources. A session's
-opening entry in the spool contains the limits (`session_state_max`, `source_state_max`, `state_max`). The budget
-measures a session's memory after each entry of the spool, so that a replay of the spool evicts the same state. A
-session above its own limit loses its oldest entries. If a source or the process exceeds its limit, the largest sessions
-shrink to a common size, and small sessions lose nothing. Eviction reduces the memory to seven eighths of the limit, so
-that the next eviction is due only after much new state. Within a session, the largest containers shrink to a common
-size.
+`Budget` limits the memory for the state of each session, of all sessions of one source together, and of all sources
+together. A session's opening entry in the spool contains the limits (`session_state_max`, `source_state_max`,
+`state_max`). The budget measures a session's memory after each entry of the spool, so that a replay of the spool evicts
+the same state. A session above its own limit loses its oldest entries. If a source or all sources exceed their limit,
+the largest sessions shrink to a common size, and small sessions lose nothing. Eviction reduces the memory to seven
+eighths of the limit, so that the next eviction is due only after much new state. Within a session, the largest
+containers shrink to a common size.
 
 `Beginnings` limits the number of sessions that a host begins per second.
 """
@@ -161,14 +161,18 @@ EVENTS = 100
 as beginning one session."""
 
 HOSTS_MAX = 1024
-"""Maximum number of hosts whose use of the session quota is remembered. If there are more, the host that has begun no
-session for the longest time is forgotten, and regains its full quota."""
+"""Maximum number of hosts whose use of the session quota is remembered.
+
+If there are more, the daemon forgets the host that has begun no session for the longest time. This host then has its
+full quota again."""
 
 
 @lru_cache(1024)
 def whose(host: str) -> str:
     """Return the key under which the sessions of an address are counted: `loopback`, an IPv4 address, or the first 64
-    bits of an IPv6 address. Return text that is not an address unchanged."""
+    bits of an IPv6 address.
+
+    If `address` is not an IP address, return it unchanged."""
     try:
         address = ip_address(host.strip("[]"))
     except ValueError:

@@ -1,20 +1,21 @@
 """Define the rules that assign a record to an incarnation (producer run), as two tables.
 
 After a producer restarts, a record may belong to the new incarnation, or to the earlier one if its datagram is late.
-The epoch (start time of the producer's clock) and the announcement (with the id of the session) are repeated, and may
-be lost.
+The producer repeats its epoch (start time of its clock) and its announcement (with the id of the session), but the
+datagrams may be lost.
 
-- `STATEMENTS` contains the rules for records with an epoch, a header or a session id. The keys are the kind of the
-  record (`SessionStatement`), and whether the current incarnation can have sent the record (`Standing`). The value is
-  an action (`Course`). `succession` finds the keys and executes the action.
-- `EVENTS` contains the rules for events. The keys are how the event's number fits the earlier incarnation (`EventFit`),
-  how the number fits the later incarnation (`Expectation`), and whether the later incarnation can have sent the event
-  by now (`Timing`). The value is the incarnation that receives the event (`Owner`).
+- `STATEMENTS` contains the rules for records with an epoch, a header or a session id. A record's kind
+  (`SessionStatement`), and whether the current incarnation can have sent it (`Standing`), determine an action
+  (`Course`). `succession` determines both and executes the action.
+- `EVENTS` contains the rules for events. Three facts determine the incarnation that receives the event (`Owner`): how
+  the event's number fits the earlier incarnation (`EventFit`), how it fits the later one (`Expectation`), and whether
+  the later one can have sent the event by now (`Timing`).
 
-A first epoch or announcement may arrive after events of the same address. These events may come from the same producer.
-They may also come from another producer, whose own epoch or announcement was lost. Therefore a new incarnation begins
-in doubt. The next event, report of discarded events or goodbye (end of the session) decides: if it fits the previous
-incarnation, the previous incarnation continues."""
+The first epoch or announcement from an address may arrive after events from this address. These events may come from
+the same producer, or from an earlier one whose epoch or announcement was lost. Therefore a new incarnation begins in
+doubt. The next event, report of discarded events or goodbye (end of the session) decides: if it fits the previous
+incarnation, the previous incarnation continues.
+"""
 
 from __future__ import annotations
 
@@ -73,10 +74,12 @@ class Standing(Enum):
     the next event decides."""
     FITS = auto()
     """The record (epoch, header or session id) fits the current incarnation (producer run), because the next event may
-    belong to this incarnation. Records whose `Course` does not depend on the next event have this value, too."""
+    belong to this incarnation.
+
+    Records whose action (`Course`) does not depend on the next event have this value, too."""
     DENIED = auto()
-    """The record (epoch or session id) does not fit the current incarnation (producer run). The next event has a number
-    that shows a restart, or that another event of this incarnation has."""
+    """The record (epoch or session id) does not fit the current incarnation (producer run), because the next event's
+    number shows a restart or repeats the number of another event of this incarnation."""
     OPEN = auto()
     """It is unknown whether the current incarnation (producer run) sent the record (epoch or session id), because no
     event follows the record in the same input."""
@@ -98,13 +101,13 @@ class Course(Enum):
     """The record repeats the epoch of a finished incarnation (producer run). This incarnation receives the record, but
     no events."""
     LATE = auto()
-    """A new incarnation (producer run) begins and receives the stated epoch, which is older than the current one,
+    """A new incarnation (producer run) begins and receives the stated epoch. This epoch is older than the current one,
     because its datagram arrived late. The current incarnation stays the current one."""
     RESTART = auto()
     """A new incarnation (producer run) begins, because the producer has restarted."""
     CLOCKED_RESTART = auto()
     """A new incarnation (producer run) begins, because the producer has restarted. Both epochs are known, so the new
-    incarnation inherits the measured lead of the current one's clock over the collector's clock."""
+    incarnation inherits the measured lead of the producer's clock over the collector's clock."""
     DOUBT = auto()
     """A new incarnation (producer run) begins, but later events may show that the producer did not restart."""
     RESUME = auto()
@@ -119,8 +122,8 @@ host may begin per second."""
 def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
     """Return one row of the table `STATEMENTS`: a dict from each `Standing` of a record to its action.
 
-    `passed` is the action for `Standing.PASSED`. `others` are the actions for the following members of `Standing`, in
-    their order. If `others` is a single action, it applies to `EMPTY`, `DOUBT` and `FITS`."""
+    `passed` is the action for `PASSED`. `others` are the actions for EMPTY, DOUBT, FITS and so on, in the order of
+    `Standing`. A single action in `others` applies to `EMPTY`, `DOUBT` and `FITS`."""
     others = others if len(others) > 1 else others * 3
     return dict(zip(Standing, (passed, *others), strict=False))
 
@@ -175,11 +178,11 @@ class EventFit(Enum):
     """The event's number is far ahead of the numbers of the earlier incarnation (producer run), or the stream is
     unknown."""
     COPY = "same"
-    """The same event arrived in the earlier incarnation (producer run), so recently that a duplicate may still arrive.
-    The epoch of at least one of the two incarnations is known."""
+    """The same event arrived in the earlier incarnation (producer run), so recently that a duplicate of it may still
+    arrive. The epoch of at least one of the two incarnations is known."""
     BLIND_COPY = "blind copy"
-    """The same event arrived in the earlier incarnation (producer run). Neither incarnation has stated an epoch, so the
-    event may also come from a repeated simulation, which sends equal events."""
+    """The same event arrived in the earlier incarnation (producer run), and neither incarnation has stated an epoch.
+    The event may be a duplicate, or come from a repeated simulation that sends equal events."""
     STALE_COPY = "stale copy"
     """The same event arrived in the earlier incarnation (producer run), but too long ago for a duplicate to arrive
     now."""
@@ -233,17 +236,16 @@ EVENTS: dict[EventFit, dict[Expectation, dict[Timing, Owner]]] = {
 }  # fmt: skip
 
 _SLACK, _SLACK_MOST = 50 * 10**6, 10**9
-"""Minimum and maximum tolerance (ns) in the check whether a producer can have sent an event by now. The check knows
-only the shortest delay of earlier events, and the event may have a shorter delay."""
+"""Minimum and maximum tolerance (ns) in the check whether a producer can have sent an event by now. The check assumes
+the shortest delay of all earlier events, but a new event may have a shorter one."""
 
 
 def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | None) -> Iterator[int]:
-    """Yield the indexes of records that may be late events of an earlier incarnation (producer run). `next_epoch` is
-    the epoch of the later incarnation.
+    """Yield the indexes of records that may be late events of an earlier incarnation (producer run).
 
     Leave out events whose number cannot belong to the earlier incarnation. If both epochs are known, also leave out
-    events that ended after `next_epoch`; otherwise, events whose number is far from the earlier incarnation's numbers.
-    """
+    events that ended after the epoch of the later incarnation (`next_epoch`). Otherwise, also leave out events whose
+    number is far from the earlier incarnation's numbers."""
     counters, epoch = earlier.counters, earlier.state.epoch
     if counters is None:
         return
@@ -265,8 +267,9 @@ def owns(
     *,
     repeats: bool,
 ) -> bool:
-    """Return whether an event belongs to the earlier incarnation (producer run) instead of the later one. `repeats` is
-    whether duplicates of the earlier incarnation's events may still arrive."""
+    """Return whether an event belongs to the earlier incarnation (producer run), not to the later one.
+
+    `repeats` states that duplicates of the earlier incarnation's events may still arrive."""
     ((stream, count, mark),) = numbered([event])
     (end,) = event.columns[END]
     if earlier.counters is None or later.counters is None or count is None:
@@ -289,13 +292,12 @@ def owns(
 
 
 def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timing:
-    """Return whether the later incarnation (producer run) can have sent an event by now. `end` is the event's end time
-    (ns) by the producer's clock.
+    """Return whether the later incarnation (producer run) can have sent an event by now.
 
-    The latest possible end is now plus the lead of the producer's clock over the collector's clock. If both epochs are
-    known, the events of both incarnations determine the lead, and an event with a later end gets `CANNOT`. If an epoch
-    is unknown, only the events of the later incarnation determine the lead, and an event with a later end gets
-    `UNKNOWN`."""
+    `end` is the event's end time (ns) by the producer's clock. An event sent by now ends at most now plus the lead of
+    this clock over the collector's clock. If both epochs are known, the events of both incarnations determine the lead,
+    and an event with a later end gets `CANNOT`. Otherwise only the events of the later incarnation determine the lead,
+    and an event with a later end gets `UNKNOWN`."""
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)
@@ -309,9 +311,8 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
 
 
 def _slack(apart: int, times: int) -> int:
-    """Return the tolerance (ns) for an event that arrives with a shorter delay than all earlier events. With few
-    arrival times, all earlier events may have been delayed, so the tolerance is larger.
+    """Return the tolerance (ns) for an event that arrives with a shorter delay than all earlier events.
 
-    `apart` is the time (ns) between the epochs of two producer runs. `times` is the number of different arrival times
-    of their events."""
+    `times` is the number of different arrival times of the earlier events. If it is small, all of these events may have
+    been delayed, so the tolerance is larger. `apart` is the time (ns) between the epochs of the two producer runs."""
     return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

@@ -1,13 +1,14 @@
 """Run the ingest as a state machine: spool entries are the input, and a batch of rows is the output.
 
-Only `apply` and `steps` change the state. An ingest that is restored from a snapshot at some position, and processes
-the entries after this position, produces the same rows as the ingest that made the snapshot. The daemon's start depends
-on this property (ARCHITECTURE, "Invariants").
+Only `apply` and `steps` change the state. If an ingest is restored from a snapshot and processes the entries after the
+snapshot's position, it produces the same rows as the ingest that made the snapshot. The daemon's start depends on this
+property (ARCHITECTURE, "Invariants").
 
-`Damage` writes gap rows if the disk has lost parts of the log, whose bytes may belong to any session. `Ahead` computes
-the state that sources need at the end of the log, while the daemon still decodes an older part of the log: the open
-sessions, and the numbers of datagrams that the kernel dropped. It reads only a few kinds of entries. The offset up to
-which a file was read depends on all entries, so sources of files wait until the decoder has reached the end of the log.
+If the disk has lost parts of the log, `Damage` writes gap rows. The lost bytes may belong to any session. `Ahead`
+computes the state that sources need at the end of the log, while the daemon still decodes an older part of the log: the
+open sessions, and the numbers of datagrams that the kernel dropped. It reads only a few kinds of entries. The offset up
+to which a file was read depends on all entries, so sources of files wait until the decoder has reached the end of the
+log.
 """
 
 from __future__ import annotations
@@ -68,15 +69,16 @@ class Rejected(NamedTuple):
 class Ingest:
     """Processes the sessions of all sources, and the daemon's own session.
 
-    `rejected` lists the sessions whose peer the daemon should disconnect: the peer sent only unreadable data, its host
-    began too many sessions, or it sent the largest unfinished record when unfinished records exceeded their memory
-    limit."""
+    `rejected` lists the sessions whose peer the daemon should disconnect. Such a peer sent only unreadable data, its
+    host began too many sessions, or it sent the largest unfinished record when all unfinished records exceeded their
+    memory limit."""
 
     def __init__(
         self, state: IngestState | None = None, lacking: Mapping[int, int] | None = None
     ) -> None:
-        """Continue from the ingest's state `state`; without a state, begin at the start of the log. `lacking` contains,
-        by session number, how many bytes of the session's unfinished record the spool has lost."""
+        """Continue from the ingest's state `state`; without a state, begin at the start of the log.
+
+        `lacking` has, by session number, the number of bytes of an unfinished record that the spool has lost."""
         self.state = state or IngestState()
         self.rejected: list[Rejected] = []
         self.batch = Batch()
@@ -224,9 +226,10 @@ class Ingest:
         """Yield acknowledgements for clients, of at most 1200 bytes each. The caller may process spool entries between
         two acknowledgements.
 
-        `can_reply` returns whether an acknowledgement can be sent to a session's client now. An acknowledgement waits
-        for the next call if it cannot be sent, or if this call has reached its maximum number of streams. Checkpoints
-        do not record what was acknowledged: after a restart, all streams are acknowledged anew."""
+        `can_reply` returns whether a session's client can be reached now. If it cannot, or if this call has reached its
+        maximum number of streams, the acknowledgement waits for the next call.
+
+        Checkpoints do not record what was acknowledged: after a restart, all streams are acknowledged anew."""
         for announcements in list(self.shared.all_announced.values()):
             for known in announcements.tell(can_reply):
                 pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
@@ -242,7 +245,7 @@ class Ingest:
 
     def steps(self, entry: Entry) -> Iterator[None]:
         """Process the next entry, and yield between two steps so that the caller can do other work. Skip data of a
-        session that is not open: the data arrived after the session was closed.
+        session that is not open, because the data arrived after the session was closed.
 
         Between two steps, the state corresponds to no position of the log. Callers may then read figures, but must not
         take rows or save the state."""
@@ -412,8 +415,10 @@ class Ingest:
 
     def pass_over(self, position: int, *, replayed: bool = False) -> None:
         """Continue at `position`, because the disk has lost the entries before it. Write a gap row for each session,
-        because any session may lack these bytes. If a start of the daemon reads entries again (`replayed`), only count
-        the lost bytes; `tell_lacking` then schedules the rows."""
+        because any session may lack these bytes.
+
+        `replayed` states that the daemon is starting and reads entries again. Then only count the lost bytes;
+        `tell_lacking` schedules the rows later."""
         size = position - self.state.position
         if replayed:
             self._damage.passed_over_in_replay(size)
@@ -422,20 +427,21 @@ class Ingest:
         self.state.position = position
 
     def tell_lacking(self) -> int:
-        """Schedule gap rows for the bytes that this start of the daemon could not read from the spool. The rows are
-        written before the next entry is processed. Return the number of lost bytes.
+        """Schedule gap rows for the bytes that this start of the daemon could not read from the spool, and return their
+        number. The rows are written before the next entry is processed.
 
-        The lost bytes belong to skipped entries, or to unfinished records whose bytes the checkpoint leaves out. Failures
-        of plug-ins during this start are reported again, too (see `Session.replayed`)."""
+        The lost bytes belong to skipped entries, or to unfinished records whose bytes the checkpoint leaves out. Also
+        report failures of plug-ins during this start again (see `Session.replayed`)."""
         for session in self._sessions.values():
             session.replayed()
         return self._damage.replayed()
 
 
 class Damage:
-    """Counts the bytes of the log that the disk has lost and that no gap row reports yet. `state` contains the losses
-    that gap rows will report before the next entry is processed. The other attributes contain the losses that this
-    start of the daemon has found in the log."""
+    """Counts the bytes of the log that the disk has lost and that no gap row reports yet.
+
+    `state` contains the losses that gap rows will report before the next entry is processed. The other attributes
+    contain the losses that this start of the daemon has found."""
 
     def __init__(
         self,
@@ -479,8 +485,10 @@ class Damage:
         return lost
 
     def tell(self) -> None:
-        """Write gap rows for the losses in `DamageState`, for each affected session that is still open. If none of them
-        is open, write a gap row for each open session. If no session is open, keep the losses for the next session."""
+        """Write gap rows for the losses in `DamageState`, for each affected session that is still open.
+
+        If no affected session is open, write a gap row for each open session. If no session is open at all, keep the
+        losses for the next session."""
         state = self._state
         lacking, state.lacking = state.lacking, {}
         lost, state.of_heartbeats = state.of_heartbeats, 0

@@ -1,20 +1,20 @@
 """Recognize producers that reconnect without an announcement.
 
-A producer that does not announce its session gets a new session on each connection. A stream of the new session
-continues a stream of the same name in an earlier session from the same host, if the number and the time of its first
-event fit. The number fits if it is the earlier stream's next number, or one of the `reorder_events` numbers after that.
-If both sessions have the same epoch, any later number fits. If their epochs differ, they belong to different producers,
-and no number fits. If several sessions fit, the session with the nearest number is chosen. If none fits, an earlier
-session may still contain the numbers that the new session lacks. The gap row of the new session then states the name of
-this session.
+Such a producer gets a new session on each connection. A stream of the new session continues the stream of the same name
+in an earlier session from the same host, if the number and the time of its first event fit. The number fits if it is
+the earlier stream's next number, or one of the `reorder_events` numbers after that. If both sessions have one epoch,
+any later number fits. If their epochs differ, they belong to different producers, and no number fits.
+
+If several sessions fit, the one with the nearest number is chosen. If none fits, an earlier session may still contain
+the numbers that the new session lacks. The gap row of the new session then states the name of that earlier session.
 
 A producer may reconnect while its broken connection still looks alive to the collector. Therefore a stream may also
 continue a stream of an open session with the same epoch. Each number then counts in the session that received it first.
-If the older open session receives further events, their numbers are not missing in the newer session.
+Events that the older session still receives are not missing in the newer session.
 
-`Departures` remembers the ended sessions of a source for `resume_time`, without the time in which no daemon ran. It
-remembers at most `sessions_max` sessions, with at most `source_streams_max` streams together. `Siblings` searches for
-the sessions whose streams one incarnation (producer run) continues.
+`Departures` remembers the ended sessions of a source for `resume_time`; the time in which no daemon ran does not count.
+It remembers at most `sessions_max` sessions, with at most `source_streams_max` streams together. `Siblings` searches
+for the sessions whose streams one incarnation (producer run) continues.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from tailrace.ledger.counters import Counters, begin_behind
 from tailrace.ledger.stream import far_before
 
 _LOOKED_AT = 16
-"""Maximum number of ended sessions, and of open sessions, that one search for an earlier session examines, so that the
-work per event is limited however many connections a peer opens."""
+"""Maximum number of ended sessions, and maximum number of open sessions, that one search for an earlier session
+examines. It limits the work per event however many connections a peer opens."""
 
 _name = attrgetter("name")
 
@@ -69,8 +69,8 @@ class Present(Protocol):
 
 
 class Earlier(NamedTuple):
-    """An earlier session with a stream of the same name as the stream of a new session's event. If the event continues
-    the earlier stream, `next` is the earlier stream's next number; otherwise None."""
+    """An earlier session that has the stream of a new session's event. If the event continues this stream, `next` is
+    the stream's next number in the earlier session; otherwise None."""
 
     session: str
     next: int | None
@@ -104,9 +104,9 @@ class Departures:
             self._present.pop((host, epoch), None)
 
     def beside(self, session: Present, host: str, epoch: int, stream: str) -> list[Present]:
-        """Return the open sessions, besides `session`, with the same host and epoch that have received events of the
-        stream `stream`, sorted by name. If there are more than `_LOOKED_AT`, return only the newest ones.
-        """
+        """Return the open sessions, except `session`, that have the same host and epoch as `session` and have received
+        events of the stream `stream`. Sort them by name. If there are more than `_LOOKED_AT`, return only the newest
+        ones."""
         newest = reversed(self._present.get((host, epoch), ()))
         having = (each for each in newest if each is not session and each.has(stream))
         return list(islice(having, _LOOKED_AT))[::-1]
@@ -126,8 +126,9 @@ class Departures:
     def left(
         self, streams: Mapping[str, int], host: str, epoch: int | None, asks: str
     ) -> list[str]:
-        """Return the names of the streams in `streams` that no other session with the same epoch continues. `streams`
-        contains the next number of each stream of the session with the name `asks`."""
+        """Return the names of the streams in `streams` that no other session with the same epoch continues.
+
+        `asks` is the name of the session that has these streams, and `streams` contains the next number of each."""
 
         def goes_on(name: str, following: int) -> bool:
             ends = self._ends(name, host, epoch, 0) if epoch is not None else ()
@@ -138,8 +139,8 @@ class Departures:
         return [name for name, following in streams.items() if not goes_on(name, following)]
 
     def unnumbered(self, earlier: str, stream: str, host: str) -> int:
-        """Return how many discarded events without a sequence number the gaps of the ended session `earlier` report, and
-        of the sessions that it continues. `stream` is a stream of the session."""
+        """Return how many discarded events without a sequence number are reported in gaps of the ended session
+        `earlier` and of the sessions that it continues. `stream` is a stream of `earlier`."""
         known = reversed(self._of.get((host, stream), ()))
         return next((each.unnumbered for each in known if each.session == earlier), 0)
 
@@ -185,12 +186,13 @@ class Departures:
         now: int,
         asks: str = "",
     ) -> Earlier | None:
-        """Return the earlier session from `host` whose stream `stream` an event continues. If the event continues none,
-        return the newest session with this stream, or None if there is none.
+        """Return the earlier session from `host` whose stream `stream` an event continues.
+
+        If the event continues none, return the newest session with this stream, or None if there is none. Examine at
+        most the newest `_LOOKED_AT` open sessions and the newest `_LOOKED_AT` ended sessions with this stream.
 
         `count` is the event's number as it was sent, modulo 2^`bits`. `mark` is the event's fingerprint. `asks` is the
-        name of the session that received the event. Examine at most the newest `_LOOKED_AT` open sessions and the
-        newest `_LOOKED_AT` ended sessions with this stream."""
+        name of the session that received the event."""
         newest = nearest = None
         if self._alone(stream, host, epoch, asks):
             return None
@@ -298,8 +300,8 @@ class Siblings:
                 other.begin_behind(stream, self._counters.numbers.accounts_for(stream), now)
 
     def earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
-        """Return the number at which an earlier session's stream ended if this event continues that stream; None if the
-        event continues no earlier stream (see `ledger.counters.EarlierNumber`)."""
+        """Return the number that the next event of an earlier session's stream would have had, if this event continues
+        that stream. Return None if it continues no earlier stream (see `ledger.counters.EarlierNumber`)."""
         state = self._state
         if state.id:
             return None
@@ -334,8 +336,9 @@ class Siblings:
         return self._departures.left(ends, self._host, self._state.epoch, self.name)
 
     def depart(self, now: int, *, cut: bool) -> None:
-        """Remember the next event number of each stream of this ended incarnation (producer run), to recognise its
-        producer when it reconnects without an announcement. `cut` means that the connection broke."""
+        """Remember the next event number of each stream of this ended incarnation (producer run). With these numbers,
+        its producer is recognised when it reconnects without an announcement. `cut` states that the connection broke.
+        """
         streams = {} if self._state.id else self._counters.numbers.ends()
         if streams:
             left = self._left() if cut else []

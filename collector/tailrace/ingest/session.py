@@ -1,7 +1,7 @@
 """Decode one session's bytes into records, and pass the records to the producer's incarnations (see `succession`).
 
-- `Session` decodes bytes that are split at arbitrary positions. It counts how many records the decoder's fast code and
-  slow code have read.
+- `Session` decodes bytes that are split at arbitrary positions. It counts the records that the decoder's compiled
+  kernel has read, and those that the slower Python code has read.
 - Datagrams that hold only whole events are decoded together. Other datagrams are decoded one by one, so that no record
   continues beyond the end of its datagram. A datagram with facts about its session is a chunk of its own.
 """
@@ -109,8 +109,9 @@ class Session:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the containers whose memory grows with the peer's data, so that a memory limit can shrink these
-        containers. Leave out those of sessions to which the client gave an id (see `Announced.holdings`)."""
+        """Return the containers whose memory grows with the peer's data, so that a memory limit can shrink them.
+
+        Leave out the containers of sessions to which the client gave an id (see `Announced.holdings`)."""
         held = [each for own in self.generations.unannounced for each in own.holdings]
         if self._copies:
             held.append(self._copies)
@@ -119,8 +120,8 @@ class Session:
         return held
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row about the entries that a memory limit evicted (see `StateHolder`). Before it, write the gap rows
-        of earlier producer runs. If the decoder forgot a process, end the run of this process."""
+        """Write a row about the entries that a memory limit evicted (see `StateHolder`). First write the gap rows of
+        earlier producer runs. If the decoder forgot a process, end the run of this process."""
         for before in self.generations.unannounced[1:]:
             before.report(now)
         self.generations.current.gave_up(what, now)
@@ -168,9 +169,10 @@ class Session:
                 self._file.note_end(process, incarnation.own, now)
 
     def _told_apart(self, chunk: Chunk, payload: bytes) -> Chunk:
-        """Return the records of a chunk. If the first bytes show that the input does not belong to the session's
-        format, return the readable records at the input's beginning, and one unreadable record with all bytes after
-        them. The check delays no record."""
+        """Return the records of a chunk.
+
+        If the first bytes show that the input does not belong to the session's format, return the readable records at
+        its beginning, and one unreadable record with all following bytes."""
         state = self.state
         seen = (state.head or b"") + payload
         unread = len(seen) >= HEAD or any(Kind.MALFORMED in records.kinds for records in chunk)
@@ -257,9 +259,10 @@ class Session:
         self._succession.report_refused()
 
     def _raw(self, begin: int, data: bytes, now: int) -> InputBytes:
-        """Return the input bytes that begin at an offset. If the host has used its quota of sessions, put the decoder's
-        pending bytes in front: if the ingest refuses the next record, it also stores the pending bytes as
-        unreadable."""
+        """Return the input bytes that begin at an offset.
+
+        If the host has used its quota of sessions, the decoder's pending bytes precede them: if the ingest refuses the
+        next record, it stores these bytes, too, as unreadable."""
         begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting
@@ -276,8 +279,8 @@ class Session:
     # it
 
     def file(self, facts: FileFacts | None, now: int) -> None:
-        """Record a change of the session's file: a new path or inode, a new gzip member, or that the file rests (has
-        stopped growing). If `facts` is None, no source follows the file any more.
+        """Record a change of the session's file: a new path or inode, a new gzip member, or that the file has stopped
+        growing (it rests). If `facts` is None, no source follows the file any more.
 
         If the file does not grow any more, decode its last record even without a newline or other terminator."""
         if facts is None or facts.rest:
@@ -332,7 +335,7 @@ class Session:
 
     def stopped(self, now: int, *, is_alike: bool) -> None:
         """Write a row about the end of the session's file when the daemon stops, if needed (see `SessionFile.stopped`).
-        `is_alike` is whether another file of the source has the same content so far."""
+        `is_alike` states that another file of the source has the same content so far."""
         self._file.stopped(self._own, now, is_alike=is_alike)
         if self.state.file and not self.state.file.facts.rest:
             self._note_ends(now)
@@ -366,9 +369,11 @@ class Session:
     # Methods that save the state for a checkpoint, and continue from it
 
     def replayed(self) -> None:
-        """Report a failure of a plug-in's decoder again if the decoder failed while a start of the daemon read entries
-        again. The rows of these entries are discarded, and the plug-in may not have failed when the rows in the table
-        were written. So the next unreadable bytes get a gap row of their own, too."""
+        """Report again that a plug-in's decoder failed, if it failed while the daemon read spool entries again at its
+        start.
+
+        The rows of these entries are discarded, and in the run that wrote the table's rows the plug-in may not have
+        failed. For this reason, the next unreadable bytes also get a gap row of their own."""
         if isinstance(self.decoder, GuardedDecoder) and self.decoder.report_again():
             self.generations.current.state.unended = None
 
@@ -402,11 +407,11 @@ def decode_datagrams(
     whole: Callable[[bytes, tuple[int, ...], int, int], int] | None,
 ) -> list[Chunk]:
     """Decode datagrams into chunks, none of which is empty. A datagram with facts about its session, such as an epoch,
-    forms a chunk of its own. `decode` passes bytes to the decoder (see `decoding`). `whole` (`Format.whole`) returns
-    how many datagrams, beginning at an index, contain only whole events.
+    forms a chunk of its own.
 
-    Consecutive datagrams with only whole events are decoded together, because a compiled kernel is faster on larger
-    input; the records do not change. Other datagrams are decoded one by one."""
+    `decode` passes bytes to the decoder (see `decoding`). `whole` (`Format.whole`) returns how many datagrams,
+    beginning at an index, contain only whole events. Such datagrams are decoded together, because a compiled kernel is
+    faster on larger input; the records do not change. Other datagrams are decoded one by one."""
     payload, sizes = datagrams.payload, datagrams.sizes
     chunks: list[Chunk] = []
     chunk: Chunk = []

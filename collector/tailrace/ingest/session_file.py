@@ -59,10 +59,10 @@ class SessionFile:
             self._rest(file, file.facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int, *, is_alike: bool) -> None:
-        """Write a row about the end of the session's file as it was when the daemon stopped, if one is needed.
+        """Write a row about the end of the session's file as it was when the daemon stopped.
 
-        A row is needed if the stream has its end mark, if the file ends within a record, if a name that events refer to
-        has not arrived, or if another file has the same content (`is_alike`)."""
+        Do so only if the stream has its end mark, if the file ends within a record, if a name that events refer to has
+        not arrived, or if another file has the same content (`is_alike`)."""
         file = self._state.file
         if not file or file.facts.rest:
             return
@@ -103,16 +103,19 @@ class SessionFile:
         return about | self._end(self._state.process)
 
     def as_read(self) -> dict[str, object]:
-        """Return attributes for the row of the session's end. They describe the file as it was read (path, device,
-        inode, size, checksum and documents, such as metadata files), so that a later import can compare it. They also
-        contain the keys of missing names (see `_asks`)."""
+        """Return attributes for the row of the session's end.
+
+        They describe the file as it was read (path, device, inode, size, checksum and metadata files), so that a later
+        import can compare it. They also contain the keys of missing names (see `_asks`)."""
         file = self._state.file
         return {"file": _as_read(file)} | self._asks if file else {}
 
     def note_end(self, process: int, own: OwnRows, now: int) -> None:
-        """Write a row if, since the last such row, the format began to require the end mark of a run, or the end mark
-        arrived. After a kill of the collector, only this row shows whether the end mark is missing. `process` is the
-        number of the run's process, and `own` writes the run's rows."""
+        """Write a row if, since the last such row, the format began to require an end mark of a run, or the end mark
+        arrived.
+
+        After a kill of the collector, only this row shows whether the end mark is missing. `process` is the number of
+        the process whose run it is. `own` writes the run's rows."""
         file, lacks = self._state.file, self._lacks(own, process)
         if file and lacks is not None and bool(lacks) != own.awaits_end:
             self._write(file, own, now, process)
@@ -124,9 +127,10 @@ class SessionFile:
         self._write(file, own, now)
 
     def _write(self, file: FileState, own: OwnRows, now: int, process: int | None = None) -> None:
-        """Write a row `rest`. It states whether the file has stopped growing, and which part of the stream's end is
-        missing: in the run of `process` or, without it, in any run of the file. Readers use these rows to ignore one of
-        two files with the same content (`query.inner_views`)."""
+        """Write a row `rest`. It states whether the file has stopped growing, and what its stream lacks at the end: in
+        the run of `process` or, if `process` is None, in any run of the file.
+
+        Readers use these rows to ignore one of two files with the same content (`query.inner_views`)."""
         rest, lacks = file.facts.rest, self._lacks(own, process)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
@@ -178,7 +182,9 @@ class SessionFile:
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:
     """Return the statement (`Rest`) that a file is assumed not to grow, because no source follows it since the time
-    `now` (Unix ns). If `before` states the same, return `before`, which has the earlier time."""
+    `now` (Unix ns).
+
+    If the earlier statement `before` states this, too, return it, so that the earlier time stays."""
     return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 

@@ -2,9 +2,9 @@
 
 Until then, the session's state holds the begin. If a span is still open at a commit, its begin gets a row of its own,
 so that open spans are visible. The later row of the whole span has the same offset and supersedes the begin's row. This
-module also checks the rules about ids of earlier records, such as that a parent exists (docs/formats/jets.md explains
-each rule). In `match_block`, the compiled kernel `_match` matches the records of a block that break no rule, and
-`Spans` matches all others.
+module also checks the rules by which a record may refer to earlier records by id. For example, a parent must exist
+(docs/formats/jets.md explains each rule). In `match_block`, the compiled kernel `_match` matches the records of a block
+that break no rule, and `Spans` matches all others.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ END_OFFSET, DEPTH = len(Record._fields), len(Record._fields) + 1
 
 
 class OpenSpan(msgspec.Struct, array_like=True):
-    """The begin of a span whose end has not arrived. `attributes` includes the begin's flaw (broken rule).
+    """The begin of a span whose end has not arrived.
 
-    `size` is the size (bytes) of the begin's record. `texts` is the memory (bytes) of its long texts, which
-    `SPAN_BYTES` does not include. `written` is whether the begin has a row of its own."""
+    `attributes` includes the begin's flaw (the rule that it breaks). `size` is the size (bytes) of the begin's record.
+    `texts` is the memory (bytes) of its long texts, which `SPAN_BYTES` does not include. `written` is true if the begin
+    has a row of its own."""
 
     stream: str
     substream: int | None
@@ -149,8 +150,10 @@ class Spans:
                 self._references.count(kind, records, begun if kind == Kind.BEGIN else ())
 
     def take(self, columns: RecordColumns, now: int) -> tuple[RecordColumns, Counter[str]]:
-        """Match ends to begins by id, and check that each record's parent exists. Return the columns of the rows to
-        write now, which leave out begins that wait for their ends. Also return how often records broke each rule."""
+        """Match the ends of spans to their begins by id, and check that each record's parent exists.
+
+        Return the columns of the rows to write now, and how often records broke each rule. Begins that wait for their
+        ends have no row yet."""
         kinds, parents = columns[KIND], columns[PARENT]
         rows = len(kinds)
         columns += [None] * rows, [None] * rows
@@ -189,8 +192,8 @@ class Spans:
     def matched(
         self, last: int, ended: Iterable[OpenSpan], left: Iterable[tuple[int, OpenSpan]]
     ) -> None:
-        """Record what the compiled kernel has matched. All begins up to the id `last` have arrived. `ended` are the
-        spans that the kernel has removed from `open`. `left` are new spans without an end."""
+        """Record which spans the compiled kernel has matched. All begins up to the id `last` have arrived. `ended` are
+        the spans that the kernel has removed from `open`, and `left` the new spans without an end."""
         self._references.define_up_to(last)
         self._texts -= sum(span.texts for span in ended)
         for id_, span in left:

@@ -1,8 +1,8 @@
 """Define the ingest state that a checkpoint holds, and the upgrade steps from the states of earlier versions.
 
 An upgrade step changes decoded msgpack values (dicts, lists and numbers), because the struct classes of the earlier
-version no longer exist. A new field with a default needs no step. The new field still needs a new version, so that an
-older ingest rejects the state. No upgrade step exists yet, because nothing was released.
+version no longer exist. A new field with a default needs no step, but a new version, so that an older ingest rejects
+the state. No upgrade step exists yet, because nothing was released.
 
 Spool entries need no upgrade steps: the fields of their payloads are never renamed or dropped, and new fields have
 defaults.
@@ -74,8 +74,8 @@ class RowRange(msgspec.Struct, array_like=True):
 
 
 class StreamRows(msgspec.Struct):
-    """Gap rows of a stream in its current period of `reorder_time`, which began at `since` (Unix ns): the number of
-    written rows, and the further gaps, merged into one range for each reason."""
+    """Gap rows of a stream in its current period of `reorder_time`, which began at `since` (Unix ns). The struct has
+    the number of written rows, and the further gaps of the period, merged into one range for each reason."""
 
     since: int
     written: int = 0
@@ -173,8 +173,8 @@ class Departure(msgspec.Struct, array_like=True):
     streams: dict[str, tuple[int, int]]
     """By stream, the next number and the mark (fingerprint) of the last event."""
     cut: list[str] = []
-    """Streams of a session with a broken connection that no later session has continued yet. When this list becomes
-    empty, the gap of unknown size that was reported for the session is taken back."""
+    """Streams of a session with a broken connection that no later session has continued yet. When the last stream is
+    removed, the gap of unknown size that was reported for the session is taken back."""
     unnumbered: int = 0
     """Number of discarded events that gaps without a sequence number report, in this session and in the sessions that
     it continues."""
@@ -199,7 +199,7 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     previous: IncarnationState | str | None = None
     """The previous incarnation (producer run), as long as its late events may still arrive; otherwise None."""
     base: int = 0
-    """Number of bytes to add to `place` (the offset in this session's input), to get the offset in the bytes of the
+    """Number of bytes to add to `place`, the offset in this session's input. The sum is the offset in the bytes of the
     current incarnation (producer run), which may have received bytes on other connections."""
     epochs: dict[int, str] = {}
     """By epoch, the name of the incarnation (producer run) that stated the epoch."""
@@ -234,8 +234,8 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     decoder: bytes | None = None
     """Encoded state of the decoder; set only in a checkpoint."""
     begun: int = 0
-    """Spool position from which on all bytes of the unfinished record are found: the position of the entry with its
-    first byte, or an earlier position. The value is 0 if there is no unfinished record."""
+    """A spool position from which all bytes of the unfinished record can be read: at or before the entry with its first
+    byte. 0 if there is no unfinished record."""
     left_out: int = 0
     """Number of bytes of the unfinished record that the checkpoint omits because the spool holds them."""
     waiting: bytes = b""
@@ -277,8 +277,8 @@ class IngestState(msgspec.Struct):
     """By source, the state that the ledgers of the source's sessions share."""
     sessions: dict[int, SessionState] = {}
     announced: dict[str, dict[str, AnnouncedState]] = {}
-    """Announced sessions (those to which the client gave an id), by source and id. Sessions without a connection are
-    ordered by the time at which their last connection closed."""
+    """Announced sessions (those to which the client gave an id), by source and id. Sessions without a connection are in
+    the order in which they lost their last connection."""
     departures: dict[str, list[Departure]] = {}
     """Ended sessions that no client announced, by source."""
     ahead: int = 0

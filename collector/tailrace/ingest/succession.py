@@ -4,7 +4,8 @@ of the datagram belong to this session.
 
 The number of sessions that a host may begin per second is limited (see `limits.Beginnings`). If a host exceeds the
 limit, store the following bytes of its datagram or connection as unreadable, and close the connection. A refused
-datagram leaves the session as if the datagram had been lost."""
+datagram has the same effect on the session as a lost datagram.
+"""
 
 from __future__ import annotations
 
@@ -111,8 +112,8 @@ class Succession:
         self._refused: list[Record] = []
         """Pieces of the current spool entry that were refused because the host began too many sessions."""
         self._speaker: Incarnation | None = None
-        """The incarnation (producer run) that receives all further records of the current datagram, because the
-        datagram announces a session or has an epoch of an incarnation that is over."""
+        """The incarnation (producer run) that receives all further records of the current datagram. It is set if the
+        datagram announces a session, or has the epoch of an ended incarnation."""
 
     def take(self, chunk: Chunk, now: int, raw: InputBytes = _NO_BYTES) -> None:
         """Process the records of a chunk, in order."""
@@ -121,9 +122,10 @@ class Succession:
         self.report_refused()
 
     def steps(self, chunk: Chunk, now: int, raw: InputBytes) -> Iterator[None]:
-        """Process the records of a chunk, in order, and yield between two steps. A step takes less than a millisecond,
-        unless it processes a long series of events. `raw` contains the chunk's bytes, which are stored if the ingest
-        refuses the records."""
+        """Process the records of a chunk in order, and yield between two steps. A step takes less than a millisecond,
+        unless it processes a long series of events.
+
+        `raw` contains the chunk's bytes, which are stored if the ingest refuses the records."""
         if self._state.refusing:
             self._refuse(_begin(chunk), _length(chunk), raw)
             return
@@ -142,9 +144,11 @@ class Succession:
     def _mixed(
         self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
     ) -> Generator[None, None, Chunk]:
-        """Process the events in `before`, and then the records in `chunk[at]`. The rows in `alone` are processed one by
-        one: facts about the session, unreadable bytes, and reports of missing events. All other rows are events. Return
-        the events after the last row in `alone`; the caller processes them together with later events."""
+        """Process the events in `before`, and then the records in `chunk[at]`.
+
+        The rows in `alone` are processed one by one: they are facts about the session, unreadable bytes, and reports of
+        missing events. All other rows are events. Return the events after the last row in `alone`; the caller processes
+        them together with later events."""
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
@@ -179,9 +183,10 @@ class Succession:
     def _waiting(
         self, before: Chunk, records: ListRecords, waiting: dict[int, list[int]], now: int
     ) -> Iterator[None]:
-        """Pass on the events in `waiting`, grouped by the traced process that wrote them, although the processes may
-        alternate in the input. Pass on the earlier events `before` together with the events of the first of these
-        processes."""
+        """Pass on the events in `waiting`, grouped by the traced process that wrote them. The events of several
+        processes may alternate in the input.
+
+        `before` are earlier events, which are passed on together with the first group."""
         here = self._state.process
         for process, rows in waiting.items():
             if events := [*before, *records.pick(rows)]:
@@ -201,7 +206,9 @@ class Succession:
 
     def may_refuse(self, now: int) -> bool:
         """Return whether the ingest may have to refuse the next record, because the host has used its quota of
-        sessions. The ingest refuses a record that begins a session, and all records after a refused one."""
+        sessions.
+
+        If the quota is used, the ingest refuses a record that begins a session, and all records after it."""
         state = self._state
         return state.refusing or (
             not state.file and self._beginnings.exhausted(self._host, self._rate, now)
@@ -221,7 +228,9 @@ class Succession:
 
     def _admit(self, offset: int, now: int) -> None:
         """Count a session that begins with the record at an offset. Raise _TooManySessionsError if the host has used
-        its quota of sessions. Callers call this method before they change any state."""
+        its quota of sessions.
+
+        Callers must call this method before they change any state."""
         if not self._state.file and not self._beginnings.admit(self._host, self._rate, now):
             raise _TooManySessionsError(offset)
 
@@ -291,7 +300,7 @@ class Succession:
 
     def _note(self, record: Record, place: RecordPlace, now: int) -> None:
         """Pass a record about the session (such as an epoch, a header, a footer or an option) to the producer run to
-        which it belongs; it may begin or end a run. `place` is the record's position in its chunk."""
+        which it belongs. The record may begin or end a run. `place` is its position in its chunk."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         owner = self._owner(facts, place, now)
         self.readable(record.size)
@@ -419,13 +428,14 @@ class Succession:
 
     def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
         """Return whether an unknown epoch belongs to an incarnation (producer run) that ended before the current one
-        began. The epoch must be older than the current one, and its datagram must have been sent during the last
-        `linger` nanoseconds. If the datagram is older, somebody has set the producer's clock back, and the epoch is
-        new.
+        began.
 
-        An announcement states when the datagram was sent. Without an announcement, use the epoch as this time. A client
-        repeats announcements, so an announcement without a time may have been sent just before the current incarnation
-        began."""
+        The epoch must be older than the current one, and its datagram must have been sent during the last `linger`
+        nanoseconds. If the datagram was sent earlier, somebody has set the producer's clock back, and the epoch is new.
+
+        An announcement states when the datagram was sent. Without an announcement, use the epoch as this time. An
+        announcement without a time may have been sent just before the current incarnation began, because clients repeat
+        announcements."""
         current = self._generations.current
         known, lead = current.state.epoch, current.lead.at(now)
         if known is None or lead is None or epoch >= known:
@@ -461,9 +471,10 @@ class Succession:
         return known.incarnation
 
     def _announcement(self, known: Announced | None, now: int) -> SessionStatement:
-        """Return the kind of an announcement: whether its session id is new, or belongs to the current incarnation
-        (producer run), to an earlier one, or to another connection's session. `known` is the announced session, or None
-        if the id is new."""
+        """Return the kind of an announcement: its session id is new, or it belongs to the current incarnation (producer
+        run), to an earlier one, or to another connection's session.
+
+        `known` is the announced session, or None if the id is new."""
         generations = self._generations
         if known is None:
             named = generations.current.state.id
@@ -494,8 +505,8 @@ class Succession:
             self._decide(anew=previous.denies(events), now=now)
 
     def _ask_statement(self, facts: SessionFacts, now: int) -> None:
-        """Decide whether the producer has restarted or the previous incarnation (producer run) continues. The decision
-        depends on the client's report of discarded events, or on its goodbye (the end of its session)."""
+        """Decide whether the producer has restarted or the previous incarnation (producer run) continues. A client's
+        report of discarded events, or its goodbye (the end of its session), decides."""
         previous = self._generations.previous
         if previous and (facts.discarded or facts.goodbye):
             self._decide(anew=previous.denies_statement(facts), now=now)
@@ -521,9 +532,10 @@ def _length(chunk: Chunk) -> int:
 
 
 def _split(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk]:
-    """Return the first `rows` rows of a chunk, and the remaining rows. If the division is inside a part of the chunk,
-    split the rest of this part into parts of at most `_PIECE` rows. The ledger always examines a whole part, so short
-    parts save time if another restart follows."""
+    """Return the first `rows` rows of a chunk, and the remaining rows.
+
+    If the division falls inside a part of the chunk, the remainder of this part is split into parts of at most `_PIECE`
+    rows. The ledger always examines a whole part, so short parts save time if another restart follows."""
     for at, records in enumerate(chunk):
         if rows < records.rows:
             pieces = [

@@ -18,8 +18,10 @@ INLINE_MAX = 4096
 """Maximum size (bytes) of an unfinished record whose bytes are always stored in the checkpoint."""
 
 NAMED_WITHIN = 128 * 2**20
-"""Maximum distance (bytes) in the spool from an unfinished record's first byte to the position of a checkpoint that
-leaves out the record. A start of the daemon reads these bytes again without decoding them, which takes about 0.1 s."""
+"""Maximum distance (bytes) in the spool between the first byte of an unfinished record and a checkpoint that leaves out
+the record's bytes.
+
+A start of the daemon reads this distance again without decoding it, which takes about 0.1 s."""
 
 
 class UnfinishedSnapshot(NamedTuple):
@@ -51,14 +53,16 @@ class Unfinished:
 
 
 def since(state: IngestState) -> int:
-    """Return the first spool position to read again in order to restore `state`: the lowest position with bytes of
-    unfinished records that `state` leaves out. If it leaves out none, return its own position."""
+    """Return the first spool position to read again in order to restore `state`.
+
+    This is the lowest position with bytes of unfinished records that `state` leaves out. If it leaves out none, it is
+    the position of `state` itself."""
     begun = [session.begun for session in state.sessions.values() if session.left_out]
     return min(begun, default=state.position)
 
 
 def read_again(state: IngestState, entries: Iterable[Entry]) -> dict[int, int]:
-    """Restore the bytes of unfinished records that a checkpoint left out, from the spool's entries after the position
+    """Restore the bytes of unfinished records that a checkpoint left out. Read them from the spool, from the position
     that `since` returns.
 
     Return, by session number, how many of these bytes the spool has lost. Zero bytes replace them, so that offsets in
