@@ -1,8 +1,8 @@
 """Choose between the compiled kernels and their Python equivalents.
 
 A kernel is a module `_NAME` compiled from `_NAME.pyx`, with a slower equivalent in Python. Either all kernels run or
-none. The environment variable TAILRACE_KERNELS decides which. Without the variable, the kernels run if all are built.
-With the value `off`, they never run. With `require`, Tailrace refuses to run if one is not built.
+none, as the environment variable TAILRACE_KERNELS decides. Without the variable, the kernels run if all are built. With
+the value `off`, they never run. With `require`, Tailrace refuses to run if one of them is not built.
 
 Callers check `active` before importing a kernel:
 
@@ -60,8 +60,7 @@ def word() -> str:
 def decide(mode: str, missing: list[str]) -> bool:
     """Return whether the kernels run, given the value of TAILRACE_KERNELS and the list of kernels that are not built.
 
-    Raise ConfigError if the value is unknown, or if it requires kernels that are not built.
-    """
+    Raise ConfigError if the value is not an allowed one, or if it is `require` and a kernel is not built."""
     if mode not in {"", OFF, REQUIRE}:
         allowed = f'allowed: "{OFF}", "{REQUIRE}", or unset'
         raise ConfigError([f"{VARIABLE}: {mode!r} is not allowed; {allowed}"])

@@ -1,7 +1,7 @@
 """Compute an overview of a running collector: rates of the sources, missing events and problems.
 
-A rate is computed from two responses of /status by the same process. The difference of two counts is divided by the
-difference of the two uptimes, so that a slow response does not distort the rate.
+A rate is computed from two responses of /status by the same process. The difference of the counts is divided by the
+difference of the uptimes in the responses, so that a slow response does not distort the rate.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ class SourceOverview(msgspec.Struct, kw_only=True):
     received_bytes_per_second: float | None
     missing_events: int
     missing_is_known: bool
-    """Whether `missing_events` is the exact number.
-
-    It is not if a stream has no sequence numbers, if a gap has an unknown size, or if names of events have not arrived.
-    """
+    """Whether `missing_events` is the exact number. It is false if a stream has no sequence numbers, if a gap has an
+    unknown size, or if names of events have not arrived."""
     awaited_events: int
     malformed_records: int
     behind_bytes: int

@@ -43,10 +43,8 @@ def identity(fd: int) -> Identity:
 
 
 def found(path: Path) -> Identity | None:
-    """Return the device and inode of the file at a path, or None if the path does not exist.
-
-    Raise FullError if they cannot be determined now, for example during a failure of a network file system.
-    """
+    """Return the device and inode of the file at a path, or None if the path does not exist. Raise FullError if the
+    system cannot determine them now, for example during a failure of a network file system."""
     try:
         status = path.stat()
     except OSError as error:
@@ -72,8 +70,8 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Replace the content of a file atomically: write a temporary file and rename it. With `durable`, also sync the
     file and its directory.
 
-    If the object at the path is not a regular file, rename it first. On OSError, the temporary file is removed.
-    """
+    If the object at the path is not a regular file, rename this object out of the way first. On OSError, remove the
+    temporary file."""
     new = path.with_name(f"{path.name}.new")
     for place in (path, new):
         make_way(place)
@@ -109,9 +107,9 @@ def refuse_foreign(directory: Path) -> None:
     """Raise StoreError if other users could create links or files in a directory of the collector, or remove files
     there.
 
-    They can if the directory belongs to neither this user nor root, or if all users may write to it and the sticky bit
-    is not set. If the path does not exist or leads to a file, do nothing: creating the directory detects this.
-    """
+    They can do so if the directory belongs to neither this user nor root, or if all users may write to it and the
+    sticky bit is not set. Do nothing if the path does not exist or leads to a file: the later creation of the directory
+    reports these cases."""
     try:
         status = directory.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -152,11 +150,10 @@ def lock(fd: int, operation: int) -> None:
 
 
 def lock_file(path: Path, operation: int) -> int:
-    """Open or create the file at a path, and lock it. Return its descriptor.
+    """Open or create the file at a path, lock it, and return its descriptor. Repeat this if another process has
+    replaced the file meanwhile, until the locked file is the one at the path.
 
-    Repeat this while another process replaces the file, until the path leads to the locked file. Raise OSError
-    if the file cannot be opened or locked.
-    """
+    Raise OSError if the file cannot be opened or locked."""
     while True:
         fd = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:

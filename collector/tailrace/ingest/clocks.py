@@ -1,4 +1,4 @@
-"""Measure the producers' clocks: their speed, and their lead over the collector's clock.
+"""Measure the producers' clocks: their speed, and the time by which they are ahead of the collector's clock.
 
 This module reads no clock: the caller states when events arrived.
 

@@ -1,8 +1,8 @@
 """List all metrics, and the equations and inequalities between them (`LAWS`) that hold at each scrape.
 
-Each metric has a name, a type, labels, a maximum number of samples, and the name of the field of the daemon's status
-that contains its value. Metrics of a source have the label `source`, with one value for each configured source. Metrics
-of a session have the labels `source` and `session`. Each metric may have one more label. REFERENCE.md is generated from
+Each metric has a name, a type, labels, a maximum number of samples, and the field of the daemon's status from which its
+value comes. Metrics of a source have the label `source`, with one value for each configured source. Metrics of a
+session have the labels `source` and `session`. Each metric may have one more label. REFERENCE.md is generated from
 these tables. Tests compare the tables with the metrics of a running daemon, and check the laws at each scrape.
 """
 
@@ -82,9 +82,9 @@ class Restart(StrEnum):
 class Label(NamedTuple):
     """A label of a metric, besides `source` and `session`.
 
-    `of` is a plural noun for its values. `values` returns all values that are possible for a type of source and a
-    format; samples for all of them exist from the start. It is None if the possible values are not known in advance.
-    """
+    `of` is a plural noun for the label's values. `values` returns all possible values for a type of source and a
+    format, and each of them has a sample from the start. `values` is None if the possible values are not known in
+    advance."""
 
     name: str
     of: str
@@ -98,9 +98,8 @@ class Label(NamedTuple):
 class Metric(NamedTuple):
     """A metric: a family of samples.
 
-    `field` is the path to the metric's value in the daemon's status. The value is a number, or a number for each value
-    of `label`. For the type `states`, the value is the name of the current state, or the names of all current states.
-    """
+    `field` is the path to the metric's value in the daemon's status: a number, or a number for each value of `label`.
+    For the type `states`, it is the name of the current state, or the names of all current states."""
 
     name: str
     field: str

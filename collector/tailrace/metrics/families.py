@@ -20,9 +20,8 @@ OTHER = "other"
 def families(status: Status, series_max: int) -> Iterator[Family]:
     """Yield all metrics of the daemon, its sources and its sessions.
 
-    For a label whose values are not known in advance, all sources together export `series_max` values, but each source
-    exports at least one.
-    """
+    If the values of a label are not known in advance, all sources together export at most `series_max` of them, but
+    each source at least one."""
     share = max(1, series_max // max(1, len(status.sources)))
     for metric in DAEMON:
         family = family_of(metric)
@@ -61,10 +60,8 @@ def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
 def _labelled(
     label: Label, values: Mapping[str, float], source: SourceStatus, share: int
 ) -> dict[str, float]:
-    """Return a metric's number for each value of `label`. If all possible values are known, include zeros.
-
-    Without a first sample of zero, Prometheus does not see the increase from zero to the first number.
-    """
+    """Return a metric's number for each value of `label`. If all possible values are known, include zeros: without a
+    first sample of zero, Prometheus would not see the increase to the first number."""
     if label.values is None:
         return bounded(values, share)
     return dict.fromkeys(label.all(source.type, source.format), 0.0) | dict(values)

@@ -1,7 +1,7 @@
 """Define metrics of the collectors that write to a store. An observer on any host reads their values from the table.
 
-One metric states when a collector wrote its newest heartbeat. The alerting rule computes the age of the heartbeat. An
-age computed by the observer would no longer grow if the observer stopped.
+One metric states when a collector wrote its newest heartbeat. The alerting rule computes the heartbeat's age from it.
+If the observer exported the age itself, the age would stop growing when the observer stops.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ class ObservedCollector:
 def observed(found: Iterable[CollectorHistory], read: int) -> Iterator[Family]:
     """Yield the metrics of the collectors in `found`, which were read from the table at the time `read` (Unix ns).
 
-    No two collectors get the same labels: of several collectors without an identity, only the one with the newest
-    heartbeat is included.
-    """
+    No two collectors get the same labels. Therefore, of several collectors without an identity, only the one with the
+    newest heartbeat is included."""
     newest: dict[tuple[str, ...], CollectorHistory] = {}
     for each in sorted(found, key=attrgetter("heartbeat")):
         newest[each.name, each.host, each.identity] = each

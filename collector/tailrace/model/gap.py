@@ -37,9 +37,8 @@ class Reason(StrEnum):
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
 """Reasons of gaps that the ingest finds and counts.
 
-DAMAGED is left out, because damaged data files are found when the daemon starts or cleans the table up. The condition
-`damage` then reports them.
-"""
+DAMAGED is left out: damaged data files are found when the daemon starts or cleans the table up, and the condition
+`damage` reports them."""
 
 OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})
 """Reasons that a client reports for missing events.
@@ -55,13 +54,11 @@ The file does not show to which session its events belonged, so they may belong 
 
 
 class Finding(NamedTuple):
-    """A finding: `events` events of `stream` are missing (kind `gap`), or arrived after they were reported missing
-    (kind `heal`).
+    """A report that events of `stream` are missing (kind `gap`), or arrived after they were reported missing (kind
+    `heal`). `events` is their number.
 
     `seq` is the number of the first event. It is None for a producer without sequence numbers; `id` may then identify
-    the missing record. `reason` is a `model.gap.Reason`. The reason of a heal is the reason of the gap that it takes
-    back.
-    """
+    the missing record. The `reason` of a heal is the reason of the gap that it takes back."""
 
     kind: str
     stream: str
@@ -77,8 +74,8 @@ class Finding(NamedTuple):
     """Offset of the loss in the session's bytes; None stands for the end of the bytes that the session has decoded so
     far."""
     last: int | None = None
-    """Last missing number of a gap in which some numbers are not missing: `events` of the numbers from `seq` to `last`
-    are missing. None if all numbers from `seq` to `seq` + `events` - 1 are missing."""
+    """Last missing number of a gap that covers numbers that are not missing: `events` of the numbers from `seq` to
+    `last` are missing. None if the gap has only missing numbers, from `seq` to `seq` + `events` - 1."""
     estimate: bool = False
     """Whether the number of missing events with this reason is an estimate."""
 

@@ -1,7 +1,7 @@
 """Define how state that grows with a producer's input is measured and evicted.
 
-A container computes its size in bytes by a formula over its own entries. It does not ask the interpreter for their
-size. So after a restart, the restored state has the same size, and decoding the same input again evicts the same
+A container computes its size in bytes by a formula over its own entries. It does not use the sizes that the interpreter
+reports. So the restored state has the same size after a restart, and decoding the same input again evicts the same
 entries. The formulas overestimate rather than underestimate; `tests/ingest/test_memory.py` compares each with the
 memory that the interpreter really uses.
 """
@@ -34,8 +34,8 @@ class Evicted(StrEnum):
     REFERENCES = "references"
     """Ids of records that arrived, or to which other records refer.
 
-    If the session evicts an id whose record has not arrived, the record counts as missing at once. The session stores
-    received ids as ranges, and evicts ranges by joining them to larger ranges."""
+    If the session evicts an id whose record has not arrived, the record counts as missing at once. Received ids are
+    stored as ranges, which are evicted by joining them to larger ranges."""
     MARKS = "marks"
     """Fingerprints of events.
 
@@ -89,10 +89,9 @@ class Holding(Protocol):
 
 
 def cost(text: str | None) -> int:
-    """Return how much memory (bytes) a text takes in addition to the size of its entry; 0 for a short text.
+    """Return the memory (bytes) of a text beyond the size of its entry; 0 for a short text.
 
-    Python stores the UTF-8 form of a text in addition once it has been encoded, unless the text is ASCII.
-    """
+    The result includes the UTF-8 form, which Python stores, too, once it has encoded a text that is not ASCII."""
     if text is None or len(text) <= SHORT:
         return 0
     return 50 + len(text) * (1 if text.isascii() else 4 + 4)
@@ -101,10 +100,9 @@ def cost(text: str | None) -> int:
 class AskedNames:
     """Keys that events contain in place of names, because memory does not hold the names.
 
-    The value of a key is None if its name has not arrived. The value is True if the name arrived, was written to the
-    table and was then evicted from memory. Such a name is not missing. The key "" stands for all keys that are longer
-    than `TEXT_MAX`, and for all keys beyond `ASKED_MAX`.
-    """
+    The value of a key is None if its name has not arrived. It is True if the name arrived, was written to the table and
+    then evicted from memory; such a name is not missing. The key "" stands for all keys that are longer than
+    `TEXT_MAX`, and for all keys beyond the first `ASKED_MAX`."""
 
     def __init__(self, keys: dict[str, bool | None]) -> None:
         self.keys = keys

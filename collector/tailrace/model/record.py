@@ -2,8 +2,8 @@
 read.
 
 A record is a named tuple, not a struct, so that one call of `zip` turns the records of a chunk into columns. Its fields
-are the columns of the table (see `rows.schema`), except for facts that only later stages know. `start` and `end` are
-ticks of the producer's clock, and `counter` is the number on the wire.
+are the columns of the table (see `rows.schema`). Columns that only later stages can fill are left out. `start` and
+`end` are ticks of the producer's clock, and `counter` is the number on the wire.
 
 The table has no unsigned types. So an unsigned 64-bit value is stored as the signed value with the same bits
 (`as_int64`).
@@ -21,11 +21,11 @@ import msgspec
 from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
-"""Names of the attributes with keys of names that are unknown when the event is decoded.
+"""Names of the attributes that contain keys of names, if the names are unknown when the event is decoded.
 
-`$name`: the key of the event's own name. If the attribute has several keys, one a line, the first key with a known name
-counts.
-`$late`: an object. Its members are the attributes that will contain a name, each with the key of this name."""
+- `$name`: the key of the event's own name. It may have several keys, one a line; the first key with a known name
+  counts.
+- `$late`: an object with each attribute whose value will be a name, and the key of this name."""
 
 FLAW_OF_ROW = "$flaw"
 """Name of the attribute that contains the rule of the format that a record breaks.
@@ -68,10 +68,10 @@ Such a record concerns the session, or bytes and events that the session lacks."
 class Announcement(msgspec.Struct, frozen=True):
     """A client's announcement of its session.
 
-    `id` is the same on all connections of the session, and unique among sessions. `turn` is a number that grows with
-    each announcement by which the client asks for a complete acknowledgement. `acknowledge` states whether the client
-    wants acknowledgements at all. `now` is the time of the announcement, in ticks since the epoch.
-    """
+    - `id`: the same on all connections of the session, and unique among sessions.
+    - `acknowledge`: whether the client wants acknowledgements at all.
+    - `turn`: a number that grows with each announcement that asks for a complete acknowledgement.
+    - `now`: the time of the announcement, in ticks since the epoch."""
 
     id: str
     turn: int = 0
@@ -83,9 +83,8 @@ class Goodbye(msgspec.Struct, frozen=True):
     """A client's statement that its session ends: for each stream, the number (as sent) that the next event would have
     had.
 
-    With `more`, another goodbye with further streams follows. If a goodbye is sent in several numbered parts, `part` is
-    the number of this one, from 0 on.
-    """
+    If a goodbye is sent in several numbered parts, `part` is the number of this part, from 0 on. `more` states that
+    another part follows."""
 
     streams: dict[str, int]
     more: bool = False
@@ -102,17 +101,13 @@ class Goodbye(msgspec.Struct, frozen=True):
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Facts from a session record, such as Heph's `epoch` or JETS's header and footer.
 
-    `clock`: unix_ns, monotonic_ns, clk or logical.
-    `epoch`: the time of tick 0 (Unix ns).
-    `starts`: whether the record begins a new incarnation (run) of the producer if there were earlier records.
-    `totals`: the number of records that the producer wrote, by kind (begin, end, annotation, instant).
-    `ends`: whether the producer has written its last record.
-    `discarded`: ranges of events that the client no longer has: stream, first number as sent, length.
-    `elsewhere`: whether another collector has acknowledged the `discarded` events.
-    `never_sent`: the number of events of this session that the client has discarded without sending them.
-    `process`: the number of the process that wrote all following records, in an input from several processes. Each
-        process has incarnations of its own.
-    """
+    `clock`: unix_ns, monotonic_ns, clk or logical. `epoch`: the time of tick 0 (Unix ns). `starts`: whether the record
+    begins a new incarnation (run) of the producer when records came before it. `totals`: the number of records that the
+    producer wrote, by kind (begin, end, annotation, instant). `ends`: whether the producer has written its last record.
+    `discarded`: ranges of events that the client no longer has: stream, first number as sent, length. `elsewhere`:
+    whether another collector has acknowledged the `discarded` events. `never_sent`: the number of events of this
+    session that the client has discarded without sending them. `process`: the number of the process that wrote all
+    following records, in an input from several processes. Each process has incarnations of its own."""
 
     clock: str | None = None
     ticks_per_second: float | None = None
@@ -153,11 +148,11 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Facts of a gap record that have no column.
 
-    `count`: the number of missing events, or 0 if unknown.
-    `of`: the kind of the missing events.
-    `detail`: a word for the observation that shows the loss, such as `no_end`. Each format has its own words.
-    `piece`: the part of the producer's run that the input contains, if other inputs may contain the missing events.
-    `last`: the last number of the gap, if some numbers within the gap are not missing."""
+    - `count`: the number of missing events, or 0 if unknown.
+    - `of`: the kind of the missing events.
+    - `detail`: a word for the observation that shows the loss, such as `no_end`. Each format has its own words.
+    - `piece`: the part of the producer's run that the input contains, if other inputs may contain the missing events.
+    - `last`: the last number of the gap, if some numbers within the gap are not missing."""
 
     count: int
     of: str | None = None
@@ -236,9 +231,8 @@ def named(
     """Return a record that assigns a name to a key. The assignment holds for all events within a scope that refer to
     the key (see `NAME_OF_ROW`).
 
-    The scope is the session, its group of files, or the whole source. The scope is the whole source if keys are
-    computed from the name itself.
-    """
+    The scope is the session, its group of files, or the whole source. Keys that are computed from the name itself hold
+    for the whole source."""
     attributes = json.dumps({KEY: key, SCOPE: scope, **(also or {})}, separators=(",", ":"))
     return Record(
         offset, size, Kind.NAME, stream,
