@@ -1,25 +1,28 @@
 """Hold the state that a source's sessions share: limits on streams and missing ranges, and counts of dropped datagrams.
 
-**Limits.** A session follows a stream if it checks the stream's sequence numbers. A source follows at most
-`source_streams_max` streams. The share of a session is this maximum divided by the number of sessions that follow any
-stream. If the maximum is reached and a session needs one more stream, the session with the most streams stops following
-some, provided that it exceeds its share. A new session thus gets its share beside a session with very many streams.
-Among several sessions with the most streams, the choice falls on the first name, because a restart of the daemon
-changes their order but not their names. Two counts show what the limits cost: `uncounted` events of streams that are
-not followed (in each session's account), and `forgotten` gaps that can no longer heal.
+**Limits.** A session follows a stream if it checks the stream's sequence numbers. All sessions of a source together
+follow at most `source_streams_max` streams. A session's share is this maximum divided by the number of sessions that
+follow any stream. If the maximum is reached and a session needs one more stream, the session with the most streams
+stops following some, provided that it has more than its share. So a new session gets its share beside a session with
+very many streams. If several sessions have the most streams, the first name decides, because a restart of the daemon
+changes the order of sessions.
+
+Two counts show what the limits cost: `uncounted` events of streams that are not followed (in each session's account),
+and `forgotten` gaps that can no longer heal.
 
 **Drops.** The operating system's kernel counts the dropped datagrams of a socket, but does not identify their senders.
-Each datagram carries the drop count at the time when the datagram was queued, so the source knows between which two
-datagrams the drop count grew. A source passes datagrams on in groups. A group and its drops have one time in the log.
-Drops before the group have an earlier time. A drop may explain missing numbers (a hole) if it happened between the
-stream's last event before the hole and the group that revealed the hole. Each drop explains at most one hole. The
-oldest drops are used first.
+Each received datagram carries the count at the time when it was queued. A source passes datagrams on in groups; the log
+has one time for a group, and an earlier time for the drops before it.
 
-The assignment of drops to holes is exact if the source has a single stream with one event per datagram, and only one
-hole fits the drops. Otherwise it is an estimate from the session's average number of events per datagram. Some drops
-explain no hole and stay `unassigned`, for example packets without a counter, garbage, or events whose loss is not
-noticed yet. The source remembers at most `_SAMPLES_MAX` intervals with drops. If there are more, it merges the two
-oldest."""
+A drop may explain missing numbers (a hole) if it happened between the stream's last event before the hole and the group
+that revealed the hole. Each drop explains at most one hole, and the oldest drops are used first. This is exact if the
+source has a single stream with one event per datagram, and only one hole fits the drops. Otherwise it is an estimate
+from the session's average number of events per datagram.
+
+Drops that explain no hole stay `unassigned`: for example packets without a counter, garbage, or events whose loss is
+not noticed yet. The source remembers at most `_SAMPLES_MAX` intervals with drops. If there are more, it merges the two
+oldest.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ _SAMPLES_MAX = 256
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """Datagrams that the operating system's kernel dropped between the times `since` and `until` (Unix ns). `count` is
-    the number of those that explain no missing events yet.
+    """Datagrams that the operating system's kernel dropped between the times `since` and `until` (Unix ns).
 
-    `shared` is true if some of the datagrams already explain missing events, or if two intervals were merged. Missing
-    events that the remaining datagrams explain are then an estimate."""
+    `count` is the number of those that explain no missing events yet. If `shared` is true, the missing events that they
+    explain later are an estimate: other datagrams of the interval already explain missing events, or two intervals were
+    merged."""
 
     since: int
     until: int
@@ -97,12 +100,13 @@ class Drops:
     def explain(
         self, events: int, since: int, until: int, *, seen: int, datagrams: int, alone: bool
     ) -> Share:
-        """Return how many of `events` lost events were in datagrams that the operating system's kernel dropped.
+        """Return how many of `events` lost events were in datagrams that the operating system's kernel dropped. These
+        datagrams are used up and explain no further loss.
 
-        The events were lost between `since` and `until` (Unix ns). The drops are used up and explain no further loss.
-        The session has received `seen` events in `datagrams` datagrams; the ratio estimates the events per dropped
-        datagram. `alone` states that all datagrams of the source held one event each, all of the same stream, so that
-        each drop is one event of this stream."""
+        The events were lost between `since` and `until` (Unix ns). The session has received `seen` events in
+        `datagrams` datagrams, which gives the estimated number of events per dropped datagram. `alone` states that all
+        datagrams of the source held one event each, all of the same stream, so that each dropped datagram is one event
+        of this stream."""
         if not self.state.samples:
             return Share(0)
         packed = seen > datagrams > 0
@@ -112,11 +116,11 @@ class Drops:
         return Share(count, estimate=count > 0 and not (alone and sure))
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
-        """Assign up to `wanted` dropped datagrams to a loss between `since` and `until` (Unix ns). Return the number of
-        assigned datagrams, and whether they certainly caused the loss.
+        """Assign up to `wanted` dropped datagrams to a loss between `since` and `until` (Unix ns). Take them from each
+        `Sample` that overlaps this time.
 
-        Take datagrams from each `Sample` that overlaps this time. The cause is certain if no datagram of these samples
-        is left, and if none of the samples is `shared`."""
+        Return the number of assigned datagrams, and whether they certainly caused the loss. This is certain if these
+        samples have no datagram left, and none of them is `shared`."""
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -147,8 +151,8 @@ class PlaceHolder(Protocol):
     def free_places(self, count: int, now: int) -> None:
         """Stop checking the sequence numbers of `count` streams, so that other sessions can check more streams.
 
-        Begin with the streams without an event for the longest time. Their later events are not counted.
-        """
+        Begin with the streams that have had no event for the longest time. The ledger does not count their later
+        events."""
         ...
 
 
@@ -219,11 +223,11 @@ class Shares:
 
 
 _PART = 32
-"""Divisor of a session's streams above its share (see `Shares.share`). The result is the number of streams whose
-sequence numbers the session stops checking at once.
+"""Divisor that determines how many streams a session stops checking at once: the number of its streams above its share
+(see `Shares.share`), divided by this value.
 
-The session must search all its streams for the ones with the oldest last event, which is expensive. If it stops
-checking several streams at once, the search is needed less often."""
+To find the streams with the oldest last event, the session must search all its streams. If it stops checking several at
+once, it searches less often."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):
@@ -245,9 +249,8 @@ class Commons:
     ) -> None:
         """Restore the state that the sessions of a source share.
 
-        `forget_first` drops one session that has no connection, so that the ledger can check the numbers of more
-        streams in other sessions. It returns False if there is no such session.
-        """
+        `forget_first` drops one session without a connection, so that other sessions can check more streams. It returns
+        False if there is no such session."""
         self.state = state
         self._forget_first = forget_first
         self._shares = Shares()
@@ -269,8 +272,8 @@ class Commons:
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
         """Count one more stream whose sequence numbers a session checks.
 
-        `most` is the source's maximum number of streams. Return False if it is reached and no other session can free
-        one."""
+        `most` is the source's maximum number of such streams. Return False if it is reached and no other session can
+        stop checking one."""
         while self.state.streams >= most:
             if not self._make_room(holder, most, now):
                 return False
@@ -289,7 +292,7 @@ class Commons:
         whether this succeeded.
 
         The session with the most streams stops checking some, if it has more than its share (see `Shares.share`).
-        Otherwise drop a session without a connection, but only if `holder` has no more than its own share."""
+        Otherwise drop a session without a connection, if `holder` has no more than its own share."""
         shares = self._shares
         held, share = shares.held(holder), shares.share(most, holder)
         surplus = shares.most - max(share, held + 1)

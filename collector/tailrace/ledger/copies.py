@@ -3,7 +3,7 @@
 If several datagrams of a session are equal, only the first one counts. A datagram is compared with the last
 `reorder_events` datagrams, as far as they arrived within `reorder_time`. A producer that sends the same bytes twice
 within `reorder_time` cannot be distinguished from a network that duplicates datagrams. Therefore, after a duplicate,
-the number of events that are missing from a footer's total is an estimate.
+the number of missing events that a footer's total shows is an estimate.
 
 Memory: `COPY_BYTES` for each remembered datagram.
 """

@@ -11,31 +11,30 @@ counter's range:
   missing events. The reason is `late_join` if the hole begins at 0 in a new stream, `kernel` for events that the
   operating system's kernel dropped (see `bounds`), otherwise `network`.
 - Otherwise the event is late. It fills a hole, takes back a part of a gap (a heal), or repeats an earlier number. In
-  the last case, the event is a duplicate if its mark (fingerprint: times and size) equals that of the earlier event.
-  Marks are kept for the last `reorder_events` numbers and for the first `HEAD` numbers after each wrap of the counter.
+  the last case, it is a duplicate if its mark (fingerprint: times and size) equals that of the earlier event.
+
+Marks are kept for the last `reorder_events` numbers and for the first `HEAD` numbers after each wrap of the counter.
 
 A new stream continues at the number that the callback `earlier` finds in an earlier session of the same producer.
-Otherwise it begins at 0, or at its first number if that lies in the upper half of the range: the counter may be about
-to wrap, and billions of missing events are not plausible.
+Otherwise it begins at 0, or at its first number if that lies in the upper half of the range: billions of missing events
+are less plausible than a counter that is about to wrap.
 
 An event shows a restart of the producer if its time lies far before the time of the stream's last event (`fallen`), and
-in one of three cases: its number is above the expected one; its number is missing, but the last event before it has a
-far later time; its number is near 0, but belongs to another event. If several different events in a row repeat a
-number, the number is no counter: the stream's numbers are no longer checked.
+in one of three cases: its number is above the expected one; its number is missing, but the last event before the hole
+has a far later time; its number is near 0, but another event already had it. If several different events in a row
+repeat a number, the number is no counter: the stream's numbers are no longer checked.
 
-The session follows a stream (checks its numbers) unless `streams_max` or `source_streams_max` is reached. It stores the
-events of other streams without a number, reports a gap of unknown size for each, and never follows these streams later
-(`Unfollowed`). It remembers their first `UNFOLLOWED_MAX` names. Further streams share one gap without a stream name.
-From then on, the session follows only new streams that begin at 0: another stream may be one of those that share the
-gap.
+A session checks the numbers of a stream (follows it) unless `streams_max` or `source_streams_max` is reached. It stores
+the events of other streams without a number, reports a gap of unknown size for each, and never follows these streams
+later (`Unfollowed`). It remembers their first `UNFOLLOWED_MAX` names; further streams share one gap without a stream
+name. After that, it follows only new streams that begin at 0, because any other may be one that shares the gap.
 
 `statements` applies a client's reports about its numbers. `hand_over` and `begin_behind` move numbers to the session to
 which they really belong. In `Counters.count_block`, a compiled kernel counts the events in order.
 
-Memory: `STREAM_BYTES` per stream; `stream.MARK_BYTES` for each of `reorder_events` numbers and of the first `HEAD`
-numbers; `windows.RANGE_BYTES` for each of up to `holes_max` holes and as many gaps. All sessions of a source together
-have at most `source_streams_max` streams and `source_holes_max` holes and gaps (see `bounds`). Sessions that hold too
-many bytes drop state (`ingest.limits`). Forgotten gaps can no longer heal.
+Memory: `STREAM_BYTES` per stream; `stream.MARK_BYTES` for each mark; `windows.RANGE_BYTES` for each of up to
+`holes_max` holes and as many gaps. All sessions of a source together have at most `source_streams_max` streams and
+`source_holes_max` holes and gaps (see `bounds`). Sessions that hold too many bytes drop state (`ingest.limits`).
 """
 
 from __future__ import annotations
@@ -82,11 +81,10 @@ class Unfollowed:
 
     def add(self, name: str, limit: str, *, followed: bool = False) -> None:
         """Record that the numbers of the stream `name` are not checked, because the key `limit` allows no more streams.
-        Append a gap for the stream to the findings.
+        Add a gap for the stream to the findings.
 
         Remember the names of at most `UNFOLLOWED_MAX` such streams. Further streams share one gap without a stream
-        name. A stream whose numbers were checked before (`followed`) always gets a gap of its own.
-        """
+        name, unless the stream's numbers were checked before (`followed`)."""
         state = self._state
         if not state.unfollowed:
             self._commons.state.uncounted_sessions += 1
@@ -118,12 +116,14 @@ RESTART = -2
 """Result in place of a sequence number: the event shows that the producer has restarted, and was not counted."""
 
 _NEWS_MAX = 256
-"""Maximum number of streams without checked numbers in the next acknowledgement. If there are more, the client learns
-about each of them only after a later event of this stream."""
+"""Maximum number of streams in the next acknowledgement that informs the client that their numbers are not checked. The
+client learns about further such streams when one of their later events has arrived."""
 
 LATEST = 2**63 - 1
-"""A mark (event fingerprint) for an event of which a client's report states only the number. Marks increase with the
-times of events. This mark is greater than all others, so that the event never seems to be from an earlier time."""
+"""Mark (event fingerprint) for an event of which a client's report states only the number.
+
+Marks increase with the times of events. This mark is greater than all others, so that such an event never seems older
+than another event."""
 
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
@@ -134,10 +134,11 @@ ranges of missing numbers.
 """
 
 EarlierNumber = Callable[[str, int, int, int], int | None]
-"""Function that looks for an earlier session of the same producer with the same stream. It returns the number with
-which the stream continues after that session, or None if no earlier session had the stream.
+"""Function that looks for an earlier session of the same producer with the same stream.
 
-The arguments are the stream, the number (as sent) and fingerprint of its first event, and the log time (ns)."""
+It returns the number with which the stream continues after that session, or None if there is no such session. Its
+arguments are the stream, the number (as sent) and the fingerprint of the stream's first event, and the log time (ns).
+"""
 
 
 def _nobody(*_: object) -> None:
@@ -161,7 +162,7 @@ class Counters:
         """Restore the counters of the session `name` from `state`.
 
         If `source_streams_max` is reached, another session may make this session stop checking some streams
-        (`free_places`). The counters then call `report(now)`, so that the caller writes the gaps in `findings`."""
+        (`free_places`). The counters then call `report(now)`, and the caller writes the gaps in `findings`."""
         self.state = state
         self.name = name
         self.report = report
@@ -204,9 +205,11 @@ class Counters:
         """Return how many of the events that the client discarded have no sequence number, as far as the ledger can
         tell.
 
-        The client reports only the total of its discarded events. Subtract all missing numbers from the total, because
-        each of them may belong to a discarded event. Also subtract what gaps of earlier sessions report. Streams without checked numbers may contain more of these events.
-        If there are such streams, return at most the number that is already reported."""
+        The client reports only the total of its discarded events. Subtract all missing numbers from it, because each
+        may belong to a discarded event, and what gaps of earlier sessions report.
+
+        Streams without checked numbers may contain further discarded events. If there are such streams, return at most
+        the number that is already reported."""
         state = self.state
         if state.never_sent <= state.missing:
             return 0
@@ -225,11 +228,14 @@ class Counters:
         now: int,
     ) -> tuple[list[int | None], bool]:
         """Count events. Return the sequence number of each event (unwrapped to 64 bits), and whether the producer has
-        restarted. After a restart, the list ends before the first event of the restarted producer.
+        restarted.
 
         `streams`, `counts` (numbers as sent) and `marks` have one item for each event. A mark is the sum of the event's
-        start, end and size, and distinguishes events with the same number. A duplicate gets the number DUPLICATE. An
-        event gets None if the session does not check its stream, or if the stream's numbers do not count its events."""
+        start, end and size, and distinguishes events with the same number.
+
+        A duplicate gets the number DUPLICATE. An event gets None if the session does not check its stream, or if the
+        stream's numbers do not count its events. After a restart, the list ends before the first event of the restarted
+        producer."""
         seqs = self.count(streams, counts, marks, now)
         self.hear(dict.fromkeys(streams), now)
         self.note_seen(streams, len(seqs), now)
@@ -240,9 +246,9 @@ class Counters:
     ) -> list[int | None]:
         """Count events like `observe`, but do not call `hear` and `note_seen`. Return the sequence numbers.
 
-        The caller counts all parts of a chunk, and then calls `hear` and `note_seen` once. Thus the session's number of
-        received events stays the same within a chunk. The estimate of missing events per dropped datagram depends on
-        this number, but must not depend on the division of the chunk into parts."""
+        The caller counts all parts of a chunk, and then calls `hear` and `note_seen` once. The session's number of
+        received events, from which missing events per dropped datagram are estimated, then does not depend on the
+        division into parts."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -286,12 +292,11 @@ class Counters:
         self.news |= names
 
     def count_block(self, block: Block, now: int) -> Integers | list[int | None]:
-        """Count the events of a block (columns), with the same results as `count`.
+        """Count the events of a block (columns), with the same results as `count`. Return the sequence numbers as a
+        column of 64-bit integers.
 
-        Return the sequence numbers as a column of 64-bit integers. Return them as a list instead if an event has no
-        number or is a duplicate, or if the producer restarted. After a restart, the list ends before the first event of
-        the restarted producer.
-        """
+        Return a list instead if an event has no number or is a duplicate, or if the producer restarted. After a
+        restart, the list ends before the first event of the restarted producer."""
         table = self.state.streams
         kernel = InOrder(block, table, self.mask, self.window, HEAD)
         special: dict[int, int | None] = {}
@@ -332,8 +337,8 @@ class Counters:
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
         """Add `events` to the session's number of received events.
 
-        Close the holes (missing numbers) of the streams `names` that have waited long enough at the time `now`
-        (`reorder_time`, `reorder_events`). A closed hole is reported as a gap."""
+        Then report the holes (missing numbers) of the streams `names` as gaps if they have waited long enough at the
+        time `now` (`reorder_time`, `reorder_events`)."""
         self.state.seen += events
         self.windows.heard(names, now)
 
@@ -363,9 +368,8 @@ class Counters:
         """Return the state of the stream `name`, creating it for a new stream. Return None if the stream's numbers are
         not checked, because `streams_max` or `source_streams_max` is reached.
 
-        `begins` states whether the current event has number 0. The session remembers the names of only `UNFOLLOWED_MAX`
-        streams without checked numbers. If there are more, an unknown name with another number than 0 may belong to
-        such a stream: return None for it, too.
+        `begins` states whether the current event has number 0. If not, also return None for an unknown name once the
+        session could not remember the names of all unchecked streams (`UNFOLLOWED_MAX`): the name may be one of them.
         """
         state, limits = self.state, self._limits
         if name in state.streams:
@@ -410,8 +414,7 @@ class Counters:
         """Set the first sequence number of a new stream. `count` is the number of its first event, as sent.
 
         If an earlier session of the same producer had the stream, begin where it ended. Otherwise begin at 0, or at
-        `count` if it lies in the upper half of the counter's range: the counter may be about to wrap.
-        """
+        `count` if it lies in the upper half of the counter's range: the counter is then probably about to wrap."""
         following = self.earlier(name, count, mark, now)
         if following is None and count >= self._half:
             following = count
@@ -420,9 +423,7 @@ class Counters:
     def over(self) -> None:
         """End the session: stop following its streams, and drop the callbacks `earlier` and `report`.
 
-        The callbacks refer back to these counters. Python would free such a reference cycle only later, in a garbage
-        collection.
-        """
+        The callbacks refer back to this object. Without the drop, only a garbage collection would free this cycle."""
         self.release()
         self.earlier = self.report = _nobody
 
@@ -497,8 +498,9 @@ class Counters:
         """Return whether an event may differ from the earlier event with the same number. The caller has found no equal
         mark (fingerprint).
 
-        If a mark is stored for the number, the events differ. Below `floor`, the ledger has forgotten which numbers are
-        missing, so the event may be missing. An announced client uses no number twice, so its event is a duplicate."""
+        If a mark is stored for the number, the events differ. A number below `floor` may be a missing one that the
+        ledger has forgotten; then the event is a new one. But an announced client uses no number twice, so its event is
+        a duplicate."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER
@@ -521,11 +523,10 @@ class Counters:
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
-        """Count an event whose number a different event already had. Return the number, or None if it is negative.
+        """Count an event whose number another event already had. Return the number, or None if it is negative.
 
         If several events in a row repeat the stream's latest number, the number is no counter: stop checking the
-        stream's numbers.
-        """
+        stream's numbers."""
         stream.extra += 1
         stream.repeats = stream.repeats + 1 if seq == stream.next - 1 else 0
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:
@@ -534,12 +535,11 @@ class Counters:
 
 
 def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
-    """Remove all events from these counters, because another incarnation of the producer turned out to have sent them.
-    Return stream, wire number (number as sent) and mark (fingerprint) of each event.
+    """Remove all events from these counters, because another incarnation (run) of the producer sent them. Return
+    stream, number as sent and mark (fingerprint) of each event.
 
     If the counters do not remember every event, or have already reported missing events, remove nothing and return an
-    empty list.
-    """
+    empty list."""
     state, window = counters.state, counters.window
     streams = state.streams
     if (

@@ -1,21 +1,21 @@
-"""Track the ids of records, and compare the totals in a footer with the received records. JETS has both ids and
-footers.
+"""Track the ids of records, and compare the totals in a footer with the received records. JETS has both ids and footers
+(docs/formats/jets.md).
 
-See docs/formats/jets.md. If records refer to an id and no record with this id arrives, one record is missing (reason
-`unresolved`). The ledger reports the gap `reorder_time` after the first reference, at the footer, or at the end of the
-session, whichever is first. If the record arrives later, it heals the gap.
+If records refer to an id and no record with this id arrives, one record is missing (reason `unresolved`). The ledger
+reports the gap `reorder_time` after the first reference, at the footer, or at the end of the session, whichever is
+first. If the record arrives later, it heals the gap.
 
-A footer states how many records of each kind the producer wrote. Some dialects also count end records: an end record
-is not an event, but a missing end record counts as a missing event. If a total is greater than the number of received,
-`unresolved` and malformed records, the difference is reported as missing for an unknown reason (`network`). Records
-that arrive after the footer heal this gap. If more records arrived than the total, nothing is reported: two writers may
-share the file, or the footer was not the last one.
+A footer states how many records of each kind the producer wrote. In some dialects, these totals include end records. An
+end record is not an event, but a missing end record counts as a missing event. If a total exceeds the sum of the
+received records, the malformed records and the records already reported as `unresolved`, the ledger reports the
+difference with the reason `network`. Records that arrive after the footer heal this gap. If more records arrived than
+the total, nothing is reported: two writers may share the file, or the footer was not the last one.
 
-A damaged byte may change a number in a footer. Therefore one footer can report at most `CLAIM_MAX` missing records. A
-greater number becomes a gap of unknown size. This also keeps sums far below 64 bits.
+A damaged byte may change a number in a footer. Therefore one footer can report at most `CLAIM_MAX` missing records; a
+greater number becomes a gap of unknown size.
 
 Memory: ids are stored as ranges, because writers number their records without gaps. If there are more than
-`references_max` ranges, the lower half becomes one range: all ids in this range count as defined.
+`references_max` ranges, the lower half becomes one range, and all ids in this range count as received.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ records would take about 100 TB, so a greater number is a damaged value."""
 
 
 RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72
-"""Memory (bytes) of a range of received ids, an awaited id (a record refers to it), and an id reported as missing.
+"""Memory (bytes) of a range of received ids, of an awaited id (a record refers to it), and of an id reported as
+missing.
 
-An awaited id may become a gap row at any moment; its size includes this row.
-"""
+The second number includes a gap row, because an awaited id may become a gap row at any moment."""
 
 
 class ReferencesState(msgspec.Struct, omit_defaults=True):
@@ -49,16 +49,13 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     """Last id of each range of defined ids (ids of received records), in order. Range n contains the ids from
     `firsts[n]` to `lasts[n]`."""
     hull: tuple[int, int] | None = None
-    """First and last id of the range into which the lowest ranges were joined to save memory.
-
-    All ids in between count as defined, that is, as ids of received records.
-    """
+    """First and last id of the range into which the lowest ranges were joined to save memory. All ids between them
+    count as ids of received records."""
     unknown: dict[int, int] = {}
     """For each id that records refer to and that is not defined yet, the time (Unix ns) of the first reference."""
     unresolved: dict[int, None] = {}
-    """The ids that were reported as missing most recently, at most `references_max`.
-
-    If a record with such an id arrives, the gap that reports the id is taken back (a heal)."""
+    """The ids that were reported as missing most recently, at most `references_max`. If a record with such an id
+    arrives, a heal takes the gap of this id back."""
     given_up: int = 0
     """Number of ids that were reported as missing and whose record has not arrived."""
     seen: dict[str, int] = {}
@@ -80,8 +77,8 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     unreported: int = 0
     """Number of malformed records that do not explain a record missing from a footer's total yet (see `explained`)."""
     explained: dict[str, int] = {}
-    """For each kind, the number of missing records that a footer's total shows and that arrived malformed. The gap row
-    of the footer leaves them out, because the malformed records have gap rows of their own."""
+    """Number of malformed records, by kind, that a footer's total counts as missing. The footer's gap row leaves them
+    out, because the malformed records have gap rows of their own."""
 
 
 class References:
@@ -108,11 +105,9 @@ class References:
         )
 
     def give_way(self, size: int) -> None:
-        """Free `size` bytes of the memory for ids.
-
-        Take three steps as far as needed: report awaited ids as missing before their `reorder_time` is over, forget ids
-        that were reported as missing, join ranges of received ids.
-        """
+        """Free `size` bytes of the memory for ids. Take as many of three steps as are needed: report awaited ids as
+        missing before their `reorder_time` is over; forget ids that were reported as missing; join ranges of received
+        ids."""
         state = self.state
         goal = self.held - size
         self._give_up_first(-(-size // (UNKNOWN_BYTES - UNRESOLVED_BYTES)))
@@ -144,11 +139,11 @@ class References:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count `records` received records of a kind. If an earlier footer's total showed that records of this kind are
-        missing, take as many of them back from the reported gap (a heal).
+        """Count `records` received records of a kind.
 
-        `ids` are the records' ids. Leave out records whose id was reported as missing, because `define` takes the gaps
-        for such ids back."""
+        If an earlier footer's total showed that records of this kind are missing, take the same number back from the
+        reported gap (a heal). Leave out records whose id (in `ids`) was reported as missing, because `define` takes the
+        gaps for such ids back."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records

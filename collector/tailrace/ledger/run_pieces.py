@@ -22,9 +22,8 @@ PiecePlace = tuple[int, int, int, int]
 
 
 class IdRange(msgspec.Struct, array_like=True):
-    """Range of ids that arrived in one or more pieces (parts of a run in one file each).
-
-    `since` is the latest of the start times of these pieces, `until` the earliest of their end times."""
+    """Range of ids that arrived in one or more pieces (a piece is the part of a run in one file). `since` is the latest
+    start time of these pieces, `until` their earliest end time."""
 
     first: int
     last: int
@@ -35,8 +34,7 @@ class IdRange(msgspec.Struct, array_like=True):
 class HeldPiece(msgspec.Struct, array_like=True):
     """The piece of a run that one session's file contains, with the times of its first and last event.
 
-    `open` states whether more events may arrive. `copy` states whether other sessions delivered some of its ids before.
-    """
+    `open` states that more events may arrive. `copy` states that other sessions delivered some of its ids before."""
 
     piece: RunPiece
     since: int
@@ -48,13 +46,13 @@ class HeldPiece(msgspec.Struct, array_like=True):
 class SplitRun(msgspec.Struct, omit_defaults=True):
     """A run of a producer, and its pieces (the parts in one file each) by session.
 
-    `ranges`: the received ids.
-    `ends`: the session whose file contains the last event of the run, or "".
-    `claims`: the missing ids that were reported in the session `ends` and have not arrived.
-    `late`: the sessions that report missing events before their piece.
-    `cut`: the sessions that report missing events after their piece.
+    - `ranges`: the received ids.
+    - `ends`: the session whose file contains the last event of the run, or "".
+    - `claims`: the missing ids that were reported in the session `ends` and have not arrived.
+    - `late`: the sessions that report missing events before their piece.
+    - `cut`: the sessions that report missing events after their piece.
 
-    A session leaves `late` or `cut` when another piece shows that its report is wrong."""
+    If another piece contains these missing events, the session leaves `late` or `cut`."""
 
     pid: str
     host: str
@@ -109,12 +107,12 @@ run's id ranges are computed anew."""
 
 
 class RunIndex:
-    """Finds pieces of a run (its parts in one file each) by time, and pieces without known ids before or after them.
+    """Finds pieces of a run (its parts in one file each) by time, and pieces for which no ids before or after them are
+    known.
 
-    With the index, adding a piece to a run of thousands of pieces takes about as long as to a run of two. The index is
-    computed from the pieces, and is therefore not part of the checkpoint state.
-
-    `counting` is the number of pieces that are known to count the run's events by id."""
+    With this index, adding a piece takes about as long for a run of thousands of pieces as for a run of two. The index
+    is computed from the pieces, and is not part of the checkpoint state. `counting` is the number of pieces that are
+    known to count the run's events by id."""
 
     def __init__(self, run: SplitRun) -> None:
         self.run = run
@@ -128,21 +126,20 @@ class RunIndex:
             self.place(session)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether the events before and after a session's piece (the part of the run in its file) are known.
+        """Return whether events before and after a session's piece (the part of the run in its file) are known.
 
-        They are known if other pieces contain lower and higher ids. It also suffices that the run's first event has
-        arrived, in place of lower ids, or the run's last event, in place of higher ids."""
+        Events before the piece are known if another piece has lower ids, or if the run's first event has arrived.
+        Events after it are known if another piece has higher ids, or if the run's last event has arrived."""
         return session not in self._before.alone and session not in self._behind.alone
 
     def has_file(self, session: str) -> bool:
-        """Return whether the run already has a piece (part of the run) from the file of a session.
-
-        A file can contain several runs with equal ids. Two pieces from one file therefore belong to different runs."""
+        """Return whether the run already has a piece (part of the run) from the file of a session. A file can contain
+        several runs with equal ids, so two pieces from one file belong to different runs."""
         return session.partition(".")[0] in self._files
 
     def likely(self, since: int) -> Iterator[HeldPiece]:
-        """Yield the pieces of the run (its parts in one file each) that have ids. Begin with the pieces that start at
-        the time `since`, because a copy of a piece has the same start."""
+        """Yield the pieces of the run (its parts in one file each) that have ids. Pieces that start at the time `since`
+        come first, because a copy of a piece has the same start."""
         at = bisect_left(self._begins, (since, ""))
         for _, session in chain(islice(self._begins, at, None), islice(self._begins, at)):
             if self.run.pieces[session].piece.ranges:
@@ -150,7 +147,7 @@ class RunIndex:
 
     def put(self, session: str, before: HeldPiece | None) -> None:
         """Index the part of the run in a session's file by its times. `before` is the earlier state of this part, or
-        None for a new part. If its times have changed, correct the times of the run's id ranges, too."""
+        None for a new part. If its times have changed, also correct the times of the run's id ranges."""
         held = self.run.pieces[session]
         self._order.setdefault(session, len(self._order))
         self._files.add(session.partition(".")[0])
@@ -197,7 +194,7 @@ class RunIndex:
         known. The run must only have grown since the last call.
 
         Return the other sessions for which `goes_on` has become true, in the order in which they joined the run. All
-        calls together take linear time: a session changes at most once for lower ids, and once for higher ids."""
+        calls together take linear time: a session becomes true at most once for lower ids, and once for higher ids."""
         run, ids = self.run, self.run.pieces[session].piece.ranges
         low, high = (run.ranges[0].first, run.ranges[-1].last) if run.ranges else (0, 0)
         freed = self._before.place(session, ids[0][0] if ids else None, None if run.begins else low)
@@ -216,21 +213,22 @@ class RunIndex:
 
 
 class _Side:
-    """Holds the sessions whose piece (the part of the run in one file) has no known ids of its run before it.
+    """Holds the sessions whose piece (the part of the run in one file) is not known to have events of its run before
+    it.
 
-    `alone` maps each such session to the lowest id of its piece, or to None for a piece without ids. A second object
-    with negated ids holds the sessions without known ids after their piece."""
+    `alone` maps each such session to the lowest id of its piece, or to None for a piece without ids. For the other
+    side, a second object holds negated ids: the sessions without known events after their piece."""
 
     def __init__(self) -> None:
         self.alone: dict[str, int | None] = {}
         self._edge: int | None = None
 
     def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
-        """Add the session to `alone` if no ids before its piece (part of the run) are known; otherwise remove it from
-        there. Also remove other sessions for which such ids are known now, and return these.
+        """Add the session to `alone` if no events before its piece (part of the run) are known; otherwise remove it.
+        Also remove and return other sessions for which such events are known now.
 
-        `own` is the lowest id of the piece. `edge` is the lowest id of the run, or None if the run's first event has
-        arrived. Remove sessions with an id above `edge`; if `edge` is None, remove all."""
+        `own` is the lowest id of the piece, and `edge` the lowest id of the run. `edge` is None if the run's first
+        event has arrived. Sessions whose lowest id is above `edge` are removed; if `edge` is None, all are."""
         freed: set[str] = set()
         self.alone.pop(session, None)
         if edge != self._edge:

@@ -1,21 +1,22 @@
 """Join the pieces of a producer's run that are spread over several files, for example because a tool split a trace
 file.
 
-A decoder sees only one file. If the run's first event is in another file, the decoder reports that the file begins
-late. If the last event is in another file, it reports that the file is cut off. This module joins the pieces of one run
+A decoder sees only one file. If the run's first event is in another file, the decoder reports that its file begins
+late. If the last event is in another file, it reports that its file is cut off. This module joins the pieces of one run
 by the ids of their events. If another piece contains the events before or after a piece, the gap at this edge heals.
-Only the beginning of the first piece and the end of the last piece may stay missing. When the run's beginning and end
-are known, each id that no piece contains is reported as missing; it heals when a piece with this id arrives. If one
-file contains both beginning and end, its decoder reports the missing ids, and other pieces heal them.
 
-Operating systems reuse PIDs. Therefore a piece belongs to a run only if the PIDs and the hosts are equal, the run
-contains none of the piece's ids, and no event of the piece or the run has a higher id and an earlier time than an event
-of the other. If several runs fit, a run with an id next to those of the piece is preferred. If several runs still fit,
-the piece is joined with none, and the gaps before and after it stay. A piece without a host name fits any host.
+When the run's beginning and end are known, each id that no piece contains is reported as missing; it heals when a piece
+with this id arrives. If one file contains both beginning and end, its decoder reports the missing ids, and other pieces
+heal them.
 
-A host gives a PID to one process at a time. Therefore a piece that shares ids with a run also belongs to this run if
-both were written at the same time. If the host is unknown, the piece must have exactly the ids and times of a piece of
-the run. As a result, a file that is read a second time adds no new losses.
+Operating systems reuse PIDs. Therefore a piece joins a run only if their PIDs and hosts are equal, they have no id in
+common, and in both together times increase with ids. A piece without a host name fits any host. If several runs fit, a
+run with an id next to those of the piece is preferred. If the choice stays open, the piece joins none, and the gaps
+before and after it stay.
+
+A copy of a piece shares its ids with the run. A host gives a PID to one process at a time. Therefore a piece with ids
+of a run also belongs to this run if both were written at the same time; without a known host, only if its ids and times
+are exactly those of a piece of the run. So a file that is read a second time adds no losses.
 
 After all files of a complete run are closed, only the ids and times of its pieces are remembered. If there are more
 than `PLACES_MAX` or `DONE_MAX` pieces, the oldest runs are forgotten and their gaps stay as they are.
@@ -49,8 +50,8 @@ from tailrace.model.gap import Finding, Reason
 from tailrace.model.record import Kind, RunPiece
 
 PLACES_MAX = 2**15
-"""Maximum number of pieces (parts of a run in one file each) and id ranges of pieces, added up, that a source remembers
-for unfinished runs. A piece or range takes about 200 bytes of memory."""
+"""Maximum number of pieces (parts of a run in one file each) plus id ranges of pieces that a source remembers for
+unfinished runs. Each of them takes about 200 bytes of memory."""
 
 DONE_MAX = 2**12
 """Maximum number of pieces (parts of a run in one file each) that a source remembers for finished runs."""
@@ -118,16 +119,16 @@ class SplitRuns:
         """Record that a record with the id `id_` arrived in this session after the session had reported the id as
         missing. Return whether the caller must take the id back from the reported gap.
 
-        Return False if this has already happened, because another file contained the id.
-        """
+        Return False if another file contained the id, because the id was then taken back already."""
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is None:
             return session not in self._copies
         return not run.judged or (run.ends == session and bool(fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
-        """Write the rest rows of silent files again if other files now contain further events of their runs. A rest row
-        states that a file has stopped growing, and whether events at its end are missing."""
+        """Write the rest rows of silent files again if other files now contain further events of their runs.
+
+        A rest row states that a file has stopped growing, and whether events are missing at the file's end."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
@@ -171,8 +172,7 @@ class SplitRuns:
         take earlier gaps back.
 
         `times` are the times of the piece's first and last event. `said` is the reason of the gap that the session's
-        decoder reported for the piece, or empty if it reported none.
-        """
+        decoder reported for the piece, or empty."""
         number = self._run_of.get(session)
         held = HeldPiece(piece, *times)
         if number is None and piece.ranges and self._is_done(held):
@@ -224,7 +224,7 @@ class SplitRuns:
         the decoder of the file. Return heals (findings that take reported gaps back) for those ids that other files of
         the run contain.
 
-        If another file has reported the missing ids of the run before, return heals for all missing ids of this file, so
+        If another file has reported the run's missing ids before, return heals for all ids that this file reports, so
         that no id is missing twice."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
@@ -235,9 +235,8 @@ class SplitRuns:
         return [(session, _missing(Kind.HEAL, each)) for each in came]
 
     def _is_done(self, held: HeldPiece) -> bool:
-        """Return whether a new part of a run repeats a part of a complete run.
-
-        If the host is known and equal, ids and times must overlap. If a host is unknown, they must be equal."""
+        """Return whether a new part of a run repeats a part of a complete run. If both hosts are known, they must be
+        equal, and ids and times must overlap. If a host is unknown, ids and times must be equal."""
         piece, ranges = held.piece, held.piece.ranges
         if (held.since, held.until) == ANY_TIME:
             return False
@@ -309,9 +308,8 @@ class SplitRuns:
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
     def _add(self, number: int, session: str, held: HeldPiece) -> FoundRuns:
-        """Add `held`, the part of the run in a session's file, to a run, or replace the session's earlier part.
-
-        If ids of this part were reported as missing, return findings that take these gaps back."""
+        """Add `held`, the part of the run in a session's file, to a run, or replace the session's earlier part. Return
+        the findings that take back gaps for ids of this part."""
         run, index = self.state.runs[number], self._index[number]
         before = run.pieces.get(session)
         held.copy = before.copy if before else overlaps(run.ranges, held.piece.ranges)
@@ -331,9 +329,10 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge(self, number: int) -> FoundRuns:
-        """Return the findings that follow from all known pieces of a run (its parts in one file each): gaps for ids
-        that no file contains, and heals, which take reported gaps back. A gap before or after a piece heals if another
-        file contains the events."""
+        """Return the findings that follow from all known pieces of a run (its parts in one file each).
+
+        They are gaps for ids that no file contains, and heals, which take reported gaps back: for example for a gap
+        before or after a piece whose events another file contains."""
         found: FoundRuns = []
         run = self.state.runs[number]
         for heal, names, known, outermost in (
@@ -357,10 +356,10 @@ class SplitRuns:
         return found
 
     def _counts(self, number: int) -> bool:
-        """Return whether each event of the run's process has an id, so that a missing id shows a missing event.
+        """Return whether each event of the run has an id, so that a missing id shows a missing event.
 
-        This is so if at least one piece (the part of a run in one file) is known to count its events by id, and if each
-        piece of the process has ids."""
+        At least one piece (the part of a run in one file) must be known to count its events by id, and each piece of
+        the same process must have ids."""
         alike = self._alike(self.state.runs[number])
         return bool(self._index[number].counting) and not any(other.doubted for other in alike)
 
@@ -448,7 +447,7 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
     """Return heals (findings that take gaps back) for the gaps that a session's decoder reported for its part of a run.
 
-    `said` is the reason of these gaps. If the decoder has reported none, `said` is empty; return an empty list."""
+    `said` is the reason of these gaps. It is empty if the decoder has reported none; the result is then empty, too."""
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
     return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []
@@ -457,9 +456,8 @@ def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
 def _holes(run: SplitRun) -> Iterator[IdRange]:
     """Yield ranges of those ids of a complete run that no piece (file's part of the run) contains.
 
-    A malformed record may have had one of these ids. Therefore leave out as many ids as the pieces contain malformed
-    records.
-    """
+    Leave out as many ids as the pieces contain malformed records, because each malformed record may have had one of
+    these ids."""
     explained = sum(held.piece.unnumbered for held in run.pieces.values() if not held.copy)
     for before, behind in pairwise([*run.ranges, IdRange(run.last + 1, 0)]):
         first, last = before.last + 1, min(behind.first - 1, run.last)

@@ -1,23 +1,21 @@
-"""Apply a client's statements about its own numbers: which events it discarded, and where each stream ends.
+"""Apply a client's statements about its own numbers: which events it discarded, and where each stream ends
+(clients/PROTOCOL.md).
 
-The statements are described in clients/PROTOCOL.md.
-
-- *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. If a discarded
+- *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. If such a
   number is in a hole (it may still arrive), the hole takes this reason. If it is in a gap (a row reported it), a heal
-  takes the gap back, and a new gap has this reason. A report of discarded events does not make their numbers missing.
-  Only a later event or a goodbye does, so that a wrong report does no harm. The ledger remembers up to `DISCARDED_MAX`
-  ranges of discarded numbers at or above a stream's next number. If a discarded event arrives after all, it fills the
-  hole or heals the gap.
+  takes the gap back, and a new gap has this reason.
+- A report of discarded events does not make their numbers missing. Only a later event or a goodbye does, so that a
+  wrong report does no harm. The ledger remembers up to `DISCARDED_MAX` ranges of discarded numbers that the stream has
+  not reached yet. A discarded event that arrives after all fills the hole or heals the gap.
 - A *goodbye* packet gives the number of each stream's next event. Lower numbers that have not arrived form a hole, even
-  in a stream without any received event. Later events with higher numbers count as usual. If an incarnation (run of the
-  client's program) ends without a goodbye, the discarded numbers show how far each stream went.
+  in a stream without any received event. Without a goodbye, the discarded numbers show how far each stream went.
 - All goodbyes of one session together can report at most `TAILS_MAX` missing events. A greater number becomes one gap
   of unknown size.
-- A client also states the total number of events that it discarded without sending them (`never_sent`). Some of these
-  events may have no number, for example events of threads for which the client had no room. Such events become a gap
-  without a number. This gap heals if an event or a goodbye reveals the numbers later.
-- A number that is half the counter's range or more ahead of the stream is taken for a number behind it, and shows
-  nothing about the stream's end. For a stream without any received event, such a number becomes a gap of unknown size.
+- A client also states the total number of events that it discarded without sending them (`never_sent`). Some of them
+  may have no number, for example events of threads for which the client had no room. They become a gap without a
+  number. This gap heals if an event or a goodbye reveals the numbers later.
+- A final number that is half the counter's range or more ahead of the stream counts as a number behind it, and shows
+  nothing about the stream's end. In a stream without any received event, it becomes a gap of unknown size.
 """
 
 from __future__ import annotations
@@ -70,8 +68,8 @@ class Statements:
         """Apply a client's report of discarded events. Each range has a stream, the first number as sent and the number
         of events.
 
-        `reason` is `elsewhere` for events that another collector acknowledged. The client reports such events only if
-        this collector has requested them as missing, so their numbers are below the stream's next number."""
+        `reason` is `elsewhere` for events that another collector acknowledged. The client reports them only if this
+        collector has requested them as missing, so their numbers are below the stream's next number."""
         for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._stream(name, now)
             if stream is None or not stream.counted:
@@ -103,8 +101,8 @@ class Statements:
             self._name_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Take back a part of the gap without numbers that `name_unnumbered` reported. Since then, missing numbers may
-        have shown which events the client discarded, and these events must not count twice."""
+        """Take back a part of the gap without numbers that `name_unnumbered` reported. Numbers that were found missing
+        since then may belong to the same discarded events, which must not count twice."""
         state = self._counters.state
         less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
         if less > 0:
@@ -141,9 +139,8 @@ class Statements:
     def _stream(self, name: str, now: int) -> StreamCounter | None:
         """Return the state of a stream, creating it for a new stream.
 
-        If the session does not check the stream's numbers (`Counters.follow`), schedule an acknowledgement that informs
-        the client, and return None.
-        """
+        Return None if the session does not check the stream's numbers (`Counters.follow`). In this case, schedule an
+        acknowledgement that informs the client."""
         stream = self._counters.follow(name, now, begins=False)
         if stream is None:
             self._counters.tell_uncounted(name)
@@ -166,8 +163,8 @@ class Statements:
         """End an incarnation (program run of the client) without a goodbye packet. If the client discarded events after
         the last received event of a stream, count all numbers up to the last discarded number as missing.
 
-        `comes_back` states that the client goes on, at another collector or in a new session. The client then reports
-        the discarded events there by number, so their total no longer counts here."""
+        `comes_back` states that the client continues, at another collector or in a new session. It then reports the
+        discarded events there by number, so their total no longer counts here."""
         if comes_back:
             self._counters.state.never_sent = 0
         for name, stream in self._counters.state.streams.items():
@@ -181,9 +178,8 @@ class Statements:
         """Return whether the final number (as sent) in a client's goodbye is plausible for a stream from which no event
         arrived.
 
-        A number of 0, or in the upper half of the counter's range, is plausible only if an earlier session had the
-        stream.
-        """
+        A final number of 0, or in the upper half of the counter's range, is plausible only if an earlier session had
+        the stream."""
         earlier = self._counters.earlier
         return 0 < final < self._half or earlier(name, final, LATEST, now) is not None
 
@@ -193,9 +189,7 @@ class Statements:
 
     def _reaches(self, name: str, stream: StreamCounter, final: int, now: int) -> None:
         """Count the numbers from a stream's next number up to `final` (exclusive) as missing (a hole: they may still
-        arrive).
-
-        If too many events would be missing, report a gap of unknown size instead."""
+        arrive). If these are too many events, report a gap of unknown size instead."""
         state, windows = self._counters.state, self._counters.windows
         short = final - stream.next
         if short <= 0:
@@ -222,7 +216,8 @@ class Statements:
     def _name_anew(self, name: str, stream: StreamCounter, said: SeqRange) -> None:
         """Give all missing numbers in the range `said` the reason that the client states.
 
-        If a gap with another reason was already reported, take it back and report it again with the new reason."""
+        If they were already reported in a gap with another reason, take this gap back and report it again with the new
+        reason."""
         for part in _split(stream.holes, said):
             part.reason = said.reason
         for part in _split(stream.gaps, said):

@@ -2,9 +2,9 @@
 events.
 
 `StreamCounter` holds the state of one stream. `HeldMarks` counts the marks of a session's streams, and drops marks to
-save memory. If an event has a number that already arrived and whose mark was dropped, it counts as a duplicate, even if
-it is another event. `StreamNumbers` answers read-only questions about a session's streams: to which run of the producer
-an event belongs, and for which numbers a session accounts.
+save memory. If an event repeats a number whose mark was dropped, it counts as a duplicate, even if it is another event.
+`StreamNumbers` answers read-only questions about a session's streams: to which run of the producer an event belongs,
+and for which numbers a session accounts.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ else:
 HEAD = 64
 """Number of event numbers, from 0 on, whose marks (event fingerprints) are kept until the counter wraps.
 
-A producer that restarts begins again at these numbers. The mark shows whether an event with such a number is a
-late copy or comes from a restarted producer.
-"""
+A restarted producer begins again at these numbers. The mark then shows whether an event is a late copy or comes from
+the restarted producer."""
 
 NEVER = 0
 """Value in place of a mark (event fingerprint) where no event is remembered under a number."""
@@ -63,8 +62,8 @@ class SeqRange(msgspec.Struct, array_like=True):
     """Range of numbers of one stream, from `first` to `last`: a hole (missing numbers that may still arrive), a gap
     (missing numbers that were reported), or numbers that the client discarded.
 
-    `since` is the time at which the ledger noticed the loss. `before` is the time at which the stream's last event
-    before the loss arrived (both Unix ns)."""
+    `since` is the time at which the ledger noticed the loss. `before` is the arrival time of the stream's last event
+    before the loss. Both are Unix ns."""
 
     first: int
     last: int
@@ -78,10 +77,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """First number of the stream; lower numbers are not expected."""
     next: int = 0
     heard: int = 0
-    """Time (Unix ns) at which the stream's last event arrived.
-
-    The time is updated after a chunk is counted. During the count, it is the arrival time of the last event of an
-    earlier chunk."""
+    """Time (Unix ns) at which the stream's last event arrived. While a chunk is being counted, it is still the arrival
+    time of the last event of an earlier chunk."""
     counted: bool = True
     repeats: int = 0
     extra: int = 0
@@ -115,11 +112,10 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.next == self.base and not self.recent
 
     def remember(self, seq: int, count: int, mark: int, window: int) -> int:
-        """Store the mark (fingerprint) of an event with sequence number `seq` and wire number (number as sent) `count`.
-        Return by how many elements the arrays `recent` and `head` grew.
+        """Store the mark (fingerprint) of an event with sequence number `seq` and number as sent `count`. Return by how
+        many elements the arrays `recent` and `head` grew.
 
-        Store nothing if `seq` is not among the last `window` numbers and `count` is not below `HEAD`.
-        """
+        Store nothing if `seq` is not among the last `window` numbers and `count` is at least `HEAD`."""
         mark &= _FINGERPRINT
         more = 0
         if seq >= self.next - window:
@@ -129,11 +125,11 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return more
 
     def _remember_near_zero(self, zero: int, count: int, mark: int) -> int:
-        """Store the mark (fingerprint) of an event with a wire number (number as sent) `count` below `HEAD`. Return by
-        how many elements the array `head` grew.
+        """Store the mark (fingerprint) of an event whose number as sent, `count`, is below `HEAD`. Return by how many
+        elements the array `head` grew.
 
-        `zero` is the sequence number with the wire number 0. If the counter has wrapped since the last call, drop the
-        older marks."""
+        `zero` is the sequence number at which the counter was last 0. If the counter has wrapped since the last call,
+        drop the older marks."""
         before = len(self.head)
         if zero > self.zero:
             self.zero, self.head = zero, Marks()
@@ -157,9 +153,10 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether a mark (fingerprint) is stored for the number `seq`, and certainly belongs to its event.
+        """Return whether a mark (fingerprint) is stored for the number `seq`, and certainly belongs to the event with
+        this number.
 
-        Below `floor`, the stream has forgotten whether a number is missing. The stored mark may then be of an older
+        Below `floor`, the stream has forgotten which numbers are missing. The stored mark may then belong to an older
         event."""
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
@@ -197,9 +194,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return None
 
     def suits(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event with the missing number `seq` may really be the missing event.
-
-        It may not if its time lies far before the time of the last event before the missing numbers."""
+        """Return whether an event with the missing number `seq` may be the missing event. It is not if its time lies
+        far before the time of the last event before the missing numbers."""
         hole = self._missing_at(seq)
         return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
 
@@ -222,8 +218,8 @@ class CountersState(msgspec.Struct):
     """Number of received events of streams whose numbers are not checked, because `streams_max` or `source_streams_max`
     is reached."""
     unfollowed: dict[str, int] = {}
-    """Streams whose numbers are not checked, because `streams_max` or `source_streams_max` is reached, in the order in
-    which this happened. Each value is the number of events that arrived since then."""
+    """Streams whose numbers are not checked because `streams_max` or `source_streams_max` is reached, oldest first.
+    Each value counts the events that arrived while the stream's numbers were not checked."""
     others: bool = False
     """Whether further streams without checked numbers exist, whose names are not remembered in `unfollowed`."""
     let_go: int = 0
@@ -237,19 +233,18 @@ class CountersState(msgspec.Struct):
     unnumbered: int = 0
     """Number of discarded events that gaps without a sequence number report."""
     unnumbered_before: int = 0
-    """Number of discarded events that gaps without a sequence number report in earlier sessions of the same producer.
-    The producer's total of discarded events includes them."""
+    """Number of discarded events that gaps without a sequence number already report in earlier sessions of the same
+    producer. The producer's total includes them, so they are subtracted from it."""
     datagrams: int = 0
     """Number of datagrams in which the session's events arrived; 0 for a byte stream."""
 
 
 def far_before(mark: int, other: int) -> bool:
-    """Return whether the end time of an event is certainly less than half the end time of another event. `mark` and
-    `other` are the marks (fingerprints) of the two events.
+    """Return whether the end time of an event is certainly less than half the end time of another event of the stream.
+    Within one run of a producer, end times increase, so a far lower end time shows a restart.
 
-    The end times of a stream's events increase within one run of a producer, so that a low end time shows a restart. A
-    mark is the sum of start, end and size of an event. The start is at most the end. The mark therefore lies between
-    the end and twice the end plus the size. `_SIZES` allows for the size."""
+    `mark` and `other` are the marks of the two events. A mark is the sum of start, end and size of an event, so it lies
+    between the end and twice the end plus the size. `_SIZES` allows for the size."""
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
 
@@ -260,12 +255,11 @@ def find(ranges: list[SeqRange], seq: int) -> int | None:
 
 
 def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
-    """Store `mark` (an event fingerprint) at index `slot` of the array `marks`. If the array is too short, lengthen it.
+    """Store `mark` (an event fingerprint) at index `slot` of the array `marks`, and lengthen the array if necessary.
     Return the number of added elements.
 
     Up to `HEAD` elements, the array grows as needed. Then it grows to `most` elements at once, because compiled kernels
-    need the full array.
-    """
+    need the full array."""
     more = max(0, (slot + 1 if slot < HEAD else most) - len(marks))
     if more:
         marks.frombytes(bytes(marks.itemsize * more))
@@ -401,10 +395,10 @@ class StreamNumbers:
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
 
     def end_of(self, name: str) -> tuple[int, int] | None:
-        """Return the next number of a stream, and the mark (fingerprint) of its last received event. The next number
-        follows all numbers that were received, are missing, or were discarded by the client.
+        """Return the next number of a stream, and the mark (fingerprint) of its last received event. The next number is
+        above all numbers that were received, are missing, or were discarded by the client.
 
-        Return None if the stream is unknown, its numbers are not checked, or it has no events."""
+        Return None if the stream is unknown or has no events, or if its numbers are not checked."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return None

@@ -78,9 +78,9 @@ class Windows:
         self._commons = commons
         self._open: set[str] = set()
         self.ranges = 0
-        """Number of ranges of event numbers that this session remembers. Each is a hole (missing numbers that may still
-        arrive), a gap (missing numbers that were reported) or a range of numbers that the client discarded. The
-        source's total includes this number."""
+        """Number of ranges of event numbers that this session remembers: holes (missing numbers that may still arrive),
+        gaps (missing numbers that were reported) and numbers that the client discarded. It is part of the source's
+        total."""
         for name, stream in state.streams.items():
             self.ranges += stream.ranges
             if stream.holes:
@@ -104,8 +104,8 @@ class Windows:
         """Add a hole to a stream: its numbers are missing, but may still arrive. Numbers that the client reported as
         discarded get the reason `sender`.
 
-        The hole begins at the stream's next number, which is then set to the number after the hole. Alternatively, the
-        hole ends directly before the stream's first number."""
+        If the hole begins at the stream's next number, the next number moves behind the hole. Otherwise, the hole must
+        end directly before the stream's first number."""
         parts = parts_of(hole, stream.discarded, Reason.SENDER)
         if hole.first == stream.next:
             stream.holes += parts
@@ -118,11 +118,10 @@ class Windows:
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
 
     def fill(self, name: str, stream: StreamCounter, seq: int, stop: int) -> int:
-        """Record that the numbers from `seq` to `stop` (exclusive) are no longer missing. Stop at the end of the hole
-        or gap that contains `seq`. If it is a gap (reported numbers), append a heal, which takes these numbers back, to
-        the findings.
+        """Record that the numbers from `seq` to `stop` (exclusive) are no longer missing, up to the end of the hole or
+        gap that contains `seq`. Return how many of them were missing; 0 if `seq` is not missing.
 
-        Return how many of the numbers were missing; 0 if `seq` is not missing."""
+        For a gap (reported numbers), append a heal, which takes these numbers back, to the findings."""
         filled = take(stream.holes, seq, stop)
         healed = None if filled else take(stream.gaps, seq, stop)
         found = filled or healed
@@ -135,7 +134,9 @@ class Windows:
         return count
 
     def heard(self, names: Iterable[str], now: int) -> None:
-        """Report the holes (ranges of numbers that may still arrive) that have waited long enough at time `now` as gaps.
+        """Report holes (missing numbers that may still arrive) as gaps if they have waited long enough at the time
+        `now`.
+
         Call this method after events of the streams `names` have arrived."""
         if now >= self._due:
             self.expire(now)
@@ -143,8 +144,8 @@ class Windows:
             self.expire(now, self._open.intersection(names))
 
     def expire(self, now: int, names: AbstractSet[str] | None = None) -> None:
-        """Close those holes (ranges of missing numbers) of the streams `names` that are due at time `now`. None stands
-        for all streams.
+        """Close the holes (ranges of missing numbers) of the streams `names` that are due at the time `now`; None
+        stands for all streams.
 
         A hole is due when `reorder_events` later events of its stream have arrived, or `reorder_time` has passed."""
         oldest = now - self._limits.reorder_time.ns
@@ -164,8 +165,8 @@ class Windows:
             self._due = self._next_due()
 
     def stood_still(self, time: int) -> None:
-        """Extend the time for late events by `time` ns, because the collector could receive nothing for so long. For
-        this purpose, add `time` to the time `since` of all holes and gaps (ranges of missing numbers)."""
+        """Extend the time for late events by `time` ns, because the collector could receive nothing for so long. To do
+        this, move the start of all holes and gaps (`since`) by `time`."""
         for stream in self._state.streams.values():
             for missing in (*stream.holes, *stream.gaps):
                 missing.since += time
@@ -256,9 +257,8 @@ class Windows:
         """Enforce the limits on the ranges of missing numbers, after a stream has changed. A hole has numbers that may
         still arrive, and a gap has numbers that were reported.
 
-        If the stream has too many holes, report its oldest ones as gaps. If it has too many gaps, forget its oldest
-        ones. If the source has too many holes, gaps and ranges of discarded numbers, drop some of this stream's ranges.
-        """
+        If the stream has too many holes, report the oldest as gaps. If it has too many gaps, forget the oldest. If the
+        source has too many holes, gaps and ranges of discarded numbers, drop some of this stream's."""
         commons = self._commons.state
         while len(stream.holes) > self._limits.holes_max:
             self._close(name, stream, stream.holes.pop(0))
