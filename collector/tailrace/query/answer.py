@@ -1,7 +1,7 @@
-"""Read the rows of an SQL statement in pages, while DuckDB computes the following rows.
+"""Read the rows of an SQL statement in pages, while DuckDB computes further rows.
 
 DuckDB does not convert all types to Python exactly: it drops the nanoseconds of times, and turns intervals of months
-into days. Therefore DuckDB first converts all values to text, except numbers, truth values and text.
+into days. Therefore all values except numbers, truth values and text are first converted to text by DuckDB.
 """
 
 from __future__ import annotations
@@ -31,17 +31,14 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
-"""Pattern of DuckDB's error messages for errors whose cause is not a file of the table.
+"""Pattern of DuckDB's error messages for errors that no file of the table caused.
 
-When DuckDB returns rows through Arrow, it raises each error as OSError. Only the message then shows whether a file is
-the cause.
-"""
+When DuckDB returns rows through Arrow, every error is an OSError. Then only the message shows whether a file is the
+cause."""
 
 _OBJECTS = re.compile(r"(attributes|producer|totals)(_\d+)?")
-"""Pattern of the names of those columns of the views that contain JSON objects.
-
-If a statement returns two columns of one name, DuckDB appends a number to the second name.
-"""
+"""Pattern of the names of the views' columns that contain JSON objects. The pattern allows for the number that DuckDB
+appends to the second of two columns with one name."""
 
 _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
 
@@ -50,11 +47,8 @@ class Shape(StrEnum):
     TEXT = "text"
     """Conversion of values for output as text: numbers stay numbers, and all other values become text."""
     JSON = "json"
-    """Conversion of values for output as JSON: numbers and truth values stay as they are.
-
-    Values of type JSON, nested values, and the JSON objects in the views' columns become JSON text. All other values
-    become text.
-    """
+    """Conversion of values for output as JSON. Numbers and truth values stay as they are. Values of type JSON, nested
+    values, and the JSON objects in the views' columns become JSON text. All other values become text."""
 
 
 class AnswerColumn:
@@ -101,11 +95,10 @@ class RowPages:
         keep(self)
 
     def next_page(self) -> Page:
-        """Return the next page of at most PAGE_ROWS rows. After the last row, return an empty page.
+        """Return the next page of at most PAGE_ROWS rows, or an empty page after the last row.
 
         Raise BrokenOffError if a file of the table can no longer be read, and QueryError for any other failure of the
-        statement.
-        """
+        statement."""
         if self._first is not None:
             page, self._first = self._first, None
             return page

@@ -1,10 +1,11 @@
 """Define views in a database when an SQL statement names them.
 
 Defining all views takes 130 ms, four times as long as most statements over a small table. Therefore a database begins
-without views. Before a statement runs, `ViewCatalog.prepare` copies the rows that views read repeatedly to tables
-(`inner_views.KEPT`). Then it defines the views that the statement names, and the views and macros that these views use.
-It looks for each view's name among the words of the statement's text; so it may define too many views, but never too
-few. If a statement lists the database's tables or views, it defines all views.
+without views. Before a statement runs, `ViewCatalog.prepare` defines the views that the statement names, and the views
+and macros that these use. It first copies the rows that views read repeatedly to tables (`inner_views.KEPT`).
+
+The names of views are searched among the words of the statement's text. So too many views may be defined, but never too
+few. If a statement lists the database's tables or views, all views are defined.
 """
 
 from __future__ import annotations
@@ -44,9 +45,8 @@ from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
 _BASE = "part.shown"
 """Name of the inner view on which all other views are built.
 
-It shows the rows of `stored` (all rows of the snapshot), except the rows of hidden sessions: those that a later session
-replaces, and those that read a copy of another session's file.
-"""
+It shows all rows of the snapshot (`stored`) except those of hidden sessions. A session is hidden if a later session
+replaces it, or if it read a copy of another session's file."""
 
 FEW_ROWS = "part.kept_few"
 """Name of the table that holds all rows of rare kinds, such as gaps, names and session rows. All other tables of copied
@@ -76,15 +76,14 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of regions whose begin rows are copied into the table `part.kept_begins`. A region is a range of start
-times that a statement reads. If a statement adds one more region, all begin rows of the snapshot are copied."""
+"""Maximum number of regions whose begin rows of spans are copied into the table `part.kept_begins`. A region is a range
+of start times that a statement reads.
+
+When a statement needs one more region, all begin rows of the snapshot are copied."""
 
 Pick = Callable[[list[Region] | None], None]
-"""Function that limits the view `stored` to those files that may contain rows in one of the given regions. A region
-gives a range of values for some columns (`table.Region`).
-
-None as an argument stands for all files.
-"""
+"""Function that limits the view `stored` to the files that may contain rows in one of the given regions
+(`table.Region`: ranges of values of some columns). None as an argument stands for all files."""
 
 
 def _pick_all(_: list[Region] | None) -> None:
@@ -109,11 +108,10 @@ class Definition(NamedTuple):
 
 
 class ViewCatalog:
-    """Knows which views are defined in one database, and defines further views when statements need them.
+    """The views that are defined in one database. Defines further views when statements need them.
 
     The SQL of a view depends on facts about the snapshot's rows, such as whether any `name` row arrived later than an
-    event that has this name.
-    """
+    event that has this name."""
 
     def __init__(self) -> None:
         self._defined: dict[str, str] = {}
@@ -135,9 +133,10 @@ class ViewCatalog:
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
-        """Forget everything about the rows in the view `stored`, because it now shows another snapshot. `stated` has
-        the facts that the table's log states about this snapshot. The next statements fill the tables of copied rows
-        (`KEPT`) again."""
+        """Forget everything about the rows in the view `stored`, because it now shows another snapshot. The next
+        statements copy rows to tables (`KEPT`) again.
+
+        `stated` has the facts that the table's log states about the new snapshot."""
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -154,8 +153,8 @@ class ViewCatalog:
         """Define the views that an SQL statement names, and fill the tables from which these views read. Raise DuckDB's
         errors if a data file cannot be read.
 
-        The statement reads only rows in one of `regions` (see `table.Region`). None stands for all rows. `pick` is
-        called to limit the files from which the view `stored` reads."""
+        The statement reads only rows in one of `regions` (see `table.Region`); None stands for all rows. `pick` limits
+        the files from which the view `stored` reads."""
         self._prepare(connection, _named_in(statement), pick, regions)
 
     def prepare_all(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
@@ -189,10 +188,8 @@ class ViewCatalog:
         return self._define(connection, needed)
 
     def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Fill the table that has the rows of rare kinds (`part.kept_few`) from the data files.
-
-        Then find out from this table the facts about the snapshot on which the SQL of the views depends.
-        """
+        """Fill the table with the rows of rare kinds (`part.kept_few`) from the data files. Then query this table for
+        the facts about the snapshot on which the SQL of the views depends."""
         connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
         ((untimed, began, begun, late, asked, replacing, lacking, announced),) = connection.execute(
             FOUND
@@ -214,8 +211,8 @@ class ViewCatalog:
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Fill one of the tables in `KEPT`, which hold copied rows, from `part.kept_few`, the table with the rows of
-        rare kinds. If it is the table of names, also fill `part.known`, in which views look up names."""
+        """Fill one of the tables in `KEPT` from `part.kept_few`, the table with the rows of rare kinds. After the table
+        of names, also fill `part.known`, in which views look up names."""
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
         if table == "part.kept_names" and self._facts.asked:
             self._define(connection, _closure(_references(GIVEN, _GENERAL), _GENERAL))
@@ -225,10 +222,10 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Fill two tables with begin rows of spans. `part.kept_begins` has all of them. `part.kept_open` has those of
-        open spans, for which no row of the whole span is stored.
+        """Fill two tables with begin rows of spans: `part.kept_begins`, and `part.kept_open` with those whose span has
+        no row yet.
 
-        Read only begin rows in `regions` (ranges of column values), or in the regions of earlier statements. Another
+        Read only begin rows in `regions` (ranges of column values), or in the regions of earlier statements: another
         cursor may still run an earlier statement, which needs the rows of its regions."""
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:

@@ -1,8 +1,7 @@
-"""Find the collectors that ever wrote to a store, and the health of each collector, from the heartbeat rows in the
-table.
+"""Find the collectors that ever wrote to a store, and the health of each, from the heartbeat rows in the table.
 
-For a collector on another host, the table is the only source of facts. If its newest heartbeat is too old, the
-collector counts as *silent*: its present health is unknown, and the health in this heartbeat is ignored.
+The table is all that is known of a collector on another host. If its newest heartbeat is too old, the collector counts
+as *silent*: its present health is unknown, whatever the heartbeat states.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ BEATS_MISSED = 3
 """Number of heartbeat intervals without a new heartbeat after which a collector counts as silent."""
 
 SLACK_SECONDS = 10.0
-"""Time (seconds) that is added to `BEATS_MISSED` heartbeat intervals before a collector counts as silent.
-
-The commit of a heartbeat takes time, and the clocks of two hosts may differ.
-"""
+"""Time (seconds) beyond `BEATS_MISSED` heartbeat intervals after which a collector counts as silent. It allows for the
+commit of the heartbeat, and for a difference between the clocks of two hosts."""
 
 STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
 
@@ -71,12 +68,12 @@ class CollectorHistory(msgspec.Struct, kw_only=True):
     """Time (seconds) between two heartbeats of the collector."""
     age_seconds: float
     health: str
-    """Health of the collector. The newest heartbeat reports `ok` or `degraded`. `stopped` and `killed` state how the
-    latest run ended.
+    """Health of the collector.
 
-    `silent` means that the newest heartbeat is too old. `unknown` means that its time lies too far in the future,
-    because the clocks of two hosts differ.
-    """
+    - `ok` or `degraded`: as the newest heartbeat states.
+    - `stopped` or `killed`: how the latest run ended.
+    - `silent`: the newest heartbeat is too old.
+    - `unknown`: the newest heartbeat's time lies too far in the future, because the clocks of two hosts differ."""
     conditions: str
     silent_since: int | None
     uncommitted_bytes: int | None
@@ -117,8 +114,7 @@ class CollectorWatch:
         """Return the collectors of the store with their health at the time `now` (Unix ns), from the newest version of
         the table.
 
-        Raise QueryError or StoreError if the table cannot be read. The next call then opens the table again.
-        """
+        Raise QueryError or StoreError if the table cannot be read. The next call then opens the table again."""
         engine, self._engine = self._engine, None
         if engine is None:
             engine = Engine(self._store, self._options)
@@ -140,11 +136,8 @@ class CollectorWatch:
 
 
 def gone(store: Path) -> set[str]:
-    """Return the identities of those collectors of a local store that no longer run. No process holds the lock of such
-    a collector.
-
-    Raise OSError if the directory of a collector cannot be read.
-    """
+    """Return the identities of the collectors of a local store that no longer run: no process holds their lock. Raise
+    OSError if the directory of a collector cannot be read."""
     found = set()
     for directory in directories(store).values():
         who = presence.introduction_of(directory)
@@ -159,21 +152,19 @@ def collectors(
     """Return the collectors that have heartbeats in the table, with their health at the time `now` (Unix ns), sorted by
     name and host.
 
-    `gone` has the identities of collectors that certainly run no more. Raise QueryError or StoreError if the table
-    cannot be read.
-    """
+    `gone` has the identities of collectors that certainly no longer run. Raise QueryError or StoreError if the table
+    cannot be read."""
     found = [_history(life, now, ended=life.about.identity in gone) for life in _lives(engine)]
     return sorted(found, key=lambda each: (each.name != MAIN, each.name, each.host, each.since))
 
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
-    """Return a warning that names the collectors on other hosts whose newest rows may not be committed yet. Return ""
-    if there are none. Also return "" for a local store: `live.ask` finds all of its collectors.
+    """Return a warning that names the collectors on other hosts whose newest rows may not be committed yet, or "" if
+    there are none.
 
-    `here` has the identities of the collectors on this host, which can be asked directly. The warning names neither
-    these collectors nor those whose last run ended with a normal shutdown. Raise QueryError or StoreError if the table
-    cannot be read.
-    """
+    The warning does not name collectors on this host (`here` has their identities), because they can be asked directly,
+    nor those whose last run ended with a normal shutdown. For a local store, return "": `live.ask` finds all of its
+    collectors. Raise QueryError or StoreError if the table cannot be read."""
     if engine.table.local:
         return ""
     others = {

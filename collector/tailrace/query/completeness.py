@@ -1,10 +1,13 @@
 """Compute how many events are missing from the rows that a statement or command returns.
 
-Each answer to a user states how many events it lacks, and some callers refuse an incomplete answer. Gap rows have a
-source, a session and mostly a stream, but no time. An answer about a range of time therefore counts all gaps of those
-sessions that were open within the range. A session counts as open from its opening or first seen event, whichever is
-earlier, to its close or last seen event, whichever is later. Thus an answer about an earlier or later range of time
-does not count the session's gaps, although events may have been lost then, as in a file whose beginning is lost.
+Each answer to a user states how many events it lacks, and some callers refuse an incomplete answer.
+
+Gap rows have a source, a session and mostly a stream, but no time. An answer about a range of time therefore counts all
+gaps of the sessions that were open within the range. A session counts as open from its opening or first seen event,
+whichever is earlier, to its close or last seen event, whichever is later.
+
+An answer about a range outside this time counts no gap of the session, although events may have been lost then, for
+example if the beginning of a file is lost.
 """
 
 from __future__ import annotations
@@ -28,11 +31,12 @@ METADATA = b"tailrace.completeness"
 class Completeness(NamedTuple):
     """How complete an answer is.
 
-    `missing` counts missing events by reason, without those that arrived later. `unknown` counts gaps of unknown size.
-    `awaited` counts events for which running collectors still wait. `unasked` is the reason why a running collector did
-    not report the events for which it waits. It is "" if all running collectors reported these events, or if none runs.
-    `selected` states whether any event matches the question at all.
-    """
+    - `missing`: missing events by reason, without those that arrived later.
+    - `unknown`: the number of gaps of unknown size.
+    - `awaited`: the number of events for which running collectors still wait.
+    - `unasked`: why a running collector did not report the events for which it waits. It is "" if no running collector
+      failed to do so.
+    - `selected`: whether any event matches the question at all."""
 
     missing: dict[str, int]
     unknown: int
@@ -93,7 +97,7 @@ class Scope(NamedTuple):
     """The rows that an answer covers, and the gaps whose missing events may belong to the answer (`gaps`).
 
     `selection` selects the sessions and streams. For a range of time, `rows` selects the events within the range, and
-    `then` selects the sessions that may have been open in the range. Only gaps of these sessions count."""
+    `then` the sessions that may have been open in it. Only gaps of these sessions count."""
 
     selection: Selection
     gaps: RowCondition
@@ -156,8 +160,8 @@ class _Missing:
 
 
 def missing_names(engine: Engine, where: RowCondition) -> dict[str, int | None]:
-    """Return the number of missing names, by source: names to which events of the sessions selected by `where` refer,
-    and which never arrived. None stands for an unknown number."""
+    """Return the number of missing names, by source. These are names to which events of the sessions selected by
+    `where` refer, and which never arrived. None stands for an unknown number."""
     sql = f"SELECT source, {MISSING}, bool_or(remaining IS NULL)::TINYINT FROM gaps WHERE \"of\" = 'name' AND {where.sql} GROUP BY source"  # noqa: S608 - our own words
     found = engine.rows(sql, where.values)
     return {source: None if unknown else count for source, count, unknown in found}
@@ -191,11 +195,10 @@ _Session = tuple[str, str]
 
 
 def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_Session]:
-    """Return those of the given sessions that may have been open in the range of time `then`.
+    """Return the sessions among the given ones that may have been open in the range of time `then`.
 
     For most sessions, the times in their session rows are enough to decide. Events are read only for the other
-    sessions.
-    """
+    sessions."""
     stated = then.by_stated_times
     known = "SELECT source, session FROM part.stated_times WHERE"
     found = {(a, b) for a, b in engine.rows(f"{known} {stated.sql}", stated.values)} & sessions
@@ -207,12 +210,11 @@ def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_
 
 
 def _any_event(engine: Engine, scope: Scope) -> bool:
-    """Return whether the table has any event that matches the question of an answer (its `Scope`). For a range of time,
-    an event of a session that may have been open in the range is enough.
+    """Return whether the table has any event that matches the question of an answer (its `Scope`).
 
-    Events of the collector itself, such as heartbeats, count only if the selection names their source, because they
-    prove nothing about a producer.
-    """
+    For a range of time, any event of a session that may have been open in the range is enough. Events of the collector
+    itself, such as heartbeats, count only if the selection names their source, because they prove nothing about a
+    producer."""
     producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
     of_producers = [] if asked_for_own else [producers]
@@ -235,11 +237,8 @@ _SESSIONS_THEN = "(source, session) IN (SELECT (source, session) FROM part.sessi
 
 
 class Window(NamedTuple):
-    """Selects rows that belong to `selection` and whose time lies from `since` (inclusive) to `until` (exclusive), in
-    Unix nanoseconds. None stands for no time limit.
-
-    With a time limit, rows without a time are not selected.
-    """
+    """Selects the rows of `selection` whose time lies from `since` (inclusive) to `until` (exclusive), in Unix ns. None
+    stands for no limit. With a limit, rows without a time are not selected."""
 
     selection: Selection = Selection()
     since: int | None = None

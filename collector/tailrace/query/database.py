@@ -1,14 +1,14 @@
 """Use a database safely in a program that may fork, or that may close descriptors of other modules.
 
-A program that reads a store may fork, for example with `multiprocessing` or a DataLoader. The forked child lacks the
-threads of the database and of the library that reads the table. In the child, a statement would wait for ever, and
-destroying a connection would crash the process. Therefore a forked child raises an error (`check_process`), never
-destroys the inherited objects (`keep`), and at exit removes no file that its parent still reads (`finalize`).
+A program that reads a store may fork, for example with `multiprocessing`. The child process lacks the threads of the
+database and of the library that reads the table. There, a statement would wait for ever, and destroying a connection
+would crash the process. Therefore a forked child raises an error (`check_process`), never destroys the inherited
+objects (`keep`), and at exit removes no file that its parent still reads (`finalize`).
 
 A program may also close all descriptors that it did not open itself, for example with `os.closerange` to become a
-daemon. The next files that it opens get the same descriptor numbers. The library would then wait for ever, or write
-into these files. Tailrace cannot open the library's descriptors again, so `check_process` raises an error in this case,
-too. `PipeEnd` protects the pipes of Tailrace itself in the same way.
+daemon. The next files that it opens get the same descriptor numbers, and the library would write into them or wait for
+ever. `check_process` raises an error in this case, too, because nobody can open the library's descriptors again.
+`PipeEnd` protects the pipes of Tailrace itself in the same way.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ T = TypeVar("T")
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
-"""Beginnings of the link texts in /proc/self/fd for the kinds of descriptors that libraries keep open.
-
-Regular files are left out, because libraries open and close them all the time.
-"""
+"""Beginnings of the link texts in /proc/self/fd that identify descriptors which libraries keep open. Regular files are
+left out, because libraries open and close them all the time."""
 
 
 class _DatabaseHome:
-    """The process that opened the first table: its PID (`home`, None before that), and the descriptors that the
-    database library opened. `is_whole` checks with both whether this process can still use the database."""
+    """The PID of the process that opened the first table (`home`, None before that), and the descriptors that the
+    database library opened in it.
+
+    From both, `is_whole` finds out whether the present process can still use the database."""
 
     home: int | None = None
     descriptors: dict[str, str]
@@ -87,12 +87,10 @@ def keep(inherited: T) -> T:
 
 
 def is_whole() -> bool:
-    """Return whether this process still has the threads and descriptors of its database. Also return True if it has not
-    opened a table yet.
+    """Return whether this process still has the threads and descriptors of its database, or has not opened a table yet.
 
     If the result is False, no object of the database may be destroyed. Otherwise, the program would wait for threads
-    that do not exist in this process, or would close its own files.
-    """
+    that do not exist in this process, or would close its own files."""
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
@@ -136,9 +134,8 @@ def _end_at_home(home: int, end: Callable[..., object], *given: object) -> None:
 class PipeEnd(io.RawIOBase):
     """One end of a pipe to another process.
 
-    A read, write or close touches the descriptor only in the process that created this object, and only while the
-    descriptor number still refers to the pipe.
-    """
+    Methods use the descriptor only in the process that created this object, and only while the descriptor number still
+    refers to the pipe."""
 
     def __init__(self, stream: BinaryIO) -> None:
         """Take over the pipe of `stream`: duplicate the descriptor of `stream`, and close `stream`."""

@@ -1,10 +1,10 @@
 """Run SQL in DuckDB over one snapshot (version) of the table.
 
-Before the first statement, DuckDB's configuration is locked. From then on, DuckDB can open only files in the table's
+DuckDB's configuration is locked before the first statement. From then on, DuckDB can open only files in the table's
 directory, use no network, load no extension and change no setting. The module `statement` restricts statements further.
 
-DuckDB itself reads the files of a local table. This is 3 to 20 times as fast as reading them through Arrow (10 M rows,
-few of them selected). For a table behind a URL, a pyarrow dataset reads the files, and DuckDB opens none.
+DuckDB itself reads the files of a local table, because this is 3 to 20 times as fast as through Arrow (10 M rows, few
+of them selected). For a table behind a URL, a pyarrow dataset reads the files, and DuckDB opens none.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ It is in the private directory of the statement's process.
 _DAY = r"regexp_extract(filename, '.*/day=([0-9-]+)/', 1)::DATE AS day"
 """SQL expression that derives the column `day` from a file's path, because the data files do not contain this column.
 
-DuckDB's option `hive_partitioning` would also treat directories above the table as columns, and needs ten times as
-long.
-"""
+DuckDB's option `hive_partitioning` takes ten times as long, and would also treat directories above the table as
+columns."""
 
 
 class Engine:
@@ -69,9 +68,8 @@ class Engine:
     ) -> None:
         """Open version `version` of the store's table, or the newest version.
 
-        `room` is a private directory of this process. If it is given, the process changes into this directory and reads
-        the table through a link, so that neither DuckDB nor a statement can learn a path of the host.
-        """
+        `room` is a private directory of this process. If it is given, the process changes into it and reads the table
+        through a link, so that a statement cannot find out a path of the host."""
         self._origin: Engine | None = None
         self._source: str | None = None
         self.store = store
@@ -86,12 +84,11 @@ class Engine:
         keep(self)
 
     def beside(self) -> Engine:
-        """Return a second engine on the same snapshot, to run a statement while rows of this engine's statement are
+        """Return a second engine on the same snapshot. It can run a statement while rows of this engine's statement are
         still being read.
 
-        After one of the two engines has moved to a newer snapshot, the other one finishes its running statement on the
-        old snapshot, and must not begin a new one. Closing this engine also ends the statements of the second one.
-        """
+        After one of the two engines has moved to a newer snapshot, the other engine may finish its running statement,
+        but must not begin a new one. Closing this engine also ends the statements of the second engine."""
         other = copy.copy(self)
         other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
         other.connection = self.connection.cursor()
@@ -124,7 +121,7 @@ class Engine:
         return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> RowAnswer:
-        """Start an SQL statement, and wait for its first rows. Return an object from which the caller reads all rows.
+        """Start an SQL statement, wait for its first rows, and return an object from which the caller reads all rows.
 
         If upkeep deletes files of the snapshot meanwhile, run the statement again on the newest version of the table.
         """
@@ -133,12 +130,10 @@ class Engine:
         )
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
-        """Run a statement whose text comes from this program, and yield its rows one by one. A value from outside must
-        be a parameter, or quoted.
+        """Run a statement whose text comes from this program, and yield its rows one by one.
 
-        The statement is not checked, because a check would plan it a second time. Its columns are not converted, so
-        they must be numbers, truth values or text.
-        """
+        A value from outside must be a parameter, or quoted, because the statement is not checked. The columns must be
+        numbers, truth values or text, because they are not converted."""
         answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
         while page := answer.next_page():
             yield from page
@@ -180,9 +175,8 @@ class Engine:
         self._pick(regions)
 
     def _pick(self, regions: list[Region] | None) -> None:
-        """Limit the view `stored` to those files of a local table that may contain rows in one of the regions (ranges
-        of column values, `table.Region`). None as `regions` stands for all files.
-        """
+        """Limit the view `stored` to the files of a local table that may contain rows in one of `regions` (ranges of
+        column values, `table.Region`). None stands for all files."""
         if not self.table.local:
             return
         picked = None if regions is None else self.table.picked(regions, timed=self._catalog.timed)
@@ -197,8 +191,7 @@ class Engine:
         """Define the views that an SQL statement needs, limit the files to those that may contain its rows, and return
         the result of `run`.
 
-        If upkeep deletes files of the snapshot meanwhile, do all this again on the newest version of the table.
-        """
+        If upkeep deletes files of the snapshot meanwhile, repeat all steps on the newest version of the table."""
 
         def attempt() -> T:
             self._based(lambda: self._prepare(sql, parameters))
@@ -209,9 +202,8 @@ class Engine:
     def _examined(self, sql: str, parameters: Parameters) -> Statement:
         """Return the statement if it passes the checks of `statement.examine`.
 
-        If the statement contains an unknown name, define all views and check again, so that DuckDB's error suggests
-        similar names.
-        """
+        If the statement contains an unknown name, define all views and check again. DuckDB's error then suggests
+        similar names of views."""
         try:
             return examine(self.connection, sql, parameters)
         except QueryError as error:
@@ -240,9 +232,8 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Return a DuckDB connection with a locked configuration, and with the view `stored` over the table's snapshot.
 
-    Temporary data that does not fit into memory goes to a directory in `room`, if given. `room` must then be the
-    working directory. Otherwise it goes to a new directory, which is removed together with the connection.
-    """
+    Temporary data that does not fit into memory goes to a directory in `room`, which must then be the working
+    directory. Without `room`, it goes to a new directory, which is removed together with the connection."""
     spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
@@ -262,10 +253,8 @@ def connect(
 
 
 def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
-    """Limit how many bytes of temporary data DuckDB writes to disk.
-
-    An SQL statement sets this limit, because DuckDB 2.0 ignores the setting in the configuration that `connect` gives.
-    """
+    """Limit how many bytes of temporary data DuckDB writes to disk. DuckDB 2.0 ignores this limit in the configuration
+    that `connect` gives, so an SQL statement sets it."""
     spill = limits.spill
     if spill is None and limits.memory is not None:
         spill = limits.memory * SPILL
@@ -303,9 +292,10 @@ def show(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
-    """Give a connection the table's rows as the view `stored`. Also set two SQL variables: `watchers` names the running
-    collectors of the store, and `watched` states whether there are any. SQL variables belong to one connection, so each
-    connection needs this call."""
+    """Give a connection the table's rows as the view `stored`.
+
+    Also set two SQL variables, which belong to one connection: `watchers` names the running collectors of the store,
+    and `watched` states whether there are any."""
     watchers = table.watchers
     connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
     connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])
@@ -332,8 +322,8 @@ def on_current(
     """Return the result of `attempt`, which reads the current version of a table. If upkeep has deleted files of this
     version, move the table to its newest version, call `moved`, and repeat.
 
-    Raise QueryError if `attempt` was interrupted, and StoreError if upkeep deletes files too fast. For any other error,
-    raise the exception that `refusal` returns."""
+    Raise QueryError if `attempt` was interrupted, and StoreError if upkeep deletes files faster than `attempt` reads
+    them. For any other error, raise the exception that `refusal` returns."""
     for _ in range(ATTEMPTS):
         try:
             return attempt()

@@ -59,11 +59,8 @@ class RunLabel(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Selects sessions by rank, node and job. If a list is given, a session must match one of its items. None stands
-    for no restriction.
-
-    A job id also matches the steps of this job.
-    """
+    """Selects sessions by rank, node and job. A session must match one item of each list that is given; None stands for
+    no restriction. A job id also matches the steps of this job."""
 
     ranks: tuple[int, ...] | None = None
     nodes: tuple[str, ...] | None = None
@@ -84,10 +81,7 @@ class JobFilter(NamedTuple):
 
 class Selection(NamedTuple):
     """Selects rows by source, by the beginning of the session id, by stream, by labels, and by rank, node and job. None
-    stands for no restriction.
-
-    A session must have all of the labels.
-    """
+    stands for no restriction. The session must have all of the given labels."""
 
     sources: tuple[str, ...] | None = None
     sessions: tuple[str, ...] | None = None
@@ -161,8 +155,9 @@ class OpenRange(NamedTuple):
 
     @property
     def by_stated_times(self) -> RowCondition:
-        """SQL condition on the view `part.stated_times` for sessions that were open between `since` and `until`
-        according to their session rows. DuckDB need not read events for it. All these sessions also meet `by_times`."""
+        """SQL condition on the view `part.stated_times`. It selects sessions that were open between `since` and `until`
+        according to their session rows, so that DuckDB need not read events. These sessions also meet the condition
+        `by_times`."""
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 
     def _both(self, since: str, until: str) -> RowCondition:

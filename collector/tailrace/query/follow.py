@@ -1,13 +1,13 @@
 """Follow a table: yield each row once, when it is committed.
 
 A follower reads the table's log to learn the files of each new version. Upkeep deletes the log entry of a version after
-a quarter of an hour. A follower that was stopped for longer reads a snapshot instead. It then yields the rows behind
-its *marks*. A mark is a position in a session's bytes up to which the follower has yielded rows. For a span, the
-position of its end counts. Thus no row is yielded twice. Only gap rows that were found late and lie before the mark may
-be left out.
+a quarter of an hour. A follower that was stopped for longer reads a snapshot instead, and yields the rows behind its
+*marks*. A mark is a position in a session's bytes up to which the follower has yielded rows. A span counts at the
+position of its end. So no row is yielded twice, and only gap rows that were found late and lie before the mark may be
+left out.
 
-`Commits` reads the rows that each version added, from the log of a local table or of a table behind a URL. Merging
-files also creates a version, without new rows: its entries in the log have `dataChange` false. See the Delta
+`Commits` reads the rows that each version added, from the log of a local table or of a table behind a URL. A merge of
+files also creates a version, but adds no rows: its entries in the log have `dataChange` false. See the Delta
 transaction log protocol, "Add File and Remove File".
 """
 
@@ -119,25 +119,20 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 )
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
-"""For some kinds of rows, the name of the group to which rows of this kind belong. All kinds that are not listed here
-form one more group. A follower stores for each session and group up to which offset it has yielded rows (`Mark`).
+"""Group of each kind of row. All kinds that are not listed form one more group. A follower stores for each session and
+group up to which offset it has yielded rows (`Mark`).
 
-Within a group, later rows have no smaller offsets. Between groups, this does not hold: the offset of a gap, heal or
-session row is the number of bytes received so far, and exceeds the offsets of later records. The begins of open spans
-are written at a commit, after records with greater offsets.
-"""
+Within a group, later rows have no smaller offsets. Between groups, they may have: the offset of a gap, heal or session
+row is the number of bytes received so far, and exceeds the offsets of later records. The begins of open spans are
+written at a commit, after records with greater offsets."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
-"""Indices of the columns by which two rows are compared.
-
-`day` and `wall` are left out, because a follower reads rows in two ways, which return these columns in different types.
-"""
+"""Indices of the columns by which two rows are compared. `day` and `wall` are left out: a follower reads rows either
+from new files or from a snapshot, and these columns then have different types."""
 
 LOOK_EVERY = 16
-"""Number of calls of `poll` that find no next version in the log, after which the newest version is looked up.
-
-Usually the next version does not exist yet, but upkeep may also have deleted it.
-"""
+"""Number of calls of `poll` without a next version in the log, after which the newest version is looked up. Usually the
+next version does not exist yet, but upkeep may also have deleted it."""
 
 ATTEMPTS = 5
 
@@ -145,9 +140,10 @@ FollowedKey = tuple[str, str, str]
 
 
 class Mark:
-    """How far a follower has yielded the rows of one session and of one group of row kinds (`_GROUPS`): the greatest
-    offset, and the hashes of the rows at this offset. Several rows can have the same offset. All rows of the
-    collector's own session have the same one."""
+    """How far a follower has yielded the rows of one session and one group of row kinds (`_GROUPS`): the greatest
+    offset, and the hashes of the rows at this offset.
+
+    The hashes are needed because several rows can have one offset, such as all rows of the collector's own session."""
 
     __slots__ = ("hashes", "offset")
 
@@ -236,8 +232,9 @@ class Follower:
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
-        """Yield those rows of the newest snapshot that were not yielded yet according to the marks (`Mark`). `poll`
-        calls this method if upkeep has deleted the next version from the log, or files of this version."""
+        """Yield the rows of the newest snapshot that, according to the marks (`Mark`), were not yielded yet.
+
+        `poll` calls this method if upkeep has deleted the next version from the log, or files of this version."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
             files = self._table.files_by_age()
@@ -266,11 +263,11 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row has not been yielded yet. `given` has for each key (`_key`) the greatest position of the
-    yielded rows, and the hashes of the yielded rows at this position (`Mark`).
+    """Return whether a row has not been yielded yet.
 
-    A row at this position has been yielded if its hash is among these hashes. Remove the hash then, because it stands
-    for one row only."""
+    `given` has for each key (`_key`) the greatest position of the yielded rows, and the hashes of the rows yielded at
+    this position (`Mark`). A row at this position was yielded if its hash is among them. Remove the hash in this case,
+    because it stands for one row only."""
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:
         return place > offset

@@ -1,12 +1,13 @@
 """Define the macros and inner views on which the public views are built, as SQL over `stored`, one snapshot of the
 table.
 
-The inner views are in the schema `part`, except `all_gaps`, which users may read, too. Views read rows of rare kinds
-(all kinds except those in `EVENTS`) repeatedly. Therefore `ViewCatalog` copies these rows to tables (`part.kept_…`)
-when a statement needs them.
+The inner views are in the schema `part`, except `all_gaps`, which users may read, too.
 
-No value in the table makes a view fail. Sums are computed in 128 bits. A value that does not fit in 64 bits becomes
-null. Text becomes null if it is not JSON or not a number where JSON or a number is expected.
+Views read rows of rare kinds (all kinds except those in `EVENTS`) repeatedly. Therefore `ViewCatalog` copies these rows
+to tables (`part.kept_…`) when a statement needs them.
+
+No value in the table makes a view fail. Sums are computed in 128 bits, and a sum that does not fit in 64 bits becomes
+null. Text that should be JSON or a number, and is not, also becomes null.
 """
 
 from __future__ import annotations
@@ -299,10 +300,8 @@ SELECT day, source, format, session, '', 'unresolved', nullif(key, ''), NULL, NU
   'name', NULL, json_object('count', coalesce(one, 0), 'of', 'name', 'detail', nullif(key, ''))::VARCHAR, "offset"
 FROM (SELECT *, CASE WHEN key <> '' THEN 1 END AS one FROM part.lost_names)
 """
-"""SQL that adds a gap for each name that events of a session refer to and that never arrived.
-
-These gaps come after all other gaps of the session. The SQL is used only if events of some session refer to names.
-"""
+"""SQL that adds a gap for each name to which events of a session refer and that never arrived, after all other gaps of
+the session. It is used only if events of any session refer to names."""
 
 SUMS = """
 -- The missing events of each stream. A healed gap of unknown size leaves nothing.
@@ -379,8 +378,8 @@ ANTI JOIN (
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
 """
-"""SQL for the begin rows of spans for which no row of the whole span is stored yet. A row of a whole span belongs to
-the begin row with the same offset.
+"""SQL for the begin rows of spans that have no row of the whole span yet. Such a row would have the same offset as the
+begin row.
 
 The caller replaces the placeholder `within` by a condition that limits which span rows are read."""
 
@@ -406,16 +405,15 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->
 GROUP BY source, session, id
 """,
 }
-"""For each table with copied rows, SQL that selects these rows. The tables are filled in this order.
+"""SQL that selects the rows of each table with copied rows. The tables are filled in this order.
 
-One pass over the data files copies the rows of all rare kinds into `part.kept_few`. In this table, the column `own` is
-the name of a session row that the collector itself wrote, and null in all other rows. The SQL of `part.kept_few`
+One pass over the data files copies the rows of all rare kinds into `part.kept_few`; all other tables are filled from
+it. Its column `own` is the name of a session row that the collector itself wrote, and null in all other rows. The SQL
 excludes each frequent kind with `<>`, because DuckDB then reads the other columns only for pages with a rare row. With
-`IN` and a list of kinds, DuckDB would read all columns. All other tables are filled from `part.kept_few`.
+`IN` and a list of kinds, DuckDB would read all columns.
 
 `kept_begins` and `kept_open` may have only the begin rows that a statement needs. `kept_ends` has the ends of spans
-whose begins the collector had forgotten to save memory. The other columns of such a span are in its begin row.
-"""
+whose begins the collector had forgotten to save memory. The other columns of such a span are in its begin row."""
 
 FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
@@ -427,11 +425,11 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
-"""SQL that returns facts about the rows of rare kinds, by which the SQL of the views is chosen.
+"""SQL that returns facts about the rows of rare kinds. These facts decide which SQL defines the views.
 
-The first two columns are the number of rows without a time, and the number of those among them that have a start. Each
-other column states whether rows of one kind exist: begins; names for ids; names for keys; sessions that may replace
-another session or be a copy; sessions that refer to names by key; several sessions that clients announced."""
+The first two columns are the number of rows without a time, and the number of these that have a start. Each further
+column states whether rows of one kind exist: begins; names for ids; names for keys; sessions that may replace another
+session or be a copy; sessions that refer to names by key; several sessions that clients announced."""
 
 _REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '"replaces"')"""
 
@@ -469,21 +467,21 @@ FROM followed
 WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
 QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files. The caller
-replaces the placeholder `within` by a condition that limits which rows are searched.
+"""SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files.
+
+The caller replaces the placeholder `within` by a condition that limits which rows are searched.
 
 A file counts as a copy if the collector expects no more growth of it, and if another file with the same rank has the
-same content. The last row of a session about its file counts. If several rows have the same position, a row that states
-the file's size and checksum counts as the last one. These files are no copies:
+same content. The last row of a session about its file decides; among rows with equal positions, one that states the
+file's size and checksum counts as the last. These files are no copies:
 
 - A file that was truncated, rewritten or replaced, because a later run may write equal bytes elsewhere.
 - A file with the path of the other file, because two runs wrote it one after the other.
 - A file of fewer than `HEAD` bytes whose stream has not ended, because many files begin with the same header.
 - A file with lost bytes, because its size and checksum leave out these bytes.
 
-A session hides its copies only if its `open` row is stored. This row is gone if the rows of the session's first days
-were deleted. An import compares the files that it reads without this SQL.
-"""
+A session hides its copies only if its `open` row is stored. The row is gone if the session's first days were deleted.
+An import compares the files that it reads without this SQL."""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS
@@ -512,7 +510,8 @@ _NO_TWINS = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offs
 
 
 def shown(*, replacing: bool, moved: bool) -> str:
-    """Return the SQL of the view `part.shown`, which shows the rows of a snapshot (the view `stored`). If `replacing`
-    is true, leave out the rows of the sessions in `part.hidden`. If `moved` is true, leave out events that another
-    session of the same client also has."""
+    """Return the SQL of the view `part.shown`, which shows the rows of a snapshot (the view `stored`).
+
+    If `replacing` is true, it leaves out the rows of the sessions in `part.hidden`. If `moved` is true, it leaves out
+    events that another session of the same client also has."""
     return f"FROM stored {_NO_TWINS if moved else ''} {f'WHERE {_NOT_HIDDEN}' if replacing else ''}"

@@ -1,13 +1,12 @@
 """Limit the memory, processor time and elapsed time of an SQL statement. The statement runs in a separate process, on
 which the operating system's kernel enforces the limits.
 
-DuckDB checks its own limits only between two steps of its work. A single step may take very long, for example a
-function that sleeps, pads a text to a gigabyte or recurses deeply. Therefore an untrusted statement runs in a process
-that the kernel kills at a limit. The program that started this process reports the reason (`verdict`).
+DuckDB checks its own limits only between two steps of its work, and a single step may take very long: a function that
+sleeps, pads a text to a gigabyte or recurses deeply. Therefore the kernel kills the process at a limit. The program
+that started the process reports the reason (`verdict`).
 
 `go_apart` runs the rest of a command in such a process. It forks before a database is loaded, so that the fork takes
-only a millisecond. The child writes directly to the terminal, file or pipe of the parent. Thus no output is copied, and
-a slow reader slows the child down.
+only a millisecond. The child writes directly to the terminal, file or pipe of the parent, so that no output is copied.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ The other 20 % are for memory that DuckDB does not count.
 MACHINES_SHARE = 0.8
 """Share of the machine's memory that a statement may use if no limit is configured, from 0 to 1.
 
-Without this limit, a statement could use up the memory, and the kernel could then kill another process, such as the
-collector.
-"""
+Without a limit, a statement could use up all memory, and the kernel could then kill another process, such as the
+collector."""
 
 SPILL = 10
 """How many bytes of temporary data a statement may write to disk by default, as a multiple of the statement's memory
@@ -54,11 +52,10 @@ limit.
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one SQL statement.
 
-    `seconds` is the time until the last row of the answer is read; None stands for no limit. `memory` (bytes) does not
-    include the memory of an idle database; None stands for 80 % of the machine's memory. `threads` is the number of
-    threads; None stands for all processors. `spill` is the number of bytes that may be written to disk when memory runs
-    out; None stands for ten times the memory.
-    """
+    - `seconds`: the time until the last row of the answer is read; None for no limit.
+    - `memory`: bytes, without the memory of an idle database; None for 80 % of the machine's memory.
+    - `threads`: the number of threads; None for all processors.
+    - `spill`: the number of bytes that may be written to disk when memory runs out; None for ten times the memory."""
 
     seconds: float | None = None
     memory: int | None = None
@@ -67,13 +64,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confine(limits: Limits, lifeline: int) -> None:
-    """Apply the time limits of a statement to this process. They cannot be removed again. Also let the kernel end this
-    process when the process's parent ends.
+    """Apply the time limits of a statement to this process. They cannot be removed again.
 
-    `lifeline` is the read end of a pipe whose write end only the parent has. This process ignores Ctrl-C, because the
-    parent handles it. Output of libraries to standard error at exit is discarded. Python's own standard error still
-    works.
-    """
+    Let the kernel end this process when its parent ends. `lifeline` is the read end of a pipe whose write end only the
+    parent has.
+
+    Ignore Ctrl-C, because the parent handles it. Discard what libraries write to standard error at exit; Python's own
+    standard error still works."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(lifeline)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -158,9 +155,8 @@ def go_apart(limits: Limits) -> str:
     """Fork, and run the rest of the command in the child. In the child, apply the time limits and return the path of a
     private directory.
 
-    The parent does not return. It waits until the child ends, and removes the directory. Then it exits with the child's
-    exit code (SystemExit), or raises QueryError if a signal ended the child. On Ctrl-C it kills the child.
-    """
+    The parent does not return. It waits until the child ends (on Ctrl-C it kills the child), removes the directory, and
+    exits with the child's exit code (SystemExit). If a signal ended the child, it raises QueryError."""
     room = make_room()
     sys.stdout.flush()
     sys.stderr.flush()

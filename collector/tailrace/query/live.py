@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 
 class AwaitedEvents(NamedTuple):
-    """Events of a stream that have not arrived, and for which a running collector still waits.
-
-    `events` is their number. `session` and `stream` are None if only the source is known.
-    """
+    """Events of a stream that have not arrived, and for which a running collector still waits. `events` is their
+    number. `session` and `stream` are None if only the source is known."""
 
     source: str
     format: str
@@ -36,13 +34,13 @@ class AwaitedEvents(NamedTuple):
 
 
 class Live(NamedTuple):
-    """The reports of all running collectors of a store, merged into one.
+    """The merged reports of all running collectors of a store.
 
-    `sources` are the names of the collectors' sources, including sources without rows in the table. `awaited` are the
-    events for which the collectors still wait. `unasked` is the reason why a collector did not answer, or "" if all
-    collectors answered. If one did not, the report still has the answers of the others. `here` has the identities of
-    all collectors with a directory on this host.
-    """
+    - `sources`: the names of the collectors' sources, including sources without rows in the table.
+    - `awaited`: the events for which the collectors still wait.
+    - `unasked`: why a collector did not answer, or "" if all answered. If it is not "", the report has the answers of
+      the other collectors only.
+    - `here`: the identities of all collectors with a directory on this host."""
 
     sources: frozenset[str] = frozenset()
     awaited: tuple[AwaitedEvents, ...] = ()
@@ -70,11 +68,8 @@ UNREAD = (
 OVERTAKEN = "the table had a newer version each time after the collector had answered"
 
 TRIES = 10
-"""Maximum number of times that the collectors are asked about one snapshot.
-
-An answer counts only if the collectors commit nothing while they are asked. They commit once a second and answer much
-faster.
-"""
+"""Maximum number of times that the collectors are asked about one snapshot. An answer counts only if no collector
+commits meanwhile. Collectors commit once a second, and answer much faster than that."""
 
 LiveLook = Callable[[], Live]
 
@@ -108,8 +103,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 class Asked(NamedTuple, Generic[T]):
     """The answers of a store's running collectors, by the name of the collector.
 
-    `unasked` is a text for users. It names the collectors that did not answer, and those that this process cannot
-    see but that may run, with the reasons. If there are no such collectors, it is "". `here` has the identities of the collectors whose directories are on this host."""
+    `unasked` is a text for users. It names, with the reasons, the collectors that did not answer and those that may run
+    but cannot be seen by this process; "" if there are none. `here` has the identities of the collectors whose
+    directories are on this host."""
 
     answers: dict[str, T]
     unasked: str
@@ -120,9 +116,8 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
     """Ask the running collectors of the configuration's store for which events they still wait. Return their answers,
     merged into one.
 
-    The answer may be newer than a snapshot that the caller has opened before. `beside` returns an answer that matches a
-    snapshot.
-    """
+    The result may be newer than a snapshot that the caller has opened before. Use `beside` for a result that matches a
+    snapshot."""
     answers, unasked, here = ask(config, _Status, environ)
     sources: set[str] = set()
     awaited: list[AwaitedEvents] = []
@@ -161,13 +156,14 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
-    """Return the result of `ask`: the events for which the collectors still wait. If `snapshot` is not the newest
-    version afterwards, move it to the newest version, and call `ask` again.
+    """Return the result of `ask`: the events for which the collectors still wait at the state of `snapshot`.
 
     An event that the snapshot lacks is either awaited by a collector, or already committed as missing in a newer
-    version. Therefore an answer matches the snapshot only if no newer version exists after `ask` has returned.
-    Collectors on other hosts cannot be asked. If the table shows that such a collector may still run, `unasked` names
-    it. Raise QueryError or StoreError if the table cannot be read."""
+    version. Therefore the result matches only if no newer version exists after the call of `ask`. Otherwise, move the
+    snapshot to the newest version, and call `ask` again.
+
+    Collectors on other hosts cannot be asked. `unasked` names those that, according to the table, may still run. Raise
+    QueryError or StoreError if the table cannot be read."""
     from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table
 
     for _ in range(TRIES):

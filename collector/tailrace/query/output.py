@@ -2,21 +2,21 @@
 
 Programs get UTF-8 bytes page by page, so that no answer is held in memory as a whole:
 
-- JSON: one object for each row. Integers of any size are exact. NaN and infinities are null, since JSON
-  cannot express them. Columns of type JSON, lists, structs and maps are nested JSON. Objects in the views'
-  columns `attributes`, `producer` and `totals` are also nested JSON. Values of all other types (times, blobs,
-  intervals, ...) are DuckDB's text. Control characters are escaped.
-- CSV: RFC 4180, except that lines end with LF alone. The first line is a heading. Null is an empty field, and
-  an empty text is a quoted empty field. A row that consists of one null is written as a quoted empty field,
-  since readers skip empty lines.
+- JSON: one object for each row. Integers of any size are exact. NaN and infinite numbers are null, because JSON cannot
+  express them. Columns of type JSON, lists, structs and maps are nested JSON. Objects in the views' columns
+  `attributes`, `producer` and `totals` are also nested JSON. Values of all other types (times, blobs, intervals, ...)
+  are DuckDB's text. Control characters are escaped.
+- CSV: RFC 4180, except that lines end with LF alone. The first line is a heading. Null is an empty field, and an empty
+  text is a quoted empty field. A row that consists of one null is written as a quoted empty field, since readers skip
+  empty lines.
 - Arrow: the IPC stream format, with DuckDB's own types.
 
-For people, the first page determines the widths of the columns. On a terminal, the table is made to fit the
-terminal's width. First the columns without a value are left out, then the columns that the command calls
-`spare`. If the remaining columns still do not fit, the widest columns are cut. An ellipsis replaces the
-missing text: at the beginning of a path, otherwise at the end. Ids are never cut. If an answer has too many
-columns to fit, each value gets a line of its own. When the output is no terminal, nothing is cut and no
-column is left out. Control and invisible characters are escaped as in Python, and null is a dash.
+For people, the first page determines the widths of the columns. On a terminal, the table is made to fit the terminal's
+width. First the columns without a value are left out, then the columns that the command calls `spare`. If the remaining
+columns still do not fit, the widest columns are cut. An ellipsis replaces the missing text: at the beginning of a path,
+otherwise at the end. Ids are never cut. If an answer has too many columns to fit, each value gets a line of its own.
+When the output is no terminal, nothing is cut and no column is left out. Control and invisible characters are escaped
+as in Python, and null is a dash.
 """
 
 from __future__ import annotations
@@ -109,11 +109,10 @@ def _defused(row: Sequence[Any]) -> list[Any]:
 
 
 class _Lines:
-    """The file that Python's CSV writer writes to. It ends each line with LF.
+    """The file to which Python's CSV writer writes. It ends each line with LF.
 
-    The CSV writer puts quotes around each field that contains a character of its line terminator. Its line terminator
-    is therefore CR LF, so that fields with either character get quotes. This class then writes only LF.
-    """
+    The CSV writer quotes each field that contains a character of its line terminator. Its line terminator is therefore
+    CR LF, so that it quotes fields with either character. This class then writes only the LF."""
 
     END = "\r\n"
 
@@ -162,8 +161,8 @@ GAP = "  "
 LEAST = 6
 """Minimum width (terminal cells) to which `fit` reduces a column of a table."""
 READABLE = 10
-"""Minimum width (terminal cells) of a column in a table, as long as `layout` can still leave out other columns. If it
-can leave out no more, columns become narrower, down to `LEAST`."""
+"""Minimum width (terminal cells) of a column in a table while `layout` can still leave out other columns. When it can
+leave out no more, columns become narrower, down to `LEAST`."""
 IDS = frozenset({"session", "id", "parent"})
 """Names of columns that are never cut, because users pass their values to other commands."""
 
@@ -222,9 +221,8 @@ def _chosen(
 ) -> list[int]:
     """Return the indices of the columns that a table of `width` cells shows.
 
-    The `empty` columns are shown only if all columns fit without cuts. After that, `spare` columns are left out one by
-    one, until each other column can have at least `READABLE` cells.
-    """
+    The `empty` columns are shown only if all columns fit without cuts. If the other columns do not fit, `spare` columns
+    are left out one by one, until each remaining column can have at least `READABLE` cells."""
     readable = [
         w if name in IDS else min(w, READABLE) for name, w in zip(names, widths, strict=True)
     ]
@@ -239,11 +237,8 @@ def _chosen(
 
 
 def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int] | None:
-    """Return the widths of columns, reduced so that their sum is at most `room`. The widest columns are reduced first.
-    Return None if they cannot be reduced enough.
-
-    Columns whose item in `fixed` is true keep their width.
-    """
+    """Return the widths of columns, reduced so that their sum is at most `room`, or None if this is impossible. The
+    widest columns are reduced first. Columns whose item in `fixed` is true keep their width."""
     if any(fixed):
         room -= sum(width for width, stays in zip(widths, fixed, strict=True) if stays)
         free = [width for width, stays in zip(widths, fixed, strict=True) if not stays]

@@ -1,8 +1,7 @@
-"""Run calls of a query engine in a thread. The main thread can then react to Ctrl-C, and show the elapsed time on a
+"""Run calls of a query engine in a thread, so that the main thread can react to Ctrl-C, and show the elapsed time on a
 terminal.
 
-DuckDB handles no signals while it runs a statement. Therefore the statement runs in a thread of its own, and the main
-thread waits for it.
+DuckDB handles no signals while it runs a statement.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Run SQL statements in separate processes, so that limits can be enforced and a crash does no harm.
 
 The operating system's kernel enforces the limits of such a process (see `limits`). If the process reaches a limit or
-crashes, reading its rows raises QueryError. If the program stops reading, the process waits for it, blocked by a full
-pipe.
+crashes, reading its rows raises QueryError. If the caller stops reading, the process waits, because its pipe is full.
 
-The program sends a pickled `FramedQuestion` to the process's standard input. The process answers on standard output
-with frames, each preceded by its length. The first frame is a `Head`. Frames with pages of rows follow, or an Arrow IPC
+The caller sends a pickled `FramedQuestion` to the process's standard input. The process answers on standard output with
+frames, each preceded by its length. The first frame is a `Head`. Frames with pages of rows follow, or an Arrow IPC
 stream without frames. In case of an error, the process closes standard output, and writes a `Failure` as JSON to
 standard error.
 """
@@ -83,9 +82,8 @@ class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """First frame of an answer. It has the version of the table, and the names and types of the columns. For a question
-    about the number of rows, it has this number instead of columns.
-    """
+    """First frame of an answer: the version of the table, and the names and types of the columns. If the question asks
+    for the number of rows, the frame has this number instead of columns."""
 
     version: int
     columns: list[tuple[str, str]] = []
@@ -104,9 +102,8 @@ class Failure(msgspec.Struct, frozen=True):
     def of(cls, error: TailraceError) -> Failure:
         """Return the failure that a statement's process sends for the exception `error`.
 
-        If the class of the exception is not in `FAILURES`, the failure names a base class that is. If there is none, it
-        names StoreError.
-        """
+        It has the name of the error's class or, if this class is not in `FAILURES`, of the base class that is. If there
+        is none, it has the name StoreError."""
         known = (name for name, each in FAILURES.items() if isinstance(error, each))
         return cls(str(error)[:FAILURE_MAX], next(known, StoreError.__name__))
 

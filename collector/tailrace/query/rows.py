@@ -5,14 +5,13 @@ such a snapshot read the files directly. Then DuckDB can skip parts of files by 
 reading them, and needs half the time to plan a statement.
 
 **Names.** A `name` row assigns a name to a key, within a scope (see `model.record`). The attribute `$name` of an event
-contains the key of its own name, and `$late` the keys of the names that other attributes of the event contain. The name
-is looked up first in the event's own session, then in sessions of the same run, then in the rest of the source. If a
-key has several names, the one from the session that was opened last counts, and in this session the one at the highest
-position.
+contains the key of its own name, and `$late` the keys of the names that other attributes of the event contain. A key is
+looked up first in the event's own session, then in sessions of the same run, then in the rest of the source. If the key
+has several names, the last opened session counts, and in it the name at the highest position.
 
-All names of a snapshot are stored in one value, a hash table made of a list of maps. Thus a lookup is an expression and
-needs no join, and a column that a statement does not use costs nothing. But a lookup reads attributes, the largest
-column. Therefore the rows of a snapshot without names are shown as stored.
+All names of a snapshot are stored in one value, a hash table made of a list of maps. Thus a lookup needs no join, and a
+column that a statement does not use costs nothing. But a lookup reads attributes, the largest column. Therefore the
+rows of a snapshot without names are shown as stored.
 
 **Clients that moved.** A client announces its session to every collector to which it connects, and its sequence numbers
 continue from one collector to the next (clients/PROTOCOL.md). The table then has several sessions of the client, with
@@ -22,9 +21,9 @@ acknowledged is sent again, so that two collectors may store it. The views count
 
 - Equal rows with one number in one stream are shown once, in the first of the sessions.
 - A number is missing if it is in a gap of one of the sessions, and no session of the client has an event with this
-  number. If several sessions report a number as missing, only one gap counts it. This gap is chosen by its reason:
-  first events that the client discarded, then events lost while a collector received the stream, then events before the
-  first one that a collector received (`late_join`).
+  number. If several sessions report it, only one gap counts it. The reason decides which: first events that the client
+  discarded, then events lost while a collector received the stream, then events before the first one that a collector
+  received (`late_join`).
 - A goodbye to any of the collectors ends the client. Without a goodbye, only the session that ended last has a gap for
   the missing end. While a running collector has a session of the client open, no session has this gap.
 - A client reports the total of its discarded events to each collector. The gaps of events without a number
@@ -32,7 +31,9 @@ acknowledged is sent again, so that two collectors may store it. The views count
 
 A sequence number on the wire has 32 bits, and then starts at 0 again. A collector continues with numbers from 2^32 on,
 but a collector to which the client came later counts from 0. Therefore the views do not change the gaps of streams with
-such numbers. Sessions of files do not count as clients; `HIDE` handles copies of files.
+such numbers.
+
+Sessions of files do not count as clients; `HIDE` handles copies of files.
 """
 
 from __future__ import annotations
@@ -154,11 +155,10 @@ FROM (
   )
 )
 """
-"""SQL that replaces the keys in rows (references to names) by the names that `name` rows assign to these keys. If no
-row assigns a name to a key, the key stays.
+"""SQL that replaces the keys in rows by the names that `name` rows assign to these keys. A key without a `name` row
+stays.
 
-The caller replaces the placeholder `rows` by the name of a view.
-"""
+The caller replaces the placeholder `rows` by the name of a view."""
 
 
 _PRODUCERS = """
@@ -200,8 +200,8 @@ themselves.
 
 
 class RowFacts(NamedTuple):
-    """Facts about the rows of a snapshot. Each fact determines whether the views need one of the steps that turn stored
-    rows into shown rows. A fact that is not known yet is True, so that no needed step is left out."""
+    """Facts about the rows of a snapshot. They decide which steps the views need to turn stored rows into shown rows. A
+    fact that is not known yet is True, so that no needed step is left out."""
 
     begun: bool = True
     """Whether the snapshot has begin rows of spans. If a later row has the whole span, views leave out the begin row.
@@ -250,8 +250,10 @@ SELECT e.* REPLACE (coalesce(e.name, n.late_name) AS name)
 FROM {rows} AS e
 LEFT JOIN part.late_names AS n ON n.id = e.id AND n.session = e.session AND n.source = e.source
 """
-"""SQL that completes rows whose names are late: the `name` row arrived after the event. A late name belongs to the
-events with the same id. The caller replaces the placeholder `rows` by the name of a view."""
+"""SQL that adds names to rows whose `name` row arrived after the event. Such a late name belongs to the events with its
+id.
+
+The caller replaces the placeholder `rows` by the name of a view."""
 
 _TIMED = """
 FROM {rows} WHERE time IS NOT NULL
@@ -262,10 +264,9 @@ LEFT JOIN part.clocks AS c ON c.session = e.session AND c.source = e.source
 WHERE e.time IS NULL
 """
 """SQL that computes the missing times of rows from the clock of their session, if the epoch of this clock is known now.
-The caller replaces the placeholder `rows` by the name of a view.
 
-Rows that have a time are selected unchanged, so that DuckDB can skip parts of files by a condition on time.
-"""
+The caller replaces the placeholder `rows` by the name of a view. Rows that have a time are selected unchanged, so that
+DuckDB can use their time to skip parts of files."""
 
 
 _SEEN = """
@@ -277,12 +278,11 @@ FROM part.shown
 WHERE kind <> 'session' AND kind <> 'name' AND kind <> 'gap' AND kind <> 'heal'
 GROUP BY source, session, stream
 """
-"""SQL that summarises the stored events of each stream: their sequence numbers, times and count.
+"""SQL that summarises the stored events of each stream: their sequence numbers, times and count. For rows without a
+stored time, it selects the first and last start, from which other views compute the times.
 
-For rows without a stored time, the SQL selects the first and last start. Other views compute the times from these. Two
-measures halve the running time: the SQL does not group by format, because a session has only one format, and its
-condition excludes the kinds of rows that are not events instead of listing the kinds of events.
-"""
+Two measures halve the running time. The SQL does not group by format, because a session has only one format. And it
+excludes the few kinds of rows that are not events, instead of listing the kinds of events."""
 
 _TIMES = """
 SELECT source, session,
@@ -374,11 +374,11 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.moved` with the sessions of those clients that have several sessions, and returns the
-sessions in the table.
+"""SQL that fills the table `part.moved` with the sessions of clients that have several sessions, and returns these
+sessions.
 
 If a client's announcement arrives after its first events, it begins another session, which resumes the session of these
-events. The table then has the resumed session instead of the one that the announcement began."""
+events. The table then has the resumed session instead of the announced one."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS
@@ -431,10 +431,10 @@ QUALIFY {'session': session, 'source': source} > min({'session': session, 'sourc
 """
 """SQL that fills three tables about clients with several sessions.
 
-`moved_numbers` has the ranges of stored sequence numbers of each session and stream. `moved_ranges` has such ranges for
-all sessions of a client together, and for each range the count of stored numbers below it. `moved_twins` identifies the
-rows that are also stored in an earlier session of the same client.
-"""
+- `moved_numbers`: the ranges of stored sequence numbers of each session and stream.
+- `moved_ranges`: such ranges for all sessions of a client together, and for each range the count of stored numbers
+  below it.
+- `moved_twins`: the rows that are also stored in an earlier session of the same client."""
 
 _WHOLE = "CREATE VIEW all_gaps AS FROM part.own_gaps;\n"
 
@@ -530,9 +530,6 @@ CREATE VIEW part.moved_from AS SELECT NULL::VARCHAR AS source, NULL::VARCHAR AS 
 
 
 def gap_views(*, moved: bool) -> str:
-    """Return the SQL of the views of gaps, and of a view that has, for each session, the previous session of the same
-    client.
-
-    `moved` states whether any client has several sessions.
-    """
+    """Return the SQL of the views of gaps, and of a view that has, for each session, the previous session of its
+    client. `moved` states whether any client has several sessions."""
     return _ENDS + _JOINED if moved else _NOWHERE + _WHOLE

@@ -2,19 +2,20 @@
 read.
 
 DuckDB has no setting that allows only reading. The locked configuration (see `engine`) restricts a statement to the
-table's files, but a statement could still write to these files: for DuckDB, `WITH x AS (COPY ... TO ...) SELECT` is a
-SELECT. Therefore three checks apply:
+table's files, but a statement could still write to them: for DuckDB, `WITH x AS (COPY ... TO ...) SELECT` is a SELECT.
+Therefore three checks apply:
 
 - The text must consist of one statement, of a kind that returns rows.
 - The statement's plan must contain no step that writes, and no table function except `READERS` and those of the views.
-  The plan also shows nested and generated statements. Planning takes as long as running a statement over a small table,
-  so this check is left out for a statement that only selects from views: its text shows everything (`reads_only_views`).
+  The plan also shows nested and generated statements. For a statement that only selects from views
+  (`reads_only_views`), this check is left out, because the text shows everything and planning takes as long as the
+  statement itself.
 - The text must call no function that reveals facts about the host, and no table function that only the views may call.
   The plan does not show functions that DuckDB runs while it plans, such as `json_execute_serialized_sql`.
 
-If a SELECT reads a view, its WHERE clause limits which rows of the view are used. The conditions in this clause on
-columns with statistics form a region (`table.Region`): files without rows in the region need not be read. A region may
-be too large, but never too small. Therefore a condition that this module does not understand restricts nothing.
+If a SELECT reads a view, conditions in its WHERE clause limit which rows of the view are used. Conditions on columns
+with statistics form a region (`table.Region`): files without rows in the region need not be read. A region may be too
+large, but never too small. Therefore a condition that this module does not understand restricts nothing.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ They reveal paths of the table or of this process, or plan or run another statem
 """
 
 MACROS = frozenset({"FORMAT_TYPE", "GET_BLOCK_SIZE", "PG_GET_CONSTRAINTDEF", "PG_GET_VIEWDEF"})
-"""Names of DuckDB's own macros that contain a FROM clause. Only a statement's plan shows this clause, so a statement
-that calls such a macro is always planned before it runs."""
+"""Names of DuckDB's own macros that contain a FROM clause. Only a plan shows this clause. Therefore a statement that
+calls such a macro is always planned and checked before it runs."""
 
 _VIEWS = frozenset(view.name for view in VIEWS)
 
@@ -207,8 +208,10 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 def _rows(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[tuple[Any, ...]]:
-    """Run SQL that asks DuckDB about a user's statement, such as EXPLAIN or DESCRIBE, and return its rows. The user's
-    statement must begin on the second line of `sql`. Raise QueryError if the user's statement is at fault."""
+    """Run SQL that asks DuckDB about a user's statement, such as EXPLAIN or DESCRIBE, and return its rows. Raise
+    QueryError if the user's statement is at fault.
+
+    In `sql`, the user's statement must begin on the second line."""
     try:
         return connection.execute(sql, parameters).fetchall()
     except duckdb.IOException:
@@ -219,8 +222,8 @@ def _rows(
 
 
 def message(error: Exception) -> str:
-    """Return the text of DuckDB's error about a user's statement. In the SQL that DuckDB ran, the statement began on
-    the second line. Line numbers in the returned text count from the statement's first line."""
+    """Return the text of DuckDB's error about a user's statement. Line numbers in it count from the first line of this
+    statement, which was the second line of the SQL that DuckDB ran."""
     return _LINE.sub(lambda line: f"LINE {int(line[1]) - 1}:", str(error))
 
 
@@ -230,12 +233,11 @@ def _folded(name: str) -> str:
 
 
 def reads_only_views(tree: SyntaxNode) -> bool:
-    """Return whether a statement only selects rows from the views for users. It may also select from its own WITH
-    clause, if the queries in this clause only select in the same way.
+    """Return whether a statement selects rows only from the views for users, and from queries in its own WITH clause
+    that do the same.
 
-    `tree` is the statement's syntax tree, as DuckDB's `json_serialize_sql` returns it. Return false if the tree contains
-    a node that this module does not know.
-    """
+    `tree` is the statement's syntax tree, as DuckDB's `json_serialize_sql` returns it. Return false if the tree
+    contains a node that this module does not know."""
     waiting: list[tuple[object, frozenset[str]]] = [(tree, _VIEWS)]
     while waiting:
         node, named = waiting.pop()
@@ -275,9 +277,8 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""For each view that has a stored row at most once: the names of those columns that have stored values unchanged and
-whose least and greatest values the table's log states for each file. A condition on such a column can exclude data
-files; a condition on any other column cannot."""
+"""Columns by which a condition can exclude data files, for each view that has a stored row at most once. Such a column
+has stored values unchanged, and the table's log states its least and greatest value in each file."""
 
 _WORD = re.compile(r"\w+")
 

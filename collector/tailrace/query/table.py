@@ -1,8 +1,8 @@
 """Open one version of the table for DuckDB, and find the files of this version that a statement needs to read.
 
-A file is left out only if the statistics about it in the table's log prove that none of its rows can match the
-statement. A column may lack statistics if another program wrote the file, or if its texts are too long. A condition on
-such a column leaves out no file.
+A file is left out only if its statistics in the table's log prove that none of its rows can match the statement. A
+column lacks statistics if another program wrote the file, or if its texts are too long. A condition on such a column
+leaves out no file.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ Region = Mapping[str, Bounds]
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
     """Return an SQL condition that all rows in `regions` meet. A region has a range of values for some columns.
 
-    For a region with a range of times, the condition limits the column `time` if every row has a time (`timed`).
-    Otherwise, it limits the column `start`. Return `true` (SQL) if one of the regions does not limit this column.
-    """
+    If every row has a time (`timed`), the condition limits the column `time`, otherwise the column `start`. Return
+    `true` (SQL) if one of the regions does not limit this column."""
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"
@@ -94,8 +93,8 @@ class FileStatistics:
         """Return the numbers of the files that may contain a row in one of `regions`. A region has a range of values
         for some columns.
 
-        A row without a stored time may lie in any range of time, because its time can be computed later from the clock
-        of its session. `timed` states that there are no such rows."""
+        `timed` states that all rows have a stored time. If not, a range of time excludes no file with rows without a
+        time, because their times can be computed later from the clocks of their sessions."""
         found: set[int] = set()
         for region in regions:
             found |= self._within(region, timed=timed)
@@ -147,12 +146,11 @@ class AddedFile(NamedTuple):
 
 
 class TableReader(TableSnapshot):
-    """Reads one version of a store's table. Methods raise StoreError with the table's path if the table is missing or
-    cannot be read.
+    """Reads one version of a store's table.
 
-    Upkeep keeps the files of a version for at least an hour after a newer version has replaced them. They may be gone
-    if a statement takes longer, or the process was stopped.
-    """
+    Methods raise StoreError with the table's path if the table is missing or cannot be read. Upkeep keeps the files of
+    a version for at least an hour after a newer version has replaced them. A statement that takes longer, or is stopped
+    meanwhile, may find them gone."""
 
     def __init__(self, store: str, options: dict[str, str], version: int | None = None) -> None:
         """Open version `version` of the table if it can still be read, otherwise the newest version."""
@@ -214,9 +212,8 @@ class TableReader(TableSnapshot):
     def picked(self, regions: Sequence[Region], *, timed: bool = False) -> list[str]:
         """Return the files of a local table that may contain rows in one of the regions (ranges of column values).
 
-        If no file may contain such rows, return one file nevertheless, because DuckDB needs a file to find out the
-        columns. `timed` states whether all rows have times (see `FileStatistics.numbers`).
-        """
+        If there are none, return one file nevertheless, because DuckDB needs a file to find out the columns. `timed`
+        states that all rows have times (see `FileStatistics.numbers`)."""
         uris, numbers = self.file_uris(), self.statistics.numbers(regions, timed=timed)
         return [uris[number] for number in numbers] or uris[:1]
 

@@ -37,9 +37,8 @@ def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
     exist.
 
     A source exists if a row or a running collector has it. A session must exist in the selected sources, and a stream
-    in the selected sources and sessions. At least one session must have all of the labels. At least one session must
-    match rank, node and job together.
-    """
+    in the selected sources and sessions. At least one session must have all of the labels, and at least one must match
+    rank, node and job together."""
     sources, sessions, streams, labels, job = selection
     if sources is not None:
         known = {*_values(engine, "source", Selection()), *live.sources}

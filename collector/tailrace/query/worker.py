@@ -1,7 +1,7 @@
 """Run one SQL statement in a process of its own. The module `remote` starts this process as `tailrace.query.worker`.
 
-The statement arrives on standard input. If the parent process no longer wants the answer, it closes its end of this
-pipe, and this process ends. The answer goes to standard output, and an error to standard error (see `remote`).
+The statement arrives on standard input. The answer goes to standard output, and an error to standard error (see
+`remote`). When the parent no longer wants the answer, it closes its end of standard input, and this process ends.
 """
 
 from __future__ import annotations
