@@ -56,15 +56,15 @@ def open(  # noqa: A001 - callers write `tailrace.open`
 ) -> Store:
     """Open a store for reading: `with tailrace.open("/data") as store: store.spans(name="step").df()`.
 
-    `store` is a directory or URL. By default it is the store of the configuration. As for the commands, the
-    configuration is read from the file `config`, or else from the file that commands use without --config.
-    `options` replace the configuration's options for an object store. If `complete_only` is true and events are missing
-    from a result, its methods raise IncompleteError instead of returning rows; the result's `gaps` lists what is
-    missing.
+    `store` is a directory or URL; the default is the store of the configuration. The configuration comes from the file
+    `config` or, without it, from the file that commands use without --config. `options` replace the configuration's
+    options for an object store. If `complete_only` is true and events are missing from a result, its methods raise
+    IncompleteError instead of returning rows; the result's `gaps` lists what is missing.
 
     With `limits`, each question except `stats` runs in a process of its own. The kernel ends this process at the
     limits, and the process sees no path of this host. Give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that
-    others wrote. The seconds count until the last row is read. Such a question takes some tenths of a second longer.
+    others wrote. The seconds count until the last row is read. A question with limits takes some tenths of a second
+    longer.
 
     The database works neither after a fork nor after the loss of its file descriptors (`os.closerange`). If a process
     forks after it has opened a store, all stores raise StoreError in the child: use the start methods `spawn` or
@@ -147,8 +147,8 @@ class Store:
         **keywords: Unpack[StatisticsKeywords],
     ) -> list[SpanStatistics]:
         """Return counts, durations and percentiles of spans by group, the group with the longest total first. `by`
-        contains columns of `spans`, or `attributes.KEY`. Spans with equal values of these form a group. `since` and
-        `until` select spans that begin in this time.
+        contains columns of `spans`, or `attributes.KEY`. Spans with equal values in all of them form a group. `since`
+        and `until` select spans that begin in this time.
 
         The figures are computed from the spans in the table. `bounds` has an interval (`low`, `high`) for each figure.
         If missing spans are considered, the figure lies in this interval; None means unbounded. If nothing is missing,
@@ -164,9 +164,9 @@ class Store:
         )
 
     def sql(self, sql: str, parameters: Parameters = ()) -> Result:
-        """Return the rows of an SQL statement that only reads, in DuckDB's dialect. It can use the views, which have
-        the names of the methods, such as `spans`. `parameters` are the values for each `?` in order, or for each
-        `$name` by name."""
+        """Return the rows of an SQL statement that only reads, in DuckDB's dialect. The statement can read the views,
+        which have the names of the methods, such as `spans`. `parameters` are the values for each `?` in order, or for
+        each `$name` by name."""
         return Result(self._snapshot, statement(sql, parameters), complete_only=self._complete_only)
 
     @property

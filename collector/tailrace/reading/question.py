@@ -1,9 +1,8 @@
 """Translate the keyword arguments of `Store`'s methods into SQL. Each value becomes a parameter of the statement, and
 each column name must be a column of the view.
 
-The answer to a query may lack events that are missing from the table. A gap has a source, a session and mostly a
-stream, but no name and no time. The `scope` of a question therefore selects each gap whose missing events may belong to
-the question's rows.
+A query also has a `scope`, which selects the gaps whose missing events may belong to the query's rows. A gap has a
+source, a session and mostly a stream, but no name and no time.
 """
 
 from __future__ import annotations
@@ -88,8 +87,8 @@ class EventKeywords(NamedKeywords, total=False):
 
 
 class Question(NamedTuple):
-    """A query to a store, with all that is needed to answer it: an SQL statement with its parameters, the scope that
-    selects the gaps which may concern the answer, and the text of the Python call that made the query."""
+    """A query to a store: an SQL statement with its parameters, the scope (which selects the gaps whose events may be
+    missing from the answer), and the text of the Python call that made the query."""
 
     sql: str
     parameters: Parameters
@@ -142,8 +141,10 @@ class Filters(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """Scope that selects the gaps which may concern the selected rows. Gaps have no name and no time. The scope
-        therefore ignores the condition on names, and selects sessions by `since` and `until`."""
+        """Scope that selects the gaps whose events may be missing from the selected rows.
+
+        Gaps have no name and no time. The scope therefore ignores the condition on names, and selects whole sessions by
+        `since` and `until`."""
         return self.window.scope
 
 
@@ -159,9 +160,8 @@ def select(
     job: TextFilter | None = None,
     **equal: Any,  # noqa: ANN401 - `Filters` knows their types
 ) -> Question:
-    """Return the SQL query for those rows of a view that keyword arguments such as those in `EventKeywords` select.
-
-    Raise QueryError if a value does not have the type that its keyword requires."""
+    """Return the SQL query for the rows of a view that keyword arguments such as those in `EventKeywords` select. Raise
+    QueryError if a value does not have the type that its keyword requires."""
     filters = Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job))
     rows = filters.rows(view)
     sql = f"SELECT {_columns(view, columns)} FROM {view.name} WHERE {rows.sql}{_order(view, order)}"  # noqa: S608 - our own words
@@ -195,8 +195,8 @@ def gaps_of(question: Question) -> Question:
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
-    """Return an SQL statement of the caller as a `Question`. The statement may read any rows, so each gap of the table
-    may make the answer incomplete. Raise QueryError unless `parameters` is a list, tuple or dict."""
+    """Return the caller's SQL statement as a `Question`. Its scope is all gaps of the table, because the statement may
+    read any rows. Raise QueryError unless `parameters` is a list, tuple or dict."""
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
         raise QueryError("parameters: pass a list for ? or a dict for $name")
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")

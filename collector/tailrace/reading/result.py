@@ -1,7 +1,6 @@
-"""Return the rows that answer a query in several forms, and draw the first rows as a small picture.
+"""Return the rows that answer a query in several forms: Arrow tables, data frames, Python values.
 
-In notebooks, a result shows its first rows as a table, and the spans among these rows as an SVG. The picture has no
-spans of later rows.
+A notebook shows the first rows of a result as a table, and the spans among these rows as an SVG picture.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class Result:
     objects). `count` returns their number, `print` and notebooks show the first rows (notebooks with a picture of
     spans), and any program that takes Arrow data takes a result.
 
-    Everything that you read from a result comes from the store's snapshot: the same rows, and the same completeness,
-    until the store is refreshed. (Upkeep deletes files an hour after it has merged them. If a query needs a deleted
-    file, the store takes the newest snapshot by itself, which `Store.version` shows.)
+    Until the store is refreshed, a result has the rows and the completeness of the store's snapshot. (Upkeep deletes
+    files an hour after it has merged them. If a query needs a deleted file, the store takes the newest snapshot by
+    itself, which `Store.version` shows.)
 
     Methods that run the query raise QueryError if the statement cannot run, UnknownError (a QueryError that lists the
     known names) for a source, session or stream that does not exist, StoreError if the table cannot be read, and
@@ -82,11 +81,10 @@ class Result:
         return Result(self._snapshot, gaps_of(self._question), complete_only=False)
 
     def require_complete(self) -> Result:
-        """Return a result with the same rows, which must have no missing events. Raise IncompleteError if events are
-        missing.
+        """Return a result with the same rows, which must be complete. Raise IncompleteError if events are missing.
 
-        The returned result checks this again whenever its rows are read, because `Store.refresh` may have changed the
-        snapshot. Reading the rows then raises IncompleteError."""
+        Reading the returned result also raises IncompleteError if events are missing then, because `Store.refresh` may
+        have changed the snapshot."""
         self.completeness.demand("`.gaps()`")
         return Result(self._snapshot, self._question, complete_only=True)
 
@@ -100,11 +98,10 @@ class Result:
         return pyarrow.RecordBatchReader.from_batches(schema, _batches(started))
 
     def arrow(self) -> pyarrow.Table:
-        """Return all rows as an Arrow table. The metadata of its schema states under `tailrace.completeness` what is
-        missing, as JSON.
+        """Return all rows as an Arrow table. The metadata of its schema states what is missing, as JSON under
+        `tailrace.completeness`.
 
-        If upkeep (merges and clean-up of the table) deletes files while they are read, read the newest snapshot
-        instead."""
+        If upkeep (merges and clean-up of the table) deletes files during the read, read the newest snapshot instead."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return self.batches().read_all()
@@ -203,8 +200,7 @@ def _batches(
 
 
 def _parsed(text: str | None, *, objects: bool) -> object:
-    """Return the decoded value of a text in a JSON column. If `objects` is true, the column has JSON objects, and only
-    these are decoded.
+    """Return the decoded value of a text in a JSON column. If `objects` is true, decode only JSON objects.
 
     Return the text unchanged if it is not valid JSON, because DuckDB also writes NaN."""
     if text is None or (objects and not text.startswith("{")):
@@ -285,11 +281,11 @@ def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
 
 
 def _bars(names: list[str], page: Page) -> tuple[str, list[Bar]]:
-    """Return the unit of time of the spans among some rows, and these spans.
+    """Return the spans among some rows, and their unit of time.
 
-    The unit is nanoseconds if all spans have wall time, otherwise ticks if all spans are of one session. If neither is
-    the case, return no spans. The types of the values are checked, because an SQL statement may use the name of a
-    column for other values."""
+    The unit is nanoseconds if all spans have wall time, otherwise ticks if all spans are of one session. In any other
+    case, return no spans. The types of the values are checked, because an SQL statement may give any column such a
+    name."""
     rows = [dict(zip(names, row, strict=True)) for row in page]
     spans = [row for row in rows if _is_span(row)]
     wall = [
@@ -330,8 +326,8 @@ def _bar(row: dict[str, Any], start: Any, end: int | None) -> Bar:  # noqa: ANN4
 
 def _lanes(bars: list[Bar]) -> list[list[Bar]]:
     """Distribute spans over lanes (rows of the drawing), so that the spans in one lane do not overlap. The lanes of a
-    stream are adjacent. Spans are placed in order of their start. Among spans with the same start, the longest comes
-    first."""
+    stream are adjacent. Spans are placed in order of their start; of spans with one start, the longest is placed first.
+    """
     lanes: dict[tuple[str, ...], list[list[Bar]]] = {}
     for bar in sorted(
         bars, key=lambda bar: (bar.place, bar.start, bar.end is not None, -(bar.end or 0))

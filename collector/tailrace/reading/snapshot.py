@@ -1,9 +1,8 @@
 """Run SQL statements on one snapshot of a store, from any thread, and compute which events are missing from each
 answer.
 
-Statements start one after the other, each when the statement before has its first rows. If a starting statement finds
-that upkeep has deleted files of the snapshot, the store takes the newest snapshot. The remaining rows of each answer
-are read on a separate connection, independently of other answers.
+A statement starts when the statement before it has its first rows. Each answer is then read on a connection of its own.
+If upkeep has deleted files of the snapshot when a statement starts, the store takes the newest snapshot.
 """
 
 from __future__ import annotations
@@ -46,8 +45,10 @@ class SnapshotReader:
     """The state that all results of a store share: one snapshot, and the completeness of the answers computed so far.
 
     The function `look` asks the running collectors which events may still arrive. It is called once for each snapshot
-    (see `live.beside`). Methods raise StoreError if the table cannot be read, QueryError if a statement cannot run, and
-    UnknownError if a filter names a source, session or stream that does not exist."""
+    (see `live.beside`).
+
+    Methods raise StoreError if the table cannot be read, QueryError if a statement cannot run, and UnknownError if a
+    filter names a source, session or stream that does not exist."""
 
     def __init__(
         self, connect: Callable[[], Engine], look: LiveLook, limits: Limits | None = None
@@ -74,10 +75,10 @@ class SnapshotReader:
         self, ask: Callable[[AnyEngine], T], scope: Scope, *, complete_only: bool
     ) -> StartedAnswer[T]:
         """Start a statement, and compute from the gaps of the same snapshot which events are missing from its answer.
-        `ask` runs the statement on an engine, and `scope` selects the gaps that concern the answer.
+        The caller must close the engine after it has read the answer.
 
-        The caller must close the engine after it has read the answer. Raise IncompleteError if `complete_only` is true
-        and events are missing."""
+        `ask` runs the statement on an engine. `scope` selects the gaps whose events may be missing from the answer.
+        Raise IncompleteError if `complete_only` is true and events are missing."""
         with self._alone():
             for _ in range(ATTEMPTS):
                 whole = self._completeness(scope)
@@ -99,10 +100,9 @@ class SnapshotReader:
     def measure(
         self, ask: Callable[[Engine, Completeness], T], scope: Scope, *, complete_only: bool
     ) -> T:
-        """Return the result of `ask`, which gets an engine in this process and the completeness of the rows in `scope`.
-        The statements that `ask` runs must be trusted.
-
-        Raise IncompleteError if `complete_only` is true and events are missing."""
+        """Call `ask` with an engine in this process and the completeness of the rows in `scope`, and return its result.
+        The statements that `ask` runs must be trusted. Raise IncompleteError if `complete_only` is true and events are
+        missing."""
         with self._alone():
             whole = self._completeness(scope)
             if complete_only:
@@ -130,9 +130,8 @@ class SnapshotReader:
     def _alone(self) -> Iterator[None]:
         """Hold the lock in the `with` block, so that statements start one after the other.
 
-        Raise StoreError in a process that cannot use the database, such as a forked child. In such a child, the lock
-        may be held for ever, because the thread that holds it exists only in the parent.
-        """
+        Raise StoreError in a process that cannot use the database, such as a forked child. In a forked child, the lock
+        may be held for ever, because the thread that holds it exists only in the parent."""
         check_process()
         with self._lock:
             yield
