@@ -1,9 +1,10 @@
-"""Write the sidecar of a data file: two further files with sums of its short spans, and with each of its long spans.
+"""Write the sidecar of a data file: two further files, with sums of the data file's short spans and with each of its
+long spans.
 
 A sidecar has sums at several levels. A sum covers the short spans of one lane (stream or substream) that begin in the
 same bucket, a slice of time. At level k, a bucket is 2 ** k wide: in nanoseconds for rows with a stored time, in ticks
 for other rows. A span is short if its duration is less than the width of the bucket. To compare ticks with nanoseconds,
-a tick counts as 2 ** s ns. The number s follows from the first and last row of the session.
+a tick counts as 2 ** s ns; s follows from the first and last row of the session.
 
 The buckets of a level are four times as wide as those of the level below. The lowest level is chosen so that its sums
 and long spans together are at most `SHARE` (a quarter) of the number of spans. A level with hardly fewer sums than the
@@ -168,11 +169,11 @@ def _batches(file: parquet.ParquetFile, columns: Sequence[str]) -> Iterator[pa.T
 def _gather(
     database: duckdb.DuckDBPyConnection, batches: Iterable[pa.Table], sqls: dict[str, str]
 ) -> None:
-    """Read a data file in batches of rows, run SQL statements on each batch, and append the results to tables of the
-    temporary database.
+    """Read a data file in batches of rows, and run SQL statements on each batch. `sqls` has a statement for each table
+    of the temporary database.
 
-    `sqls` has a statement for each table. The statement reads the batch as the relation `batch`, and its result is
-    appended to the table. Only the table `events` is replaced with each batch."""
+    A statement reads the rows as the relation `batch`. Its result is appended to its table, or replaces the table
+    `events`."""
     made = False
     for batch in batches:
         database.register("batch", batch)
@@ -211,7 +212,7 @@ def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile)
 
 def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, first: int) -> None:
     """Create two tables in the temporary database. `longs` has each span that is at least as long as a bucket of the
-    level `first` (2 ** `first` ns or ticks). `cells` has the sums of all shorter spans, by bucket."""
+    level `first` (2 ** `first` ns or ticks). `cells` has the sums of all other spans, by bucket."""
     bound = _BOUND.format(level=first)
     of_batch = {
         EACH: _IN_LANES,
@@ -261,11 +262,11 @@ def tend(
     store: str, options: dict[str, str], sidecars: Sidecars, least_rows: int = LEAST_ROWS
 ) -> Iterator[str]:
     """Write the missing sidecars of the data files in the newest version of the table. Yield the path of each data file
-    for which a sidecar was written.
+    for which a sidecar was written. First remove the sidecars of deleted files. Skip files with fewer than `least_rows`
+    rows.
 
-    First remove the sidecars of files that no longer exist. Skip files with fewer than `least_rows` rows. Log a failure
-    if a file cannot be read or its sidecar cannot be written, or if memory or disk space is too small. The next call
-    tries again. Raise StoreError if the table cannot be read."""
+    Log a failure if a file cannot be read or its sidecar cannot be written, or if memory or disk space is too small.
+    The next call then tries again. Raise StoreError if the table cannot be read."""
     table = TableReader(store, options)
     files = table.files()
     sidecars.sweep(_existing(table) or [file.path for file in files])

@@ -1,8 +1,10 @@
 """Cache facts about a table's data files, and read precomputed sums of their rows for a frame. A frame is the drawing
-of one window of time. The sums of a data file are in its sidecar, a pair of files (see `sidecar`).
+of one window of time.
 
-For each data file, `FileCache` holds the first and last times of its lanes (streams and substreams), its sidecar, and
-parts of the sidecar. When the table has a newer version, `FileCache` forgets the files that the version no longer has.
+The sums of a data file are in its sidecar, a pair of files (see `sidecar`). For each data file, `FileCache` holds the
+first and last times of its lanes (streams and substreams), its sidecar, and parts of the sidecar. It forgets a file
+that a newer version of the table no longer has.
+
 `reach` finds the lanes of a file that may overlap the window of a frame. `SidecarReader` reads the sums and the long
 spans of these lanes.
 """
@@ -40,9 +42,11 @@ LaneId = tuple[str, str, str, int | None]
 
 class FileLanes:
     """The lanes of a data file, as columns. A lane (a stream or substream) has one entry for its rows with a stored
-    time, and one for its rows without a stored time. `low` and `high` are the least and the greatest stored time, or
-    tick, of the entry's rows. `longest` is the duration (ticks) of the lane's longest span. `id` is the number that
-    `FileCache` gave to the lane."""
+    time, and one for its other rows.
+
+    `low` and `high` are the least and the greatest stored time of an entry's rows; for rows without one, the least and
+    the greatest tick. `longest` is the duration (ticks) of the lane's longest span. `id` is the number that `FileCache`
+    gave to the lane."""
 
     def __init__(self, extents: Sequence[LaneExtent], scales: Iterable[int], ids: list[int]) -> None:  # fmt: skip
         self.extents = extents
@@ -65,8 +69,10 @@ class FileLanes:
 
 
 class CachedFile:
-    """A data file that has a sidecar (precomputed sums), with the footers of both sidecar files. `levels` has the
-    base-2 logarithms of the bucket widths by which spans are summed, and `sizes` the number of sums for each width."""
+    """A data file that has a sidecar (precomputed sums), with the footers of the sidecar's two files.
+
+    `levels` has the base-2 logarithms of the bucket widths by which spans are summed, and `sizes` the number of sums
+    for each of these widths."""
 
     def __init__(self, sidecar: Sidecar, lanes: FileLanes) -> None:
         """Open both files of the sidecar. Raise OSError or pyarrow's errors if one of them cannot be read."""
@@ -177,17 +183,17 @@ class FileCache:
 
 
 ROUNDED = 1 + 1e-9
-"""Factor by which durations that were computed in floating point are multiplied, so that no rounding error leaves out a
-span that overlaps the window. A selection may therefore include too many spans. The code that draws spans compares
-their times exactly."""
+"""Factor for durations that were computed in floating point, so that no rounding error leaves out a span that overlaps
+the window. A selection may therefore include too many spans. The code that draws spans compares their times exactly."""
 
 
 class Reach(NamedTuple):
     """The lanes (streams and substreams) of a data file that may overlap the drawn window, as columns.
 
-    `lanes` are indices into the file's `FileLanes`, `number` indices into the lanes of the drawing. `finest` is the
-    base-2 logarithm of the greatest width of summed buckets that the drawing can use. `opens` and `closes` are the
-    bounds of the window, in stored times or in ticks."""
+    - `lanes`: indices into the file's `FileLanes`.
+    - `number`: indices into the lanes of the drawing.
+    - `finest`: the base-2 logarithm of the greatest bucket width that the drawing can use.
+    - `opens` and `closes`: the bounds of the window, in stored times or in ticks."""
 
     lanes: Longs
     number: Longs
@@ -203,7 +209,7 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
     """Return the lanes (streams and substreams) of a data file that may overlap the drawn window.
 
     `numbers` maps the id of a lane to the lane's index in the drawing, or to `NONE` if the lane is not drawn. `scales`
-    has the begin and end of the window in the times and ticks of each lane."""
+    has the window's bounds in the times and ticks of each lane."""
     number = numbers[file.id]
     timed = file.timed
     (times, times_end), (ticks, ticks_end) = scales.ranges[True], scales.ranges[False]
@@ -228,8 +234,8 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return, for each lane in `reached`, the highest level of sums in the file's sidecar whose buckets are at most as
-    wide as those of the drawing. Return None if one of the lanes has no such level."""
+    """Return, for each lane in `reached`, the level of sums to read from the file's sidecar: the level with the widest
+    buckets that are not wider than the drawing's. Return None if a lane has no such level."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
@@ -269,8 +275,8 @@ class SidecarReader:
     def longs(self, reached: Reach, least: Longs, before: Longs) -> Iterator[Pieces]:
         """Yield the long spans that overlap the drawn window.
 
-        For each lane in `reached`, `least` has the minimum duration (ticks) of these spans, and `before` the end of the
-        range in which they begin (a stored time or a tick)."""
+        For each lane in `reached`, `least` has the minimum duration (ticks) of these spans, and `before` the exclusive
+        upper limit of their begins (stored times or ticks)."""
         table = _Lookup(self._file.lanes, reached)
         bound, last = table.column(least, FARTHEST), table.column(before, -FARTHEST)
         rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
@@ -291,9 +297,10 @@ class SidecarReader:
             yield self._cache.pages.of(file, number)
 
     def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> Iterator[SidecarPage]:
-        """Yield the pages of the sidecar (parts of its file) that may have long spans which overlap the window.
+        """Yield the pages of the sidecar (parts of its file) that may have long spans which overlap the window and last
+        at least `shortest` ticks.
 
-        The rows of all pages are sorted by duration, then by begin. `shortest` is the minimum duration (ticks)."""
+        In the sidecar, long spans are sorted by duration, then by begin."""
         file = self._file.longs
         chosen = np.zeros(len(file.rows), np.bool_)
         for timed in (False, True):
@@ -343,7 +350,7 @@ class SidecarReader:
 
 class _Lookup:
     """Facts about the lanes (streams and substreams) of a sidecar, as arrays. A lane has two entries in each array: one
-    for rows with a stored time, and one for other rows. The method `rows` returns for each row the index of its entry.
+    for rows with a stored time, and one for other rows. The method `rows` returns the index of the entry for each row.
 
     `number` is the index of the lane in the drawing. `opens` and `closes` are the bounds of the drawn window, as times
     or ticks of the lane."""

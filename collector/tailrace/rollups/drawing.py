@@ -1,10 +1,11 @@
-"""Compute the columns of a frame, the drawing of one window of time. They are computed from pieces: rows of the table,
-and partial sums of rows.
+"""Compute the columns of a frame, the drawing of one window of time, from rows of the table and from partial sums of
+rows.
 
-`added` and `latest` sum columns in memory by bucket (a slice of time), as the module `events` does in SQL. `stacked`
-assigns a row of the drawing to each span of a lane (a stream or substream). A span is drawn below the spans that
-contain it, and overlaps no other span. A bucket of short spans is drawn below the spans that contain the begin of the
-bucket.
+`added` and `latest` sum such pieces in memory by bucket (a slice of time), as the module `events` does in SQL.
+
+`stacked` assigns a row of the drawing to each span of a lane (a stream or substream). A span is drawn below the spans
+that contain it, and overlaps no other span. A bucket of short spans is drawn below the spans that contain the begin of
+the bucket.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
     """Sum pieces (rows or partial sums of rows) of spans or instants. Pieces with equal values in all `keys` form one
     sum.
 
-    Return the sums sorted by the keys, and for each sum the index of its longest piece. A sum has the label, `spot`,
-    `start`, `offset` and `kind` of this piece."""
+    Return the sums sorted by the keys, and for each sum the index of its longest piece. A sum takes the label, `spot`,
+    `start`, `offset` and `kind` from this piece."""
     key = _packed(keys)
     order = np.argsort(key) if len(keys) == 1 or key.ndim == 1 else np.lexsort(key)
     first = _firsts(key[..., order])
@@ -48,8 +49,8 @@ def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
     """Sum pieces (rows or partial sums of rows) of counter values. Pieces with equal values in all `keys` form one sum.
 
-    Return the sums sorted by the keys. A sum has the `spot` (time or tick), `offset` and `latest` of its latest piece.
-    Also return the index of this piece for each sum."""
+    Return the sums sorted by the keys, and for each sum the index of its latest piece. A sum takes `spot` (time or
+    tick), `offset` and `latest` from this piece."""
     key = _packed(keys)
     order = np.lexsort((pieces.offset, pieces.spot, *(key if key.ndim > 1 else (key,))))
     first = _firsts(key[..., order])
@@ -65,7 +66,7 @@ def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def _packed(keys: tuple[NDArray[Any], ...]) -> Longs:
-    """Return integers for the rows of several key columns. They sort in the same order as these rows.
+    """Return integers that sort in the same order as the rows of several key columns.
 
     If the keys of a row fit together into 64 bits, return one integer for each row. Otherwise return a two-dimensional
     array with the last key column first, as `numpy.lexsort` expects."""
@@ -118,15 +119,13 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""Maximum number of buckets between two long spans for which a Python loop computes in which rows of the drawing the
-buckets are drawn. For more buckets, a vectorized search is faster."""
+"""Maximum number of buckets between two long spans for which a Python loop finds the rows of the drawing. For more
+buckets, a vectorized search is faster."""
 
 
 class LaneStack:
-    """The rows of the drawing that the open spans of one lane occupy, while the spans are added in the order of their
-    begins.
-
-    Among spans with equal begins, the longest must come first."""
+    """The rows of the drawing that the open spans of one lane (stream or substream) occupy. Spans must be added in the
+    order of their begins; among spans with equal begins, the longest first."""
 
     __slots__ = ("ends",)
 
@@ -164,8 +163,8 @@ class LaneStack:
     def steps(self) -> list[tuple[int, int]]:
         """Return pairs of a time and a row of the drawing, sorted by time.
 
-        A bucket that begins between the time of a pair and the time of the next pair is drawn in the pair's row. This
-        row is directly below all spans that are still open at that time."""
+        A bucket that begins between the times of a pair and of the next pair is drawn in the first pair's row. This row
+        is directly below all spans that are open then."""
         found: list[tuple[int, int]] = []
         latest = -1
         for row in range(len(self.ends), 0, -1):
@@ -176,7 +175,7 @@ class LaneStack:
 
 
 def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
-    """Return, for each span or bucket of short spans in one lane, the row of the drawing in which it is drawn.
+    """Return the row of the drawing for each span or bucket of short spans in one lane.
 
     The entries must be sorted by begin, then by descending end. `short` is true for a bucket of short spans."""
     rows = np.zeros(len(begin), np.int32)
@@ -202,10 +201,10 @@ If a lane has more open spans, the open spans that begin in one bucket are drawn
 
 
 class Drawn(NamedTuple):
-    """Single spans and buckets of short spans that are drawn. `begin` and `end` are times on the timeline's axis (ns).
-    The end of an open span is `LATEST`.
+    """Single spans and buckets of short spans that are drawn.
 
-    `short` is true for a bucket, whose spans are drawn as one, and false for a single span."""
+    `begin` and `end` are times on the timeline's axis (ns). The end of an open span is `LATEST`. `short` is true for a
+    bucket of short spans and false for a single span."""
 
     pieces: Pieces
     begin: Longs
@@ -285,9 +284,8 @@ def spans(pieces: Summed, scales: Scales) -> Drawn:
 def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
     """Return the row in which each span is drawn, counted from the top of its lane (stream or substream).
 
-    A span with a recorded depth is drawn in the row of this depth. All other spans are stacked below these rows.
-    `deepest` has, for each lane, the number of rows that recorded depths take.
-    """
+    A span with a recorded depth is drawn in the row of this depth. Other spans are stacked below these rows; `deepest`
+    has the number of these rows for each lane."""
     rows = found.pieces.depth.copy()
     loose = np.flatnonzero(rows == NONE)
     numbers = found.pieces.number[loose]
@@ -311,9 +309,11 @@ def counters(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Return the pieces (rows and partial sums) with new numbers of texts: equal names, and equal members of counters,
-    get equal numbers. In `pieces`, a text that occurs in two data files may have two numbers, so that the values of one
-    counter could not be summed. A number stands for a text in `texts`."""
+    """Return the pieces (rows and partial sums) with new numbers of texts, so that equal names, and equal members of
+    counters, have equal numbers.
+
+    In `pieces`, a text that occurs in two data files may have two numbers. The values of one counter could then not be
+    summed. `texts` has the text for each number."""
     if not (pieces.what == COUNTER).any():
         return pieces
     chosen = np.flatnonzero(pieces.what == COUNTER)
@@ -331,10 +331,8 @@ def _is_short(pieces: Pieces, scales: Scales) -> Truths:
 
 
 def _sums(sums: Pieces, scales: Scales) -> Drawn:
-    """Return the begin and end times (ns) of sums of rows, together with the sums.
-
-    A sum of a single row begins and ends as this row does. A sum of several rows fills its whole bucket (slice of
-    time)."""
+    """Return the begin and end times (ns) of sums of rows, together with the sums. A sum of one row has the row's begin
+    and end. A sum of several rows fills its whole bucket (slice of time)."""
     single = sums.events == 1
     bucket = sums.edge >> np.where(sums.timed, scales.log, scales.short[sums.number])
     low, high = scales.edges(sums, bucket)
@@ -357,8 +355,8 @@ def _singles(longs: Pieces, scales: Scales) -> Drawn:
 def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
     """Return the long spans, with a limited number of open spans for each lane.
 
-    If a lane has more than `OPEN_MAX` open spans, merge the open spans that begin in the same bucket into one. All open
-    spans that begin before the window count as one bucket."""
+    If a lane has more than `OPEN_MAX` open spans, merge those that begin in the same bucket into one. All open spans
+    that begin before the window count as one bucket."""
     placed = longs.open & (scales.place(longs, longs.spot) >= 0)
     open_of = np.bincount(longs.number[placed], minlength=len(scales.short))
     many = placed & (open_of[longs.number] > OPEN_MAX)

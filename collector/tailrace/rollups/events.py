@@ -1,13 +1,13 @@
-"""Define the SQL that turns the rows of one data file into the events that a timeline draws.
+"""Define the SQL that turns the rows of one data file into the events that a timeline draws. The SQL reads no other
+file.
 
-The SQL reads no other file. An event is a span (0), an instant (1) or a value of a counter (2). The `spot` of an event
-is its stored time or, if it has none, its tick. Begin rows are left out, because a begin is drawn only if no other row
-supersedes it.
+An event is a span (0), an instant (1) or a value of a counter (2). The `spot` of an event is its stored time or, if it
+has none, its tick. Begin rows of spans are left out, because the drawing needs them only for spans without a further
+row.
 
 The label of a row is "=" and its name. If the row has no name, its label is "?", the row's `id`, a space and the key of
-the name. The name of such a row is looked up when the row is shown.
-
-The extent of a lane (a stream or substream) has the first and last of its stored times and of its ticks.
+the name. This name is looked up when the row is shown. The extent of a lane (a stream or substream) has the first and
+last of its stored times and of its ticks.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ A timeline shows fewer characters, and each step that sums rows copies the label
 BY_NAME = f"'=' || CASE WHEN length({{0}}) <= {LABEL_MAX} THEN {{0}} ELSE left({{0}}, {LABEL_MAX}) || '…' || md5({{0}}) END"
 """SQL expression for the label of a row that has a name. `{0}` stands for the name.
 
-If a name is cut off at `LABEL_MAX` characters, the MD5 sum of the whole name follows, so that different long names stay
-different."""
+A name of more than `LABEL_MAX` characters is cut off, and the MD5 sum of the whole name follows, so that different long
+names stay different."""
 
 # If an expression occurs twice, DuckDB evaluates it for all rows, even if only one branch of a CASE needs it. To parse
 # one attribute of 10 MB takes 100 MB of memory. Therefore the SQL parses NULL instead of those attributes that it does
@@ -80,8 +80,8 @@ The caller replaces `rows` by a relation, and `condition` by SQL that selects ro
 
 KEYS = "what, timed, depth"
 """Columns by which the rows of one lane (a stream or substream) and one bucket (a slice of time) are grouped before
-they are summed: the kind of event, whether the row has a stored time, and the depth. Counter values are also grouped by
-counter."""
+they are summed: the kind of event, whether the row has a stored time, and the depth. Values of counters are also
+grouped by counter."""
 
 ADDED = """
   sum("count")::BIGINT AS "count", least(sum(busy), 9223372036854775807)::BIGINT AS busy,
@@ -103,16 +103,15 @@ VALUES = f"""
   NULL::VARCHAR AS kind, min(least) AS least, max(most) AS most,
   arg_max(latest, {{'s': spot, 'o': "offset"}}) AS latest
 """
-"""SQL for the columns of a row that sums values of one counter. The values have the same `label` and `member`.
-
-`spot` (time or tick) and `offset` are those of the latest value."""
+"""SQL for the columns of a row that sums values of one counter, which have the same `label` and `member`. `spot` (time
+or tick) and `offset` are those of the latest value."""
 
 
 def added(rows: str, keys: str, edge: str) -> str:
-    """Return SQL that sums rows by the columns `keys` and by bucket.
+    """Return SQL that sums rows by the columns `keys` and by bucket (slice of time).
 
-    `rows` is SQL for events, or for the sums of a lower level. `edge` is an SQL expression for the begin of a row's
-    bucket."""
+    `rows` is SQL for events, or for the sums of a lower level. `edge` is an SQL expression for the begin of the bucket
+    to which a row belongs."""
     return f"""
 SELECT {keys}, {KEYS}, {edge} AS edge, {SUMS} FROM {rows} WHERE what <> {COUNTER} GROUP BY ALL
 UNION ALL
@@ -146,8 +145,8 @@ and ticks of the rows that were read in one batch."""
 class LaneExtent(NamedTuple):
     """The first and last times and ticks of the rows of one lane (a stream or substream).
 
-    The fields `timed_*` are for rows with a stored time, `tick_*` for rows without a stored time, and `lone_*` for ends
-    without a begin. `timed_from` and `timed_until` are stored times. All others are ticks."""
+    The fields `timed_*` are for rows with a stored time, `tick_*` for rows without one, and `lone_*` for ends of spans
+    without a begin. `timed_from` and `timed_until` are stored times. All other fields are ticks."""
 
     source: str
     session: str

@@ -2,14 +2,16 @@
 
 The window is divided into buckets (see `scale`). A span at least as long as a bucket, an open span and a gap each have
 a drawn row. All shorter spans of a lane (a stream or substream) in a bucket share one drawn row, and so do all
-instants. The row of a bucket has the count of its events. If the count is 1, the row describes the event exactly.
-Counters have the least, greatest and latest value in each bucket.
+instants. This row has the count of its events. If the count is 1, the row describes the event exactly. Counters have
+the least, greatest and latest value in each bucket.
 
 A frame is computed from the sidecars of data files (see `sidecar`). A sidecar has each long span, and precomputed sums
-of short spans by buckets of several widths. For each lane, the frame uses the widest buckets that are not wider than
-its own, and the spans that are not in these sums. If a file has no sidecar, or all its sums have too wide buckets, the
-rows of the file are read instead. Their range begins before the window, so that it has all short spans that overlap the
-window. Longer spans come from the sidecar.
+of short spans by buckets of several widths. For each lane, the frame uses the sums with the widest buckets that are not
+wider than its own, and the spans that are not in these sums.
+
+If a file has no sidecar, or all its sums have too wide buckets, the rows of the file are read instead. The range of
+rows begins before the window, so that it has all short spans that overlap the window. Longer spans come from the
+sidecar.
 """
 
 from __future__ import annotations
@@ -66,10 +68,12 @@ class SpanColumns(msgspec.Struct, frozen=True):
     """The drawn spans, as columns. Spans of a lane that are shorter than a bucket (a slice of time) are drawn as one
     entry for each bucket.
 
-    `lane` is an index into `Frame.lanes`. `name` is an index into `Frame.names`; a bucket has the name of its longest
-    span. `begin` and `end` are nanoseconds from the begin of the window; `end` is null for an open span. `busy` is the
-    sum of the durations (ns). `offset` is null for a bucket of several spans. Together with the source and the session
-    of the lane, `offset` identifies the row in the table."""
+    - `lane`: an index into `Frame.lanes`.
+    - `name`: an index into `Frame.names`; a bucket has the name of its longest span.
+    - `begin`, `end`: nanoseconds from the begin of the window; `end` is null for an open span.
+    - `busy`: the sum of the durations (ns).
+    - `offset`: null for a bucket of several spans. With the source and the session of the lane, it identifies the row
+      in the table."""
 
     lane: list[int]
     depth: list[int]
@@ -114,10 +118,9 @@ class CounterColumns(msgspec.Struct, frozen=True):
 class Frame(msgspec.Struct, frozen=True):
     """All that a timeline draws in a window of time.
 
-    `bucket` is the width (ns) of the buckets. `coarse`: whether a bucket is wider than a pixel, because the frame would
-    otherwise have too many rows. `gaps` are the gaps in the window: those of the streams in `lanes`, and those of the
-    same sessions whose stream is unknown.
-    """
+    `bucket` is the width (ns) of the buckets. `coarse` states that a bucket is wider than a pixel, because the frame
+    would otherwise have too many rows. `gaps` are the gaps in the window: those of the streams in `lanes`, and those of
+    the same sessions whose stream is unknown."""
 
     version: int
     window: Range
@@ -192,8 +195,8 @@ def _draw(
     """Return the rows that are drawn for a window. Make the buckets (slices of time) so wide that there are at most
     `MOST_ROWS` rows of each kind.
 
-    If the width grows by at most 2 ** `SPARE`, sum the rows again that were already read. Otherwise, read again.
-    """
+    If wider buckets are needed, sum the rows that are already in memory once more. If the width grows by more than 2 **
+    `SPARE`, read the data files again."""
     sessions = [snapshot.session(key) for key in keys]
 
     def scales_of(log: int) -> Scales:
@@ -364,9 +367,10 @@ class FileRows(NamedTuple):
 
     @classmethod
     def of(cls, path: str, lanes: FileLanes, reached: Reach, bounds: Longs) -> FileRows:
-        """Return the rows of a data file that include every span that overlaps the window. A span of the n-th lane in
-        `reached` lasts at most `bounds[n]` ticks. Therefore the range of rows begins this much earlier than the window.
-        """
+        """Return the rows of a data file that include every span that overlaps the window.
+
+        A span of the n-th lane in `reached` lasts at most `bounds[n]` ticks. The returned range of rows begins this
+        much earlier than the window."""
         length = np.where(reached.timed, bounds * (1e9 / reached.rate) * ROUNDED + 2, bounds.astype(float))  # fmt: skip
         # The rounding error of `opens - length` is less than 4096 ns or ticks.
         since = np.maximum(reached.opens.astype(float) - length - 4096, -9.2e18).astype(np.int64)
@@ -386,8 +390,8 @@ class FileRows(NamedTuple):
 
 
 def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
-    """Return an estimate of the number of spans that will be drawn. Compute it from the numbers of precomputed sums and
-    of long spans in the sidecars, and from the numbers of events in files without a sidecar.
+    """Return an estimate of the number of drawn spans: from the numbers of precomputed sums and long spans in the
+    sidecars, and from the numbers of events in files without a sidecar.
 
     The rows of a file without a sidecar are read whatever the width of the buckets. Such a file therefore counts only
     what it draws: at most one row for each bucket and lane."""
@@ -462,8 +466,8 @@ def _parts(
 
 
 def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
-    """Return an estimate for each lane in `reached`: which fraction of its rows in the data file lies between `since`
-    and the end of the window. The estimate assumes that rows are evenly distributed over time."""
+    """Return the estimated fraction of the rows of each lane in `reached` that lie between `since` and the end of the
+    window, assuming that the lane's rows in the data file are evenly distributed over time."""
     length = lanes.high[reached.lanes] - lanes.low[reached.lanes].astype(float)
     found: Floats = np.clip(_inside(lanes, reached, since) / np.maximum(length, 1), 0, 1)
     return found
@@ -486,8 +490,8 @@ def _inside(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return the range of rows to read for each lane (a stream or substream). The range is the same for all files:
-    among the ranges that the files need, it is the one that begins first."""
+    """Return the range of rows to read for each lane (a stream or substream), for all files alike. Among the ranges
+    that the files need for the lane, it is the one that begins first."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])

@@ -1,13 +1,14 @@
 """Find the times of gaps with SQL, without a loop over events in Python.
 
 A gap lies between its nearest events by sequence number or by offset, as in `export.lost`. Nearly each gap has an event
-directly before it and an event directly after it. A join on equal numbers finds these two events. For the other gaps,
-the database compares each gap with all events of its stream. Data files never change, so the nearest events in a file
-are found once. In a newer version of the table, known gaps are searched only in new files, and new gaps in all files.
+directly before it and one directly after it, which a join on equal numbers finds. For the other gaps, the database
+compares each gap with all events of its stream.
 
-A frame merges gaps of one stream if their begins are in the same bucket and their ends are in the same bucket. A merged
-gap has the number of gaps and the sum of missing events. Merging bounds the number of drawn gaps in a frame, and leaves
-no gap out.
+Data files never change, so the nearest events in a file are found once. In a newer version of the table, known gaps are
+searched only in new files, and new gaps in all files.
+
+A frame merges gaps of one stream that begin in one bucket and end in one bucket (slices of time). A merged gap has the
+number of gaps and the sum of missing events. Merging limits the number of drawn gaps, and leaves no gap out.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ class SeenGap(NamedTuple):
     """A gap in the drawing of a window. It stands for `gaps` gaps of one stream that begin in the same bucket (a slice
     of time) and end in the same bucket.
 
-    `first` is one of these gaps. `remaining` is the sum of the known numbers of missing events, or None if none is
-    known. `unknown` is the number of gaps for which this number is unknown. `reason` is None if the gaps have several
-    reasons."""
+    - `first`: one of these gaps.
+    - `remaining`: the sum of the known numbers of missing events, or None if none is known.
+    - `unknown`: the number of gaps with an unknown number of missing events.
+    - `reason`: the reason of the gaps, or None if they have several."""
 
     first: PlacedGap
     gaps: int
@@ -107,10 +109,8 @@ WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{formats}}
 """  # noqa: S608 - our own words
 
 _OTHERWISE = ("dftracer", "et3")
-"""Formats whose events have their sequence number elsewhere than in the column `seq`.
-
-The SQL condition that uses them tests only the column `format`, so that DuckDB can skip row groups by the bounds of
-this column."""
+"""Formats whose events do not have their sequence number in the column `seq`. The SQL condition on these formats tests
+only the column `format`, so that DuckDB can skip row groups by the bounds of this column."""
 
 _BESIDE = """
 SELECT g.key, g.below, any_value(struct_pack(place := e.number, time := e.time, start := e.start))
@@ -140,9 +140,9 @@ CROWD = 1000
 
 
 class NearEvent(NamedTuple):
-    """The event nearest before or nearest after a gap.
+    """The nearest event before or after a gap.
 
-    `place` is the event's sequence number or its offset in the session's bytes, `time` its stored time or None, and
+    `place` is the event's sequence number, or its offset in the session's bytes. `time` is its stored time or None, and
     `start` its start in ticks of the session's clock."""
 
     place: int
@@ -173,8 +173,8 @@ class _Nearest:
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
         """Replace the nearest events before and after the gap by those in `events` that are nearer.
 
-        `events` has four items: the events before and after the gap by sequence number, then the events before and
-        after it by offset. An item is None if no event was found."""
+        `events` has four items: the events before and after the gap by sequence number, then those before and after it
+        by offset. An item is None if no event was found."""
         for side, found in enumerate(events):
             kept = self.by_number if side < 2 else self.by_offset
             if found is None:
@@ -184,9 +184,8 @@ class _Nearest:
                 kept[side % 2] = event
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
-        """Return the begin times (ns) of the nearest events before and after the gap. A time is None if it is unknown.
-
-        Use the events that were found by offset only if none was found by sequence number."""
+        """Return the times (ns) at which the nearest events before and after the gap begin. A time is None if it is
+        unknown. Use events that were found by offset only if none was found by sequence number."""
         first, end = self.gap.first, self.gap.end
         found = (
             None if first is None else _begin(self.by_number[0], session),

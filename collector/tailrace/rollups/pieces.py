@@ -22,9 +22,13 @@ NONE = -1
 class Pieces(NamedTuple):
     """The rows and sums of rows that are drawn for a window, as columns.
 
-    `number` is the index of the lane in the drawing. `events` is the number of rows in a sum. `label`, `member` and
-    `kind` are numbers of texts in `FrameTexts`. `spot` is the stored time or the tick of the begin. A sum of events has
-    `spot`, `start`, `offset` and `kind` of its longest event. A sum of counter values has those of its latest value."""
+    - `number`: the index of the lane in the drawing.
+    - `events`: the number of rows in a sum.
+    - `label`, `member` and `kind`: numbers of texts in `FrameTexts`.
+    - `spot`: the stored time or the tick of the begin.
+
+    A sum of events has `spot`, `start`, `offset` and `kind` of its longest event. A sum of counter values has those of
+    its latest value."""
 
     number: Ints
     what: NDArray[np.int8]
@@ -71,15 +75,17 @@ _TYPES = (
 class FrameTexts:
     """The texts that occur in the `Pieces` of one drawing. The columns of `Pieces` have numbers instead of texts.
 
-    The number of a text combines the index of an Arrow dictionary and a code in this dictionary. A text that is in two
-    dictionaries has two numbers."""
+    The number of a text combines the index of an Arrow dictionary and a code in this dictionary. Therefore a text that
+    is in two dictionaries has two numbers."""
 
     def __init__(self) -> None:
         self._known: list[pa.Array] = []
 
     def numbered(self, codes: Ints | Longs, dictionary: pa.Array) -> Longs:
-        """Add the texts of an Arrow dictionary to this object. Return the number of the text for each of `codes`, the
-        codes of this dictionary. For a code below 0, return `NONE`. The method `texts` converts the numbers back."""
+        """Add the texts of an Arrow dictionary to this object. Return a number for each of `codes`, which are codes in
+        this dictionary: the number of the text, or `NONE` for a code below 0.
+
+        The method `texts` converts the numbers back."""
         self._known.append(dictionary)
         base = (len(self._known) - 1) << 32
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)
@@ -102,8 +108,8 @@ class FrameTexts:
         ]
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the texts that have the given numbers as a list, each text once. Also return, for each number, the
-        index of its text in this list. Several numbers may have the same text."""
+        """Return a list of the texts that have the given numbers, each text once. Also return, for each number, the
+        index of its text in the list. Several numbers may have the same text."""
         different, inverse = np.unique(numbers, return_inverse=True)
         places: dict[str | None, int] = {}
         codes = [places.setdefault(text, len(places)) for text in self.texts(different)]

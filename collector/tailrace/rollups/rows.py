@@ -1,5 +1,4 @@
-"""Read rows of data files to draw a window, for those lanes (streams and substreams) for which no precomputed sums can
-be used.
+"""Read rows of data files to draw a window, for lanes (streams and substreams) without usable precomputed sums.
 
 The rows around recently read windows are cached, so that a window beside or inside them needs no read.
 """
@@ -38,9 +37,9 @@ StoredLane = tuple[str, str, str, int | None]
 
 
 class Since(NamedTuple):
-    """A range of rows of one lane that must be read, from `since` (inclusive) to `before` (exclusive).
-
-    If `timed` is true, both are stored times, otherwise ticks. `number` is the index of the lane in the drawing."""
+    """A range of rows of one lane (stream or substream) that must be read, from `since` (inclusive) to `before`
+    (exclusive). Both are stored times if `timed` is true, otherwise ticks. `number` is the index of the lane in the
+    drawing."""
 
     number: int
     timed: bool
@@ -105,10 +104,9 @@ class CodedRows(NamedTuple):
 
 
 class RowBlock:
-    """Cached rows of some data files. For each lane (a stream or substream), the block has all rows in one range of
-    times or ticks.
+    """Cached rows of some data files: for each lane (a stream or substream), all rows in one range of times or ticks.
 
-    The column `number` has the index of the lane in the drawing for which the block was read. For another drawing,
+    The column `number` has the index of the lane in the drawing for which the rows were read. For another drawing,
     `within` replaces these indices."""
 
     def __init__(
@@ -171,9 +169,10 @@ class KeptBlocks:
 
 
 def margin_of(rows: float) -> int:
-    """Return the largest of `_MARGINS` with which a block has at most `BLOCK_ROWS` rows, or 0 if there is none. `rows`
-    is the estimated number of rows in the window without a margin. A margin is assumed to have rows at the same
-    density."""
+    """Return the largest of `_MARGINS` with which a block has at most `BLOCK_ROWS` rows, or 0 if there is none.
+
+    `rows` is the estimated number of rows in the window without a margin. The estimate assumes that the margin has
+    equally many rows per time."""
     return next((each for each in _MARGINS if rows * (1 + 2 * each) <= BLOCK_ROWS), 0)
 
 
@@ -295,7 +294,7 @@ class RowReader:
     def _read(self, paths: Collection[str], near: Collection[Since]) -> Generator[pa.Table]:
         """Yield the rows of some data files in batches. `near` has the range of times or ticks to read for each lane.
 
-        The first batch is always empty, so that the caller gets the columns even if there are no rows."""
+        The first batch is always empty, so that the caller can read the columns even if there are no rows."""
         self._database.register("near", self._near(near))
         events = EVENTS.format(rows=self._rows.of(paths, "near_rows"), condition=_times(near))
         try:

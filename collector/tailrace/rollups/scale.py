@@ -1,8 +1,8 @@
 """Compute the window and the buckets of a frame, and convert ticks to times.
 
-The window of a frame is divided into buckets. The width of a bucket is the largest power of two (ns) that is at most
-the width of a pixel. A bucket sums the spans that begin in it and are shorter than its width. For rows without a stored
-time, the width of a bucket is in ticks.
+A frame is the drawing of one window, which is divided into buckets. The width of a bucket is the largest power of two
+(ns) that is at most the width of a pixel. A bucket sums the spans that begin in it and are shorter than its width. For
+rows without a stored time, the width of a bucket is in ticks.
 
 The functions `durations`, `places` and `ends` convert columns of ticks. The module `timeline` converts single ticks
 with the same rounding. `Scales` has the buckets of all lanes, each on the clock of its session.
@@ -100,9 +100,7 @@ class Range(NamedTuple):
 
 class Buckets(NamedTuple):
     """The buckets (slices of time) into which a drawn window is divided. The window lasts from `begin` (inclusive) to
-    `end` (exclusive), in nanoseconds or in ticks.
-
-    `log` is the base-2 logarithm of the width of a bucket, in the same unit."""
+    `end` (exclusive), and a bucket is 2 ** `log` wide. All three are in nanoseconds, or all in ticks."""
 
     begin: int
     end: int
@@ -120,7 +118,7 @@ class Buckets(NamedTuple):
 
 class Scale(NamedTuple):
     """A drawn window on the clock of one session: its buckets (slices of time) in nanoseconds for rows with a stored
-    time, and in ticks for other rows.
+    time (`timed`), and in ticks for other rows (`ticks`).
 
     Spans of 2 ** `short` ticks or more are drawn one by one. Shorter spans are summed in buckets. The time of a tick is
     `zero` plus (tick + `offset`) / `rate` seconds. `zero` is None if the ticks have no time."""
@@ -205,11 +203,11 @@ class Scales:
 
     @cached_property
     def ranges(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Begin and end of the range to read, as two arrays with one entry for each lane: stored times under the key
-        True, ticks under the key False.
+        """The ranges of rows to read, as two arrays of begins and ends with one entry for each lane: of stored times
+        under the key True, of ticks under the key False.
 
-        The range is the drawn window, extended to whole buckets that are 2 ** `SPARE` times as wide as those of the
-        drawing. The rows can therefore also be summed by wider buckets."""
+        A range is the drawn window, extended to whole buckets that are 2 ** `SPARE` times as wide as those of the
+        drawing. So the rows can also be summed by wider buckets."""
         return {timed: _pairs(map(_range, buckets)) for timed, buckets in self._buckets.items()}
 
     @cached_property
