@@ -1,8 +1,8 @@
 """Let a parent process forward signals to its child and reap orphans, as process 1 of a container must.
 
-The kernel makes process 1 the parent of all orphans in a PID namespace, and keeps an ended orphan as a zombie
-until process 1 waits for it. The kernel also ignores signals without a handler in process 1. So process 1 does
-only this work, and the command runs as its child, where subprocesses work as usual.
+The kernel makes process 1 the parent of all orphans in a PID namespace, and keeps an ended orphan as a zombie until
+process 1 waits for it. The kernel also ignores signals for which process 1 has no handler. Therefore process 1 does
+nothing else, and the command runs as its child.
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ ADDRESSED = ("LISTEN_PID", "WATCHDOG_PID")
 
 
 def leave_process_1() -> None:
-    """Fork if this process is process 1. The child returns. Process 1 waits for the child and exits with the child's
-    status.
-
-    In any other process, return at once. Call this function before threads are started.
-    """
+    """If this process is process 1, fork: the child returns, and process 1 waits for the child and exits with its
+    status. In any other process, return at once. Call this function before threads are started."""
     if os.getpid() != 1:
         return
     try:
