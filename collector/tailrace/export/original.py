@@ -100,7 +100,7 @@ def beside(name: PurePosixPath, document: str) -> PurePosixPath:
     """Return the path to which a metadata file of a trace is exported.
 
     `name` is the path to which the trace file is exported, and `document` the path of the metadata file relative to the
-    trace file. The returned path stays in the directory of the source."""
+    trace file's directory. The returned path stays in the directory of the source."""
     source, *within = name.parts
     path = posixpath.normpath(posixpath.join("/", *within[:-1], document))
     return PurePosixPath(source, path.lstrip("/"))

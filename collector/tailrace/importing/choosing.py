@@ -74,10 +74,11 @@ class Choice(NamedTuple):
 def choose(
     traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
 ) -> Choice:
-    """Choose the files that the import reads, and leave out each file whose content an earlier import has read.
+    """Choose the files that the import reads. Leave out each file whose content an earlier import has read, unless
+    `again` is true.
 
     `traces` are the found trace files, by format. `readings` are the sessions of earlier imports, each with the file
-    that it has read. If `again` is true, read even files that an earlier import has read completely."""
+    that it has read."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     nodes: dict[Node, str] = {}

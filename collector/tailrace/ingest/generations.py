@@ -2,8 +2,8 @@
 
 A session has a current incarnation, and may have a previous one. On a datagram socket, late events of an incarnation
 may arrive after the next incarnation has begun. Therefore an ended incarnation lingers: it accepts late events for
-`reorder_time`. If the epoch of one of them is unknown, their clocks cannot be compared. The ended incarnation then
-lingers only if it received an event during the last `reorder_time`.
+`reorder_time`. If the epoch of the ended or of the next incarnation is unknown, their clocks cannot be compared. The
+ended incarnation then lingers only if it received an event during the last `reorder_time`.
 
 A file may contain records of several processes. Each process has an incarnation of its own, with its own restarts. The
 incarnation of the last record is the current one; the incarnations of the other processes wait for further records.

@@ -314,8 +314,9 @@ class Incarnation:
             self.counters.announced = True
 
     def forget_marks(self) -> None:
-        """Drop the marks (fingerprints) of events, because the session has no connection. Until the client reconnects,
-        only resent events can arrive, and their sequence numbers suffice to find duplicates."""
+        """Drop the marks (fingerprints) of events, because the session has lost its last connection. Without a
+        connection, only events that the client resends can arrive, and their sequence numbers suffice to find
+        duplicates."""
         if self.counters:
             self.counters.marks.forget_all()
 

@@ -314,5 +314,6 @@ def _slack(apart: int, times: int) -> int:
     """Return the tolerance (ns) for an event that arrives with a shorter delay than all earlier events.
 
     `times` is the number of different arrival times of the earlier events. If it is small, all of these events may have
-    been delayed, so the tolerance is larger. `apart` is the time (ns) between the epochs of the two producer runs."""
+    been delayed, so the tolerance is larger. `apart` is the time (ns) between the epochs of the earlier and the later
+    producer run."""
     return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

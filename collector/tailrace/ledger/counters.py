@@ -84,7 +84,7 @@ class Unfollowed:
         Add a gap for the stream to the findings.
 
         Remember the names of at most `UNFOLLOWED_MAX` such streams. Further streams share one gap without a stream
-        name, unless the stream's numbers were checked before (`followed`)."""
+        name. But a stream whose numbers were checked before (`followed`) always gets a gap of its own."""
         state = self._state
         if not state.unfollowed:
             self._commons.state.uncounted_sessions += 1
@@ -205,8 +205,8 @@ class Counters:
         """Return how many of the events that the client discarded have no sequence number, as far as the ledger can
         tell.
 
-        The client reports only the total of its discarded events. Subtract all missing numbers from it, because each
-        may belong to a discarded event, and what gaps of earlier sessions report.
+        The client reports only the total of its discarded events. Subtract all missing numbers from the total, because
+        each of them may belong to a discarded event. Also subtract the events that gaps of earlier sessions report.
 
         Streams without checked numbers may contain further discarded events. If there are such streams, return at most
         the number that is already reported."""
@@ -304,8 +304,8 @@ class Counters:
         while (at := kernel.take(at)) < block.rows:
             stream, count, mark = kernel.event(at)
             known, places = stream in table, len(table)
-            # Write the kernel's state of a known stream back to `table` (the ledger's streams). If the stream is new,
-            # write all streams back, because the session may have to stop checking another stream.
+            # Write the stream's state from the compiled kernel back to `table` (the ledger's streams). If the stream is
+            # new, write all streams back, because the session may have to stop checking another stream.
             kernel.write(at) if known else kernel.write_back()
             number = self.count_one(stream, count, mark, now)
             if number == RESTART:
@@ -498,9 +498,9 @@ class Counters:
         """Return whether an event may differ from the earlier event with the same number. The caller has found no equal
         mark (fingerprint).
 
-        If a mark is stored for the number, the events differ. A number below `floor` may be a missing one that the
-        ledger has forgotten; then the event is a new one. But an announced client uses no number twice, so its event is
-        a duplicate."""
+        If a mark is stored for the number, the events differ. Below `floor`, the ledger has forgotten which numbers are
+        missing. An event there may be a missing one, unless the client announced its session: such a client uses no
+        number twice."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER

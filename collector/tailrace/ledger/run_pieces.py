@@ -216,8 +216,8 @@ class _Side:
     """Holds the sessions whose piece (the part of the run in one file) is not known to have events of its run before
     it.
 
-    `alone` maps each such session to the lowest id of its piece, or to None for a piece without ids. For the other
-    side, a second object holds negated ids: the sessions without known events after their piece."""
+    `alone` maps each such session to the lowest id of its piece, or to None for a piece without ids. A second object,
+    with negated ids, holds the sessions whose piece is not known to have events after it."""
 
     def __init__(self) -> None:
         self.alone: dict[str, int | None] = {}

@@ -94,8 +94,8 @@ def is_whole() -> bool:
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
-    # Some noted descriptors may be of files that other threads opened at that moment and have closed since. So the
-    # database counts as intact if at least half of the noted descriptors are unchanged.
+    # When the descriptors were noted, other threads may have opened files that they have closed since. So the database
+    # counts as intact if at least half of the noted descriptors are unchanged.
     if sum(leads) >= len(leads) / 2:
         return True
     _hold_all()

@@ -102,8 +102,8 @@ class Failure(msgspec.Struct, frozen=True):
     def of(cls, error: TailraceError) -> Failure:
         """Return the failure that a statement's process sends for the exception `error`.
 
-        It has the name of the error's class or, if this class is not in `FAILURES`, of the base class that is. If there
-        is none, it has the name StoreError."""
+        It has the name of the error's class if this class is in `FAILURES`, otherwise the name of a base class that is
+        in `FAILURES`. If there is no such class, it has the name StoreError."""
         known = (name for name, each in FAILURES.items() if isinstance(error, each))
         return cls(str(error)[:FAILURE_MAX], next(known, StoreError.__name__))
 

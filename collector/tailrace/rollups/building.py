@@ -172,8 +172,8 @@ def _gather(
     """Read a data file in batches of rows, and run SQL statements on each batch. `sqls` has a statement for each table
     of the temporary database.
 
-    A statement reads the rows as the relation `batch`. Its result is appended to its table, or replaces the table
-    `events`."""
+    A statement reads the rows as the relation `batch`. Its result is appended to its table. Only the table `events` is
+    replaced by the result of each batch."""
     made = False
     for batch in batches:
         database.register("batch", batch)

@@ -195,7 +195,7 @@ def _draw(
     """Return the rows that are drawn for a window. Make the buckets (slices of time) so wide that there are at most
     `MOST_ROWS` rows of each kind.
 
-    If wider buckets are needed, sum the rows that are already in memory once more. If the width grows by more than 2 **
+    If wider buckets are needed, compute them from the rows in memory. Only if the width grows by more than 2 **
     `SPARE`, read the data files again."""
     sessions = [snapshot.session(key) for key in keys]
 
@@ -369,8 +369,8 @@ class FileRows(NamedTuple):
     def of(cls, path: str, lanes: FileLanes, reached: Reach, bounds: Longs) -> FileRows:
         """Return the rows of a data file that include every span that overlaps the window.
 
-        A span of the n-th lane in `reached` lasts at most `bounds[n]` ticks. The returned range of rows begins this
-        much earlier than the window."""
+        A span of the n-th lane in `reached` lasts at most `bounds[n]` ticks. The returned rows therefore begin this
+        duration before the window."""
         length = np.where(reached.timed, bounds * (1e9 / reached.rate) * ROUNDED + 2, bounds.astype(float))  # fmt: skip
         # The rounding error of `opens - length` is less than 4096 ns or ticks.
         since = np.maximum(reached.opens.astype(float) - length - 4096, -9.2e18).astype(np.int64)
