@@ -39,11 +39,11 @@ class SystemClock:
 
 
 class Timeline:
-    """The time of the spool's log (Unix ns). It never goes back and never jumps.
+    """The time of the spool's log (Unix ns), which never goes back and never jumps.
 
-    It starts at the time of the log's last entry or later, even if the wall clock is behind that time. Then it advances
-    with the monotonic clock, which ignores changes of the wall clock. Wall time is the log's time plus `ahead`. `look`
-    updates `ahead`.
+    It starts at the time of the log's last entry or later, even if the wall clock shows an earlier time. Then it
+    advances with the monotonic clock, which does not change when the wall clock is set. `ahead` is wall time minus log
+    time. `look` updates `ahead`.
     """
 
     def __init__(self, clock: Clock, last: int) -> None:
@@ -54,9 +54,8 @@ class Timeline:
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
-        """Continue the time of the spool's log: the last entry's time, plus the wall time that has passed since.
-
-        `ahead` is wall time minus log time (ns), as last recorded in the log.
+        """Set the time of the spool's log to the time of the last entry, plus the wall time that has passed since this
+        entry. `ahead` is wall time minus log time (ns), as recorded at the last entry.
         """
         wall = self._clock.wall_ns()
         self._begin = max(self._last, wall - ahead)

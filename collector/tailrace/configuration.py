@@ -14,11 +14,11 @@ SYSTEM_DIRECTORY = Path("/etc/tailrace")
 
 
 def usual_file(environ: Mapping[str, str]) -> Path | None:
-    """Return the configuration file for a command that names none.
+    """Return the configuration file for a command that names none, or None if there is no such file.
 
-    It is the file $TAILRACE_CONFIG, or else the first of these files that exists and that this user may read:
-    `tailrace.toml` in `tailrace` in the user's directory for configuration (XDG Base Directory Specification), and in
-    /etc/tailrace. Return None if there is no such file.
+    If $TAILRACE_CONFIG is set, return this path. Otherwise, look for `tailrace/tailrace.toml` in the user's
+    configuration directory (XDG Base Directory Specification), then in /etc. Return the first file that exists and that
+    this user may read.
     """
     if named := environ.get("TAILRACE_CONFIG"):
         return Path(named)
@@ -30,8 +30,8 @@ def usual_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def choose(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
-    """Load the configuration from the file `config`. If it is None, load it from the file in the usual places; without
-    one, use built-in defaults.
+    """Load the configuration from the file `config`, or from the file in the usual places if `config` is None. If there
+    is no file, use the built-in defaults.
 
     Environment variables take precedence over the file. The arguments `store` and `listen` take precedence over both.
     Raise ConfigError if the configuration is invalid.

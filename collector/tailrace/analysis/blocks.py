@@ -1,12 +1,12 @@
 """Measure how much a figure of a group of spans, such as the mean duration, varies within one run.
 
-The time from the first to the last begin of a group's spans is cut into `BLOCKS` equal blocks. A random generator with
-a fixed seed draws as many blocks as there are, with replacement, and repeats this `DRAWS` times (bootstrap). Spans of
-one block stay together, because neighbouring spans depend on one another.
+The time from the first to the last begin of the group's spans is cut into `BLOCKS` equal blocks. A random generator
+with a fixed seed draws as many blocks as there are, with replacement. From the drawn blocks, the figure is computed
+again. This is repeated `DRAWS` times (bootstrap). The variance of the figure among the draws estimates the variance of
+the run's figure.
 
-If blocks were independent, the variance of the figure among the draws would be the variance of the run's figure. Blocks
-depend on one another, too: other work can make a machine slower for seconds or minutes. Therefore the variance of the
-draws is increased (`LASTING`).
+Blocks are drawn instead of spans, because neighbouring spans depend on one another. Blocks depend on one another, too:
+other work can slow a machine down for minutes. The estimated variance is therefore increased (`LASTING`).
 
 The database counts durations in classes, so that the memory does not grow with the number of spans.
 """
@@ -46,9 +46,10 @@ FEWEST_BLOCKS = 6
 not measured."""
 
 LASTING = 0.5
-"""Assumed variance of a figure of a whole run, as a share of the variance of this figure in one of the run's blocks. If
-the 8 blocks were independent, the share would be 1/8. On a shared machine, comparisons with 1/8 falsely reported a
-changed median in 7 of 69 pairs of equal runs, and comparisons with this share in 1."""
+"""Assumed variance of a figure of a whole run, as a share of the variance of the figure in one block of the run.
+
+The share would be 1/8 if the 8 blocks were independent. On a shared machine, 69 pairs of equal runs were compared. With
+the share 1/8, 7 comparisons falsely reported a changed median; with this share, 1 did."""
 
 DRAWS = 200
 """Number of random draws of blocks. With this number, the computed standard error of a figure is exact to about 5 %."""
@@ -80,9 +81,8 @@ def evidence(
     """Return, for each group of spans, the mean and the noise of a figure in one run (`Evidence`). `statistics` has the
     figures of each group of spans in the window.
 
-    If the figure is the number of spans, it counts as free of noise. The noise of self time, minimum and maximum cannot
-    be measured from blocks of time, so that the result for these is `Doubt.NOISE`. Raise QueryError or StoreError if
-    the table cannot be read.
+    The number of spans is a figure without noise. For self time, minimum and maximum, return `Doubt.NOISE`: blocks of
+    time do not show the noise of these figures. Raise QueryError or StoreError if the table cannot be read.
     """
     chosen = {(each.group, each.unit): each for each in statistics}
     if figure == "count":
@@ -108,26 +108,26 @@ def _of_count(each: SpanStatistics) -> Evidence | Doubt:
 
 
 def fewest(share: Fraction | None) -> int:
-    """Return the least number of spans of a group from which the noise of a figure is measured. `share` is the
-    percentile as a fraction (1/2 is the median); None stands for the total."""
+    """Return the minimum number of spans that a group needs before the noise of a figure is measured. `share` is the
+    percentile as a fraction (1/2 is the median), or None if the figure is the total."""
     if share is None:
         return FEWEST_SPANS
     return max(FEWEST_SPANS, math.ceil(FEWEST_BEYOND / min(share, 1 - share)))
 
 
 class Histogram(NamedTuple):
-    """The durations of one group.
+    """Histogram of the durations of one group of spans.
 
-    `counts` has the number of spans: a row for each block of time, a column for each class of durations, in ascending
-    order. `logs` has the logarithm of the middle of each class."""
+    `counts` has a row for each block of time and a column for each class of durations, in ascending order. An item is
+    the number of spans. `logs` has the logarithm of the middle duration of each class."""
 
     counts: Reals
     logs: Reals
 
     def scatter(self, share: Fraction | None) -> tuple[float, float] | None:
         """Return the variance of the logarithm of a percentile, estimated from random draws of blocks, and the degrees
-        of freedom of this variance. `share` is the percentile as a fraction; None stands for the mean. Return None if
-        too few blocks have spans."""
+        of freedom of this variance. `share` is the percentile as a fraction (1/2 is the median). If `share` is None,
+        use the mean instead of a percentile. Return None if too few blocks have spans."""
         blocks = self.counts[self.counts.any(axis=1)]
         count = len(blocks)
         if count < FEWEST_BLOCKS:

@@ -85,11 +85,11 @@ def count(seen: int, lost: LostCount) -> Interval:
 
 
 def ranks(share: Fraction, seen: int, lost: int) -> tuple[int, int]:
-    """Return the ranks of two seen durations between which the quantile `share` of all spans lies, including the lost
-    spans. The shortest seen duration has rank 1. `seen` and `lost` are numbers of spans.
+    """Return the ranks of two seen durations. The quantile `share` of all spans, including the lost spans, lies between
+    these two durations.
 
-    A rank below 1 stands for the least duration that a span can have. A rank above `seen` means that the quantile has
-    no upper bound."""
+    Rank 1 is the shortest seen duration. `seen` and `lost` are numbers of spans. A rank below 1 stands for the least
+    duration that a span can have. A rank above `seen` means that the quantile has no upper bound."""
     rank = max(-(-share.numerator * (seen + lost) // share.denominator), 1)
     return rank - lost, rank
 

@@ -30,9 +30,11 @@ Lacks = Callable[[GroupValues, str], bool]
 
 
 def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Completeness) -> Lacks:
-    """Return a function with two arguments, a group and a unit of durations. It returns whether the window (the
-    selected rows) may lack spans of this group with durations in this unit. `whole` is the completeness of the window.
-    The function reads the gaps at its first call. It raises QueryError if the gaps cannot be read."""
+    """Return a function that returns whether spans of a group may be missing from the window (the selected rows).
+
+    The arguments of the function are the group and a unit, ns or ticks. Losses count only in sessions whose durations
+    have this unit. `whole` is the completeness of the window. The first call of the function reads the gaps. The
+    function raises QueryError if the gaps cannot be read."""
     losses: list[Losses] = []
 
     def lacks(group: GroupValues, unit: str) -> bool:
@@ -130,9 +132,9 @@ ANY_GROWTH = GrowthInterval(None, None)
 
 
 class NoisyGrowth(NamedTuple):
-    """The growth of a figure with an allowance for noise, as two intervals: one that follows from the stored spans
-    alone, and a wider one that also allows for missing events.
+    """The growth of a figure between two runs, as two intervals that both allow for noise.
 
+    The first interval follows from the stored spans alone. The second, wider interval also allows for missing events.
     If noise could not be measured, `doubt` is the reason, and both intervals are unbounded.
     """
 
@@ -157,9 +159,9 @@ class NoisyGrowth(NamedTuple):
 
 class FigureChange(NamedTuple):
     """The change of one figure of one group between two runs. `before` and `after` have the figures of the first and
-    the second run. None stands for a run without spans of the group.
+    the second run. A value is None if the run has no spans of the group.
 
-    If a side has repeated runs, they have the geometric means of the runs' figures and of their bounds.
+    For repeated runs, the figures and their bounds are the geometric means over the runs.
     """
 
     group: GroupValues

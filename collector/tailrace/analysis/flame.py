@@ -52,9 +52,10 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Divide the time from `now` to `moment` among the owners (groups or nodes) of open spans. Each part of this time
-    belongs to the span that is then the innermost open one. Add it to the sum of this span's owner in `shared`. Remove
-    spans that end by `moment` from `open_spans`. Return `moment`."""
+    """Divide the time from `now` to `moment` among the owners (groups or nodes) of the open spans.
+
+    At each moment, the time counts for the innermost open span. Add the times to the sums in `shared`, by owner. Remove
+    the spans that end by `moment` from `open_spans`. Return `moment`."""
     while open_spans:
         innermost = open_spans[-1]
         until = min(innermost.end, moment)
@@ -154,9 +155,9 @@ class _Nodes:
 
 def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
     """Return the flame graph of the spans that overlap a window. Only the part of a span within the window counts.
-    `unit` selects the spans whose time is in `ns`, or those whose time is in `ticks`.
+    `unit` is `ns` or `ticks`: spans whose time is in the other unit are left out.
 
-    All spans of the window are read in order. Raise QueryError or StoreError if the table cannot be read."""
+    Raise QueryError or StoreError if the table cannot be read."""
     nodes = _Nodes()
     own: dict[int, int] = {}
     for _, rows in groupby(_in_lanes(engine, window, unit), itemgetter(0, 1, 2, 3)):

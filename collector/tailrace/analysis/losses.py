@@ -1,8 +1,8 @@
 """Count the lost events that may belong to each group of spans, and find the stored spans whose duration is in doubt.
 
 A gap *touches* a selection of spans if one of the gap's missing events may be a selected span. A range of time selects
-the spans that begin in it. A gap has a time only where its format numbers the events of a stream in the order of a time
-(`ORDERS`).
+the spans that begin in it. A gap has a time only in formats that number the events of a stream in the order of their
+times (`ORDERS`).
 
 - A gap before the range does not touch it. The missing events ended, and so began, before the range.
 - A gap behind the range touches it. A long missing span may have begun within the range.
@@ -45,15 +45,17 @@ ORDERS: dict[str, EventNumber | None] = {
     "dftracer": None,
     "et3": ("start", "start"),
 }
-"""For each format, two SQL expressions over a row of `events`. The first is the number of the event in its stream, by
-which gaps name missing events. The second is a time (ticks) that rises with this number. Both bound the time of a gap.
+"""For each format, two SQL expressions over a row of `events`. The first is the event's number in its stream. The
+second is a time (ticks) that rises with this number.
+
+A gap states only the numbers of the missing events. These expressions turn the numbers into bounds of the gap's time.
 None stands for a format in which no time rises with the number, so that the time of a gap has no bounds.
 
 - JETS: None, because lines have no number, and their clock may go back.
 - DFTracer: None, because the threads of a process share the event ids.
 - Heph: an event gets its number when it ends. Threads that share a stream, such as stream 0, may take the number some
-  time after they read the clock. Therefore the numbers count as ordered by time only in announced sessions, and there
-  in all streams but stream 0.
+  time after they read the clock. Therefore the numbers count as ordered by time only in announced sessions, except in
+  stream 0.
 - ET3: the number of a line is its tick. ET3 has no wall time.
 """
 
@@ -77,8 +79,8 @@ OTHER_KINDS = ("annotation", "counter", "instant")
 kinds, no span is missing."""
 
 PLACES = ("source", "session", "format", "stream")
-"""Keys that both spans and gaps have, and by which spans can be grouped. If spans are grouped by such a key, a gap
-counts only for the groups with the gap's value of this key."""
+"""Keys for grouping that gaps have, too. If spans are grouped by one of these keys, a gap counts only in groups that
+have the gap's value of the key."""
 
 RENAMED = ("name", "category")
 """Keys for grouping spans whose value may arrive in a record of its own, separately from the span. If this record is
@@ -91,8 +93,8 @@ COLUMNS = (*RENAMED, *PLACES, "substream", "day", "depth", "parent")
 """Columns of `spans` by which spans can be grouped. All other keys for grouping are names of attributes."""
 
 MARGIN = 86_400 * 10**9
-"""If a session ended at least this time (ns) before a range of time, no lost event of the session lies in the range. A
-session ends with its close or its last stored event, whichever is later."""
+"""Minimum time (ns) between the end of a session and the begin of a range of time for the session to have no lost event
+in the range. A session ends with its close or its last stored event, whichever is later."""
 
 HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
@@ -144,8 +146,10 @@ class Losses:
         return total_loss(self._everywhere, *found)
 
     def doubted(self, spans: RowCondition) -> RowCondition:
-        """Return SQL that adds a column `doubtful` to the given spans. It states whether the duration or the group of a
-        span is in doubt. The SQL leaves out spans that are certainly still open, because they have no duration."""
+        """Return SQL that adds a column `doubtful` to the given spans: whether the duration or the group of a span is
+        in doubt.
+
+        The SQL leaves out spans that are certainly still open, because they have no duration."""
         sessions = sorted({gap[:2] for gap in self._gaps})
         elsewhere = {gap[:2] for gap in self._gaps if self._regroups(gap)}
         stacked = any(gap.format in STACKED for gap in self._gaps)
@@ -212,13 +216,13 @@ _STACKED_GAPS = f"""
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
 """SQL that joins to each span the next gaps after the span's begin, in formats in which an end belongs to the last open
-begin (`STACKED`). The SQL finds a gap with event numbers by its ticks, and a gap of unreadable or truncated bytes by
-its offset. The events of any other gap may lie anywhere before the gap's offset. The SQL therefore joins the last gap
-of this sort in the session.
+begin (`STACKED`).
 
-In ET3, an exit without an entry counts like such a gap: its entry may be on an unreadable line, so that no gap names
-it. This applies only to streams of threads. In ET3's other form, which the specification defines, each line states its
-tick.
+A gap with event numbers is found by its ticks, and a gap of unreadable or truncated bytes by its offset. The events of
+any other gap may lie anywhere before the gap's offset. The SQL therefore joins the session's last gap of this sort.
+
+In ET3 traces of the Java agents, an exit without an entry counts like such a gap, because the entry may be on an
+unreadable line. This applies only to streams of threads.
 """
 
 
@@ -276,10 +280,11 @@ SELECT source, session, format, stream, {_MOST} AS remaining, "of", "first", "la
     OR "first" IS NULL AND coalesce(part.member(attributes, '$.estimate') = 'true', false) AS unknown
 FROM gaps WHERE {{gaps}} AND remaining IS DISTINCT FROM 0 AND ("of" IS NULL OR "of" NOT IN {_texts(OTHER_KINDS)})
 """  # noqa: S608 - our own words
-"""SQL for the gaps whose missing events may be spans.
+"""SQL for the gaps whose missing events may be spans. The column `unknown` is true if the exact number of missing
+events is unknown.
 
-`unknown` is true if the exact number of missing events is unknown: if `remaining` is null, or if a gap without numbers
-has the attribute `estimate`. In a gap with numbers, `estimate` means only that the reason of the loss is estimated.
+The number is unknown if `remaining` is null, or if a gap without event numbers has the attribute `estimate`. In a gap
+with event numbers, only the reason of the loss is an estimate.
 """
 
 
@@ -318,9 +323,10 @@ WHERE NOT coalesce(g.at < e.earlier AND e.rises, false) OR g.format = 'heph' AND
   )
 )
 """  # noqa: S608 - our own words
-"""SQL that leaves out the gaps before a time. A gap lies before this time if an event of its stream with a higher
-number has an earlier time. If the times of a stream do not always rise with its numbers, no gap of the stream is left
-out."""
+"""SQL that leaves out the gaps before a time.
+
+A gap lies before the time if an event of its stream with a higher number has an earlier time. In a stream whose times
+do not always rise with its numbers, no gap is left out."""
 
 _TOUCHING = f"""
 WITH lost AS MATERIALIZED ({{gaps}})

@@ -2,7 +2,7 @@
 
 Two runs of an unchanged program differ. Two methods show how much:
 
-- Repeated runs: each run is one measurement. The figures of the runs of a side differ by noise alone.
+- Repeated runs: each run is one measurement. The runs of one side differ by noise alone.
 - One run on each side: the run is cut into blocks of time, which are drawn with replacement again and again
   (bootstrap). The figure differs between the draws by noise alone. Blocks, not spans, are drawn, because neighbouring
   spans depend on one another. Noise that lasts as long as the whole run is invisible to this method.
@@ -44,10 +44,10 @@ changed, at most one comparison in 100 reports a change."""
 
 
 class Evidence(NamedTuple):
-    """Knowledge about the logarithm of a figure of one group, from the runs on one side of a comparison.
+    """Mean and variance of the logarithm of a group's figure, over the runs on one side of a comparison.
 
-    If no event is missing, `low` and `high` equal `mean`, and `slack` is 0. If the missing events allow any mean on one
-    side, `low` or `high` is infinite.
+    Missing events make the mean uncertain: it lies between `low` and `high`, which may be infinite. If no event is
+    missing, `low` and `high` equal `mean`, and `slack` is 0.
     """
 
     mean: float
@@ -105,7 +105,7 @@ def _log(value: int | None, unbounded: float) -> float:
 
 def noisy_growth(a: Evidence, b: Evidence, error: float) -> NoisyGrowth:
     """Return the intervals in which the growth from side A to side B lies: from the stored spans alone, and with an
-    allowance for missing events. With the probability `error`, the growth lies outside."""
+    allowance for missing events. The growth lies outside of its interval with the probability `error`."""
     between, fewest = a.variance + b.variance, min(a.freedom, b.freedom)
     by_side = a.variance**2 / a.freedom + b.variance**2 / b.freedom
     freedom = max(between**2 / by_side, fewest) if by_side > 0 else fewest
@@ -145,8 +145,8 @@ evidence, or the reason why there is no evidence."""
 
 
 def judged(found: Sequence[FigureChange], a: Evident, b: Evident) -> list[FigureChange]:
-    """Return the changes with an allowance for noise. A group that only one side has keeps its verdict (`new` or
-    `gone`), unless only some of this side's repeated runs have the group."""
+    """Return the changes with an allowance for noise. The verdict of a group that only one side has stays `new` or
+    `gone` if all repeated runs of this side have the group."""
     sides = [(a.get(key), b.get(key)) for key in ((each.group, each.unit) for each in found)]
     compared = sum(
         isinstance(of_a, Evidence) and isinstance(of_b, Evidence) for of_a, of_b in sides

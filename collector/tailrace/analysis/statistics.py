@@ -131,8 +131,8 @@ class SpanStatistics(NamedTuple):
     """The figures of one group of spans. Figures of durations are in `unit`. They are None if no span of the group has
     a known duration.
 
-    `self_time` is the time during which a span of the group is the innermost open span (see `flame`). It is None if the
-    caller did not request it."""
+    `self_time` is the time during which a span of the group is the innermost open span (see `flame`). `self_time` is
+    None if the caller did not request it."""
 
     group: GroupValues
     unit: str
@@ -236,8 +236,8 @@ def _points(seen: Sequence[int | None]) -> FigureBounds:
 
 class CertainSpans(NamedTuple):
     """The spans of one group whose duration is not in doubt: the number of spans, the number of those with a known
-    duration, and the sum, minimum and maximum of these durations. `lost` is the number of further spans that the group
-    may have."""
+    duration, and the sum, minimum and maximum of these durations. `lost` is the maximum number of spans that the group
+    may have in addition."""
 
     spans: int
     lengths: int
@@ -358,17 +358,19 @@ def _selves(
 
 
 def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane (a stream and substream), from which the caller computes self times. A span's `owner`
-    has the values of the group's keys (None for a span outside of the window), the unit of durations, and the tick
-    rate."""
+    """Yield the spans of one lane (a stream and substream). The caller computes the spans' self times.
+
+    A span's `owner` consists of the values of the group's keys (None for a span outside of the window), the unit of
+    durations, and the tick rate."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
 
 
 def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
-    """Yield the ended spans that begin in the window, and those that begin later, but before the time that `_horizon`
-    returns. Order them by lane (stream and substream), then by start."""
+    """Yield the ended spans that begin in the window or later, but before the time that `_horizon` returns.
+
+    Order the spans by lane (stream and substream), then by start."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -380,8 +382,10 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return the time (Unix ns) just after the last end of the spans that begin in the window. All spans inside of them
-    begin before this time. If the window has no end, return None. If none of its spans has ended, return its end."""
+    """Return the time (Unix ns) just after the last end of the spans that begin in the window. Spans inside of these
+    spans begin before this time.
+
+    Return None if the window has no end. Return the end of the window if no span has ended."""
     if window.until is None:
         return None
     rows = window.rows

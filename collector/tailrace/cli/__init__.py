@@ -3,7 +3,7 @@
 Before it imports the other modules, it decides what signals do, and isolates the command from its surroundings: from
 the user's environment variables and Python modules (`interpreter`), from the duties of process 1 (`reaper`), and from
 closed standard streams (`standard`). If an import fails because a package is missing or broken, the command prints one
-line about it. In this case, `tailrace run` still runs the program, but untraced.
+line about it. `tailrace run` then runs the user's program untraced.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ FLAGS = frozenset({"--require-trace", "--json"})
 """Options of `tailrace run` without a value."""
 
 HELD = {"serve": [signal.SIGHUP], "run": [signal.SIGUSR1, signal.SIGUSR2]}
-"""For each command, the signals that stay blocked until the command has set its handlers.
-
-`serve` reloads its configuration on SIGHUP. `run` passes its signals on to its program.
+"""For each command, the signals that stay blocked until the command has set its handlers. `serve` reloads its
+configuration on SIGHUP, and `run` passes its signals on to its program, so an earlier signal must not end them.
 """
 IGNORED = {"serve": [signal.SIGUSR1, signal.SIGUSR2]}
 """For each command, the signals that the command ignores. Their default action would end the process."""
@@ -98,10 +97,10 @@ def _leave(error: Exception) -> NoReturn:
 
 
 def run_untraced(program: list[str], *, exact: bool) -> int:
-    """Run the user's program without tracing, in place of this process.
+    """Run the user's program without tracing, in place of this process. With `exact`, run it as a child process
+    instead, and return its exit status.
 
-    With `exact`, run it as a child process instead, and return its exit status. If this status is 0, return the exit
-    code LOSS, because none of the program's events are stored.
+    Return the exit code LOSS instead of the status 0, because none of the program's events are stored.
     """
     from tailrace import reaper
 
@@ -132,10 +131,8 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
 
 
 def _parsed(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the names of the options of `tailrace run` in these arguments.
-
-    Also return the program with its own arguments. The result is the same as that of click, the library that parses
-    command lines.
+    """Return the names of the options of `tailrace run` in these arguments, and the program with its own arguments. The
+    result must equal that of click, the library that parses command lines.
     """
     options: list[str] = []
     program: list[str] = []

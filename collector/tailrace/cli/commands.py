@@ -264,10 +264,11 @@ def run() -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """Exit the process without the interpreter's shutdown, which takes a tenth of the time of a short command.
+    """Exit the process without the shutdown of the Python interpreter, which would take a tenth of the time of a short
+    command.
 
-    A thread may still be reading a table at a URL, because it reads ahead or its query was stopped. Such a thread
-    cannot be stopped. The shutdown would destroy objects that the thread uses, and crash.
+    The shutdown could also crash. A thread that still reads a table at a URL cannot be stopped, and the shutdown would
+    destroy objects that the thread uses.
     """
     if isinstance(end.code, int | None):
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name

@@ -96,8 +96,8 @@ def gaps_command(
 
 
 def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
-    """Return the rows that `tailrace gaps` prints after the gaps, with the columns `columns`. They show the events that
-    may still arrive, or why a collector could not be asked about such events.
+    """Return the rows that `tailrace gaps` prints after the gaps, with the columns `columns`. The rows show the events
+    that may still arrive, or the reason why a collector did not state such events.
     """
     nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
     found = [

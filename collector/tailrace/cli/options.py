@@ -70,7 +70,7 @@ store_option = click.option(
 def received_as(name: str, make: Callable[..., object], options: Sequence[str]) -> Callable[[F], F]:
     """Return a decorator that turns the values of several options of a command into one argument of its function.
 
-    The argument is named `name`. Its value is the result of `make`, which gets the values of the options in the given
+    The argument is named `name`. Its value is the result of `make`, called with the values of the options in the given
     order.
     """
 
@@ -125,10 +125,9 @@ def job_options(command: F) -> F:
 
 
 def job_options_of(side: str) -> Callable[[F], F]:
-    """Return a decorator that adds the options --rank, --node and --job for one side of a comparison. For the side `a`,
-    their names are --rank-a, --node-a and --job-a.
-
-    The command's function gets them as one `JobFilter`, in an argument with the name of the side.
+    """Return a decorator that adds the options --rank, --node and --job for one side of a comparison, such as --rank-a,
+    --node-a and --job-a for the side `a`. The command's function gets the three values as one `JobFilter`, in an
+    argument with the name of the side.
     """
     return lambda command: _job_options(command, side, f"Take only sessions of {side.upper()}")
 
@@ -347,10 +346,8 @@ def signatures() -> ModuleType:
 
 
 class NamedRun(NamedTuple):
-    """A store, and the sessions of one run in it.
-
-    If the user named no store, `store` is None, and the configured store is used. If there are no sessions, all
-    sessions of the store are meant.
+    """A store and the sessions of one run in the store. If `store` is None, the configured store is used. If the
+    sessions are empty, all sessions of the store are used.
     """
 
     store: str | None
@@ -358,8 +355,8 @@ class NamedRun(NamedTuple):
 
 
 def named_run(path: str) -> NamedRun:
-    """Return the store and the sessions that a user means by a path. A directory or URL means all sessions of this
-    store. The file of a loss certificate means the sessions of the certified run or job.
+    """Return the store and the sessions that a user means by a path. A directory or URL is a store, and selects all its
+    sessions. The file of a loss certificate selects the sessions of the certified run or job.
 
     Raise StoreError if a certificate cannot be read.
     """

@@ -257,10 +257,8 @@ class Report:
         self.path: Path | None = None
 
     def attempt(self, without: str, call: Callable[[], T]) -> T | None:
-        """Call a function and return its result. If it fails, print a warning that begins with the text `without`, and
-        return None.
-
-        If tracing is required, raise the error instead.
+        """Call a function and return its result. If the function fails, print a warning that begins with `without`, and
+        return None. If tracing is required, raise the function's error instead.
         """
         try:
             return call()
@@ -349,10 +347,8 @@ def private_key(path: Path | None) -> object:
 
 
 def exit_status(done: RunDone, max_loss: int | None, *, failed: bool) -> int:
-    """Return the exit status of `tailrace run`.
-
-    It is the status of the program itself, the exit code LOSS if too many events are missing or nothing was traced, or
-    FAILED. `failed` states that tracing was required and failed.
+    """Return the exit status of `tailrace run`: the status of the user's program, LOSS, or FAILED. It is LOSS if too
+    many events are missing or nothing was traced. `failed` is true if tracing was required and failed.
     """
     if done.certificate:
         lost = done.certificate.untraced or not done.certificate.within_budget

@@ -82,10 +82,8 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
 
 
 def _read_rest(loaded: Loaded) -> Status:
-    """Write everything to the table that a stopped collector has left: data in its spool, and files that it had not
-    read to their end.
-
-    All producers must have ended. Return the collector's last status.
+    """Write all data that a stopped collector has left to the table: the entries in its spool, and the unread parts of
+    its files. All producers must have ended. Return the collector's last status.
     """
     from msgspec import structs
 
@@ -116,8 +114,9 @@ def _print_last(loaded: Loaded, status: Status, *, as_json: bool) -> None:
 def _as_stored(
     loaded: Loaded, status: Status
 ) -> tuple[dict[str, int | None], dict[str, CopiedFiles | None]]:
-    """Return two facts that only the table contains, by source: the number of names to which events refer but which no
-    file contains, and the files that views leave out as copies. A value is None if it is unknown."""
+    """Return two facts by source that only the table contains. The first is the number of names to which events refer
+    and which no file contains. The second is the files that views leave out as copies. A value is None if it is
+    unknown."""
     from tailrace.config.load import store_path
     from tailrace.decoding.contract import asks
     from tailrace.decoding.formats import FORMATS

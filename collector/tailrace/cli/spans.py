@@ -357,10 +357,9 @@ def _read(
     *,
     demand: bool,
 ) -> Run:
-    """Return the statistics of those spans of a store that `chosen` selects, to compare a `figure`. If the user gave a
-    certificate, only sessions of its run are used.
-
-    With `demand`, raise an error if events are missing.
+    """Read the spans of a store that `chosen` selects, and return their statistics for the comparison of a `figure`. If
+    the user gave a certificate, use only the sessions of the certified run. With `demand`, raise an error if events are
+    missing.
     """
     from tailrace.analysis.blocks import evidence
     from tailrace.analysis.comparison import may_lack

@@ -77,9 +77,10 @@ HAVING CASE format
     AND json_exists(attributes, '$.totals.total_events') AND json_exists(attributes, '$.totals.total_annotations'))
 END
 """
-"""SQL that selects the sessions whose traces would show every loss of an event. It selects a session of DFTracer if
-each event number from the begin of the run to its end occurs once, and a session of JETS if a footer has the totals of
-all kinds of lines."""
+"""SQL that selects the sessions whose traces would show every loss of an event.
+
+In a session of DFTracer, each event number from the begin of the run to its end must occur once. In a session of JETS,
+a footer must have the totals of all kinds of lines."""
 
 
 class Verdict(NamedTuple):
@@ -193,10 +194,8 @@ def _exit(number: int, _frame: FrameType | None) -> NoReturn:
 def _judge(
     loaded: Loaded, summary: Summary
 ) -> tuple[list[Verdict], list[SpanStatistics], Console | None]:
-    """Return three values: the verdicts on all files, the figures of the most frequent names of spans, and the console
-    that prints these figures.
-
-    Without an imported file, the figures and the console are None.
+    """Return the verdicts on all files, the figures of the most frequent names of spans, and the console that prints
+    these figures. If no file was imported, the figures and the console are None.
     """
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console

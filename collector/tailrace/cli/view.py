@@ -127,10 +127,8 @@ def view_command(
 
 
 def _open(url: str, until_end: ExitStack) -> None:
-    """Open an address in a browser without putting the address on the browser's command line, which every user of the
-    host can read.
-
-    A file that only this user can read passes the address on.
+    """Open an address in a browser. The address contains a token, and every user of the host can read the browser's
+    command line. Therefore pass the address in a file that only this user can read.
     """
     try:
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")

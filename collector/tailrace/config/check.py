@@ -152,9 +152,8 @@ class Check:
     def _values(
         self, fields: Keys, settings: Mapping[str, Setting], also: Collection[str] = ()
     ) -> SectionValues:
-        """Convert the settings of a section or source to values. Return the valid values by key.
-
-        Report unknown keys and invalid values. Ignore the keys in `also`: other methods check them.
+        """Convert the settings of a section or source to values, and return the valid values by key. Report unknown
+        keys and invalid values. Ignore the keys in `also`, which other methods check.
         """
         values: SectionValues = {}
         for key, setting in settings.items():
@@ -237,8 +236,8 @@ class Check:
     ) -> None:
         """Report listeners that have the same address and the same protocol.
 
-        Listeners on port 0 never have the same address. Other conflicts, such as with a wildcard address, are detected
-        only when the sockets are bound.
+        Listeners on port 0 never have the same address. Conflicts with a wildcard address are detected only when the
+        sockets are bound.
         """
         taken: dict[tuple[str, str, int | None], tuple[str, Where]] = {}
         for owner, protocol, address, where in self._listeners(admin, types, sources):

@@ -1,10 +1,9 @@
 """Read a TOML file, and find the line of every key.
 
-`tomllib` reports the line of a syntax error, but not the line of a value. No maintained parser on PyPI does. This
-module finds the lines of keys with tomllib alone. A TOML statement (`key = value`, `[table]`) begins on a new line and
-is valid TOML by itself. A statement that is cut within an array or a multi-line string is not valid. So the module
-reads line by line, and tries to parse after each line. Lines that parse form one statement, which contains the names of
-its keys.
+`tomllib` does not state the lines of keys. This module finds them with tomllib alone. A TOML statement (`key = value`,
+`[table]`) begins on a new line and is valid TOML by itself. A statement that is cut within an array or a multi-line
+string is not valid. So the module reads line by line, and tries to parse the lines that it has read. Lines that parse
+form one statement.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Where(NamedTuple):
-    """The location of a setting in a file, in the environment or on the command line.
+    """The place where a user set a value: a file, the environment or the command line.
 
-    `origin` is the file's path, `environment`, `default`, or empty for a command line option. `key` is spelled as in
-    the origin. `line` counts from 1; it is None outside of files.
+    `origin` is the file's path, `environment`, `default`, or empty for a command line option. `key` is the key as the
+    user spelled it there. `line` counts from 1, and is None outside of files.
     """
 
     origin: str

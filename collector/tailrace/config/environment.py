@@ -66,8 +66,8 @@ class Target(NamedTuple):
 def variables() -> dict[str, Target]:
     """Return the environment variable of every key in a section, with the key and its type.
 
-    A key whose value is a table has one variable for each entry: its name is the returned one, an underscore, and the
-    name of the entry.
+    A key whose value is a table has one variable for each entry: the returned name, an underscore, and the name of the
+    entry.
     """
     return {
         f"{PREFIX}{section}_{key}".upper(): Target((section, key), field.type)
@@ -190,11 +190,11 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 
 
 def _endings(section: str, rest: str) -> list[str]:
-    """Return the names of the environment variables of a section, without the section's prefix.
+    """Return the names that the environment variables of a section may have, without the section's prefix.
 
-    The variable of a source has the form `<NAME>_<KEY>`. `rest` is the name of a variable without the prefix. The name
-    of a source may contain underscores, so each part of `rest` that ends before an underscore may be this name: return
-    every key for each of these names.
+    The variable of a source is named `<NAME>_<KEY>`. NAME, the name of the source, may contain underscores. `rest` is
+    the name of a variable without the prefix. Therefore each beginning of `rest` that ends before an underscore may be
+    NAME. Return each of these names with every key.
     """
     if section != "sources":
         return [

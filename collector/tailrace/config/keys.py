@@ -1,10 +1,9 @@
 """Convert the values of settings to the types of the schema. Provide the sections and the source types of the schema as
 mappings of keys.
 
-Each value is also checked beyond its type. A number is at least 1 and fits in a signed 64-bit integer, the widest
-integer of the table. A duration is positive and at most 2**63 ns. A file mode is octal. A list of paths is not empty,
-and a list of networks has only networks. Text is valid UTF-8 without NUL, because the operating system does not accept
-others.
+The conversion also checks each value: a number is at least 1 and fits in 64 bits, signed. A duration is positive and at
+most 2**63 ns. A file mode is octal. A list of paths is not empty, and a list of networks has only networks. Text is
+valid UTF-8 without NUL, as the operating system requires.
 """
 
 from __future__ import annotations

@@ -37,9 +37,8 @@ def parse(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a listener at `host`, a result of `parse`.
-
-    A host name counts only if it means this machine by definition (RFC 6761). The address of any other name may change.
+    """Return whether only this machine can reach a listener at `host`, a result of `parse`. A host name counts only if
+    RFC 6761 reserves the name for this machine, because the address of any other name may change.
     """
     if is_localhost(host):
         return True

@@ -1,9 +1,9 @@
 """Load the effective configuration from command line options, environment, file and defaults, in this order of
 precedence.
 
-The first origin that sets a key determines the key's value. Sources are different: the sources of a file
-replace all default sources, and the environment adds sources or changes their keys. One run reports all
-problems, each with its file and line, variable or option.
+The first of these that sets a key determines the key's value. Sources are an exception: the sources of a file replace
+all default sources, and the environment adds sources or changes their keys. All problems are reported at once, each
+with its file and line, variable or option.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ NO_HOME = "this user has no home directory (HOME is not set, and the host does n
 class Loaded(NamedTuple):
     """A configuration, the path of its file (None without a file), and its digest.
 
-    `sha256` (hex) covers the values of all keys, wherever they were set. It covers only the names of storage options,
-    because their values may be secrets and may change independently.
+    The digest `sha256` (hex) covers the values of all keys. For storage options, it covers only the names, because the
+    values may be secrets that change independently.
     """
 
     config: Config
@@ -130,10 +130,9 @@ def expanded(path: str) -> Path:
 
 
 def user_directory(environ: Mapping[str, str], variable: str, default: str) -> Path | None:
-    """Return the directory `tailrace` below a base directory of the XDG Base Directory Specification.
-
-    `variable` names the base directory; `default` is the base directory without this variable. Return None if the user
-    has no home directory.
+    """Return the directory `tailrace` below a base directory of the XDG Base Directory Specification. `variable` is the
+    environment variable that sets the base directory, and `default` applies if the variable is not set. Return None if
+    the user has no home directory.
     """
     base = Path(environ.get(variable, ""))
     # Ignore a relative path, because the XDG specification requires an absolute one.
@@ -149,8 +148,8 @@ def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
     """Return the directory for data of this user: `tailrace` in the data directory of the XDG Base Directory
     Specification.
 
-    If the user has no home directory, raise ConfigError. Its message states what the directory is for (`what`), and
-    lists the keys that set another directory (`keys`).
+    Raise ConfigError if the user has no home directory. The message contains `what`, the purpose of the directory, and
+    `keys`, the keys that set another directory.
     """
     directory = user_directory(environ, "XDG_DATA_HOME", "~/.local/share")
     if directory is None:
@@ -207,11 +206,11 @@ def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def spools_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory that contains the spools of all collectors. Call this only if `spool.path` is set or the
-    store is at a URL; otherwise each spool is in the directory of its collector.
+    """Return the directory that contains the spools of all collectors.
 
-    For a store at a URL without `spool.path`, each URL has its own directory in the user's data directory. So a
-    collector never writes entries for one store to another one.
+    Call this only if `spool.path` is set or the store is at a URL. In other cases, each spool is in the directory of
+    its collector. Without `spool.path`, each URL of a store has a separate directory in the user's data directory, so
+    that a spool never holds entries for two stores.
     """
     if config.spool.path:
         return expanded(config.spool.path)
@@ -247,10 +246,8 @@ def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[st
 
 
 def _add_default_sources(given: Given) -> None:
-    """Add the default sources, with only their required keys.
-
-    Optional keys are left out: an environment variable may change the type of a source, and the new type may lack these
-    keys.
+    """Add the default sources with only their required keys. An environment variable may change the type of a default
+    source to a type without the optional keys.
     """
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))

@@ -1,7 +1,7 @@
-"""Define when a reload of the configuration applies each changed key. No other module does.
+"""Define when a reload of the configuration applies each changed key.
 
-If a key of a section is not listed here, its change requires a restart of the daemon. If a key of a source is not
-listed, its change restarts the source. The source then keeps its socket, its peers and its files. It closes its
+A change of a section's key that is not listed here requires a restart of the daemon. A change of a source's key that is
+not listed restarts only the source. The source then keeps its socket, its peers and its files, and closes its
 connections after it has received their bytes.
 """
 

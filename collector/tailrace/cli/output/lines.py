@@ -1,7 +1,7 @@
 """Print stored rows, one a line: as JSON with all columns, or as text.
 
-A text line has the wall time (or, if unknown, `@` and the ticks), source/session/stream, kind,
-name, `#` and the sequence number, `+` and the duration in ticks, and the attributes.
+A text line has these parts: the wall time (or `@` and the ticks, if the wall time is unknown), source/session/stream,
+kind, name, `#` and the sequence number, `+` and the duration in ticks, and the attributes.
 """
 
 from __future__ import annotations
