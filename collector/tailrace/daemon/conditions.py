@@ -4,8 +4,8 @@
 - The process has no free file descriptors.
 - A listener has certificates or tokens that it cannot use, or the file of its unix socket is gone.
 
-While new certificate or token files cannot be used, a listener continues with the earlier ones. So an operator can
-repair the files before any client is refused.
+If new certificate or token files cannot be used, the listener continues with the earlier files. So an operator can
+repair the new files before any client is refused.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ def _sentence(name: str, count: int, config: Config) -> str:
 
 
 STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
-"""Time (seconds) between two checks whether state of sessions was evicted to save memory.
-
-The condition that reports evicted state ends when nothing was evicted for `CALM_SECONDS` seconds.
+"""Time (seconds) between two checks whether state of sessions was evicted to save memory, and time (seconds) without an
+eviction after which the condition that reports evictions ends.
 """
 
 

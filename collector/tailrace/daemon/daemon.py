@@ -5,9 +5,8 @@ At a stop, the sources read the data that peers have sent before, clients get a 
 close. Then the daemon syncs the spool, decodes and commits all remaining entries, and saves the state. Due to this
 order, only durable bytes are decoded, and bytes stay in the spool until their rows are committed.
 
-`bounded` limits how long the process still runs after a failure. A cancelled task waits for its worker thread, and this
-thread may never return: it may lack memory for its result, or wait for a disk (1 of 100 starts under `ulimit -v` hung,
-2026-11-23). Without a service manager, nothing else would end such a process.
+After a failure, `bounded` ends a process that hangs. A cancelled task waits for its worker thread, which may wait for a
+disk or lack memory for its result (1 of 100 starts under `ulimit -v` hung, 2026-11-23).
 """
 
 from __future__ import annotations
@@ -56,11 +55,10 @@ Failed = Callable[[BaseException], None]
 
 @contextmanager
 def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
-    """Run a `with` block, and end the process if the block does not end soon after a failure in it. Yield a function
-    that the block calls to record a failure.
+    """Run a `with` block, and end the process if the block hangs after a failure in it.
 
-    If the block has not ended `SECONDS` after the first failure, write the text that `message` returns for the failure
-    to standard error, and end the process with exit status 1.
+    Yield a function that the block calls to record a failure. If the block has not ended `SECONDS` after the first
+    failure, write `message(failure)` to standard error, and end the process with exit status 1.
     """
     failures: list[BaseException] = []
 
@@ -84,10 +82,8 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
 
 
 def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a function that runs the task `work`. If the task raises an exception, call `failed` with it before trio
-    waits for other tasks to end.
-
-    A cancellation is not passed to `failed`.
+    """Return a function that runs the task `work`, and passes an exception of the task to `failed` at once. Without it,
+    trio would first wait for other tasks to end. A cancellation is not passed to `failed`.
     """
 
     async def reporting_work(*arguments: P.args, **more: P.kwargs) -> T:
@@ -110,26 +106,24 @@ class DaemonProgress(NamedTuple):
     refusals: int
     """Number of operations that a disk or store refused (see `Health.refusals`)."""
     replayed: int
-    """The lower of two positions in the spool: the position up to which entries are decoded, and the position below
-    which the table had all rows when the daemon started.
-
-    It grows only while entries are decoded again.
+    """The position up to which the start has decoded the spool's entries again. It ends at the position below which the
+    table had all rows when the daemon started, and grows only during the start.
     """
 
     def lives_on(self, before: DaemonProgress) -> bool:
-        """Return whether the daemon has done anything since `before`: it committed rows, a disk or store refused an
-        operation, or the position `replayed` (see `DaemonProgress`) has grown."""
+        """Return whether the daemon has done anything since the progress `before`: it has committed rows, a disk or
+        store has refused an operation, or the start has decoded further entries (`DaemonProgress.replayed`)."""
         return self[1:] != before[1:]
 
 
 class Mode(NamedTuple):
     """How a collector runs.
 
-    With `once`, the collector reads all files to their end, and ends when each source has read its input. Sessions of
-    sources that no longer exist stay open. With `last`, a stop also ends the sessions of all producers; the caller
-    ensures that the producers end first. With `imports`, the collector only imports files. While one of its sessions is
-    open, it is marked as unfinished. `watchdog_seconds` is how long the service manager's watchdog waits between two
-    signals; None without a watchdog.
+    With `once`, the collector reads all files to their end, and ends when each source has read its input. Sessions
+    whose source is no longer configured stay open. With `last`, a stop also ends the sessions of all producers; the
+    caller ensures that the producers end first. With `imports`, the collector only imports files. The collector is
+    marked as unfinished while one of its sessions is open. `watchdog_seconds` is how long the service manager's
+    watchdog waits between two signals; None without a watchdog.
     """
 
     once: bool = False
@@ -194,11 +188,11 @@ class Daemon:
         beside: Callable[[Receiving], Awaitable[None]] = _nothing,
         failed: Failed = lambda _: None,
     ) -> None:
-        """Receive, decode and commit until `stop` is set. Then stop the parts in order.
+        """Receive, decode and commit until `stop` is set. Then stop the parts of the daemon in order.
 
-        Call `started` once the sources receive, and run the task `beside` while they do. If a part fails, call `failed`
-        with its exception at once, and raise the exception after all tasks have ended. Raise SyncError, LostError or
-        FencedError if the daemon can no longer guarantee that data is durable.
+        Call `started` when the sources receive, and run the task `beside` as long as they do. If a part fails, call
+        `failed` with its exception at once, and raise the exception after all tasks have ended. Raise SyncError,
+        LostError or FencedError if the daemon can no longer guarantee that data is durable.
         """
         loops = self.loops
         ahead = await drive(loops.begin())
@@ -279,10 +273,8 @@ class Daemon:
                 self.starts.end()
 
     async def _finish(self) -> None:
-        """Decode and commit all received bytes, as far as the time limit of a stop allows.
-
-        If all rows are committed, record on disk that the collector has finished. If an import has an open session,
-        record that it is unfinished instead.
+        """Decode and commit all received bytes within the time limit of a stop. If all rows are committed, record on
+        disk that the collector has finished, or that it is unfinished if an import has an open session.
         """
         decodes = not (self.starts and self.starts.rest)
         if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
@@ -298,10 +290,9 @@ class Daemon:
         stop.set()
 
     def _lost(self, loss: LostError) -> str:
-        """Return a message for the user about a file or directory of the daemon whose path no longer leads to it.
-
-        It also states how many received bytes are not in the table, and whether a later start can find them in the
-        spool.
+        """Return a message for the user about a file or directory of the daemon that was moved, replaced or removed.
+        The message also states how many received bytes are not in the table, and whether a later start can find them in
+        the spool.
         """
         rest = self.spool.end - self.loops.committing.committed
         if not rest:

@@ -3,9 +3,8 @@
 - A start changes nothing until it is known that all files can be read. So a start that is refused leaves the files of
   another version of Tailrace as they are.
 - A start may be interrupted at any time. The next start then finds either the old files or the new ones.
-- A repair may remove table versions with rows of other collectors, if their spools can restore these rows
-  (`store.recovery`). The other collectors do not run during a repair (`store.presence`), so the repair may open their
-  spools.
+- A repair of the table may remove rows of other collectors if their spools can restore the rows (`store.recovery`). The
+  other collectors do not run during a repair (`store.presence`), so the repair may open their spools.
 
 The steps of a start are: take the locks, recover the spool, check and repair the table, restore the ingest. If files
 have another version, they are upgraded or refused before any source receives: first the table, then the state of the
@@ -51,9 +50,9 @@ logger = logging.getLogger(__name__)
 
 def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dict[str, Refills]:
     """Return one function for each other collector that writes to `store`, by the collector's identity. The function
-    checks whether the collector's spool can restore rows that a repair removes (see `_refills`).
+    returns whether the collector's spool can restore rows that a repair of the table removes (see `_refills`).
 
-    The collector with the directory `own` is left out. Raise OSError if a directory cannot be read.
+    `own` is the directory of this collector, which is left out. Raise OSError if a directory cannot be read.
     """
     found: dict[str, Refills] = {}
     for directory in presence.directories(store).values():
@@ -70,11 +69,11 @@ def _refills(
     clock: Clock,
     position: int | None,
 ) -> bool:
-    """Return whether the spool of the other collector `who` can restore all rows that `who` wrote from `position` on.
-    None as `position` means all rows of `who`.
+    """Return whether the spool of the other collector `who` can restore the rows that `who` wrote from a spool position
+    on. If `position` is None, check all rows of `who`.
 
-    If so, the caller may remove these rows. Therefore mark the other collector as unfinished if its spool has entries
-    from `position` on. Raise FullError if a full disk prevents the check.
+    If the result is true, the caller may remove these rows from the table. Therefore mark `who` as unfinished if its
+    spool has entries from `position` on. Raise FullError if a full disk prevents the check.
     """
     path = Path(who.spool)
     if not path.is_dir():
@@ -171,7 +170,7 @@ class OpenedDisk(NamedTuple):
     check_store: Callable[[], None]
     """Function that checks the paths of the store's directories and locks.
 
-    It raises LostError if a path no longer leads to the directory that was opened. It raises StoreError if a lock file
+    It raises LostError if a path leads to another directory than the opened one. It raises StoreError if a lock file
     was removed and cannot be created again.
     """
 
@@ -289,10 +288,10 @@ def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) 
 
 
 def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
-    """Check that the paths of all locks and directories in `held` still lead to what was opened.
+    """Check that the paths of all locks and directories in `held` still lead to the opened files and directories.
 
-    The directories are checked before the locks, so that no lock file is created in a replaced directory. Any thread
-    may call this. The mutex `turn` prevents two threads from creating the same lock file.
+    The directories are checked first, so that no lock file is created in a replaced directory. Any thread may call
+    this. The mutex `turn` prevents two threads from creating the same lock file.
     """
     with turn:
         for each in reversed(list(held)):
@@ -328,7 +327,7 @@ def _report_too_large(
 ) -> None:
     """Log a warning if checkpoints are too large to be read within the memory limit.
 
-    Raise MemoryLimitError if there is no smaller checkpoint and the spool no longer has all entries that a start
+    Raise MemoryLimitError if no smaller checkpoint exists, and if the spool has already removed entries that a start
     without a checkpoint needs.
     """
     if not checkpoints.too_large:
@@ -341,10 +340,8 @@ def _report_too_large(
 
 
 def _end_start(starts: Starts, _: object, error: BaseException | None, __: object) -> None:
-    """Record that this start of the daemon has ended without being killed: it has succeeded, or an exception has ended
-    it. `error` is the exception that ended it; None if it succeeded.
-
-    Raise MemoryLimitError if the exception was caused by a lack of memory.
+    """Record that this start of the daemon was not killed. `error` is the exception that ended the start, or None if
+    the start succeeded. Raise MemoryLimitError if the exception was caused by a lack of memory.
     """
     if error is not None and any(isinstance(cause, MemoryError) for cause in causes(error)):
         raise starts.out_of_memory() from error

@@ -4,10 +4,10 @@
 session. The bytes that a session receives go directly to the spool.
 
 `FileSessions` keeps the open sessions of files independently of the sources that read them. The read position of a file
-belongs to the store, so it survives a change of the sources. The session of a file stays open while the file exists,
-even if its source is removed or its patterns change. If no source follows the file any more, an entry in the log marks
-the file as unfollowed. If another source of the same format finds the file or a copy of it, this source continues the
-session. If several sources match a file, one of them reads the file and the others wait.
+belongs to the store and survives a change of the sources. The session of a file stays open while the file exists, even
+if its source is removed or its patterns change. If no source follows the file any more, an entry in the log marks the
+file as unfollowed. The next source of the same format that finds the file or a copy of it continues the session. If
+several sources match a file, only one source reads it.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class FileSessions:
         """Remove from `_unfollowed` (sessions whose file no source follows) those sessions that `source` can continue
         with the given file, and return them.
 
-        Such a session has read a file with the same inode or path, or a file of which the given file may be a copy.
-        Return `claimed` if another source follows the given file, or knows it as a possible copy. Return `later` if the
-        ingest does not know yet how far the sessions' files were read.
+        Such a session has read a file with the inode or path of the given file, or a file of which the given file may
+        be a copy. Return `claimed` if another source follows the given file, or knows it as a possible copy. Return
+        `later` if the ingest does not know yet how far the sessions' files were read.
         """
         format_ = self._sources[source][0]
         if any(o.claims(path, device, inode, head) for o in self._others(source)):

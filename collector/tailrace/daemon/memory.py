@@ -42,10 +42,8 @@ ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB
 """Memory (bytes) of an announced session without a connection, and of one stream of an ended session."""
 
 PARSED = 32
-"""Maximum memory for parsing a record, as a multiple of the record's length.
-
-It also covers metadata files beside traces: parsing such a file takes no more memory than parsing a record of the
-default `record_max`.
+"""Maximum memory for parsing a record, as a multiple of the record's length. Parsing a metadata file beside a trace
+takes no more memory than parsing a record of the default `record_max`.
 """
 
 
@@ -160,10 +158,8 @@ def memory(root: Path = Path("/")) -> ProcessMemory:
 
 
 def _of_groups(root: Path) -> Iterator[tuple[int, str]]:
-    """Yield size (bytes) and name of each memory limit in the control groups that contain this process.
-
-    Inside a container, the control group of the process may be mounted at the top of `/sys/fs/cgroup`, so look there,
-    too.
+    """Yield size (bytes) and name of each memory limit in the control groups that contain this process. In a container,
+    the control group of the process may be mounted at the top of `/sys/fs/cgroup`, so look there, too.
     """
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():

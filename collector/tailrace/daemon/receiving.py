@@ -50,7 +50,7 @@ class Configured:
     """The sources of the current configuration by name, and their addresses.
 
     With `once`, a source ends when it has read its input. If `chosen` is given, sources of files read only these files.
-    `descriptors` keep sockets across restarts of the daemon. `held` are sockets that are already open. Raise
+    `descriptors` keeps sockets open across restarts of the daemon. `held` are sockets that the caller has opened. Raise
     ConfigError if a source cannot be created.
     """
 
@@ -83,8 +83,7 @@ class Configured:
 
     def in_the_way(self, now: Mapping[str, SourceConfig], config: Config) -> list[str]:
         """Return the names of running sources that must end before the addresses of the new configuration can be bound.
-
-        Such a source listens on a port that the new configuration needs at another address.
+        Such a source listens on a port that the new configuration uses with another host address.
         """
         places = {place_of(name, wanted) for name, wanted in config.sources.items()}
         wanted = {(p[0], p[2]) for p in places - self._listening.keys() if p[2]}
@@ -97,10 +96,10 @@ class Configured:
     def prepare(
         self, config: Config, stays: Collection[str]
     ) -> tuple[dict[str, Source], dict[Place, Listening]]:
-        """Create the sources of a new configuration, and bind its new addresses. Return both.
+        """Create the sources of a new configuration, and bind its new addresses. Return both. Keep the running sources
+        named in `stays`.
 
-        The running sources named in `stays` are kept. Raise ConfigError with all problems if a source cannot be
-        created; then all newly bound addresses are closed.
+        If a source cannot be created, close the newly bound addresses, and raise ConfigError with all problems.
         """
         sources: dict[str, Source] = {}
         listening: dict[Place, Listening] = {}
@@ -235,10 +234,8 @@ class _Task:
 
 
 class Receiving:
-    """Runs the sources as tasks, one for each configured source.
-
-    `ahead` has the sessions that were open at the end of the spool when the daemon started, even if its last entries
-    are not decoded yet.
+    """Runs each configured source as a task. `ahead` has the sessions that were open at the end of the spool when the
+    daemon started, even if the spool's last entries are not decoded yet.
     """
 
     def __init__(
@@ -279,8 +276,8 @@ class Receiving:
     async def replace(self, config: Config, *, put: Callable[[], None]) -> None:
         """Replace the sources by those of a new configuration. `put` makes this configuration the current one.
 
-        A source whose settings are equal in both configurations goes on without interruption. If a source cannot be
-        created, keep the old sources and raise ConfigError with all problems.
+        A source with unchanged settings goes on without interruption. If a source cannot be created, keep the old
+        sources and raise ConfigError with all problems.
         """
         configured, now = self._configured, self._context.config.sources
         stays = {
@@ -313,8 +310,8 @@ class Receiving:
     def cut_slow(self) -> None:
         """Disconnect peers that take longer than their source's `record_timeout` to send one record.
 
-        Do not count the time during which sources waited for free space in the spool. Do not count the time during
-        which the spool had entries that were not decoded, because they may contain the end of the record.
+        Do not count the time during which sources waited for free space in the spool, or during which received bytes
+        were not decoded: these bytes may contain the end of the record.
         """
         time = self._spool.timeline.now()
         if self._gate.closed:
@@ -333,9 +330,7 @@ class Receiving:
 
     def leave_orphans(self) -> None:
         """Close the open sessions of each source that was removed from the configuration, or that now has another
-        format or transport.
-
-        Do not close sessions of files, but record that no source follows their files.
+        format or transport. Keep sessions of files open, but record that no source follows their files.
         """
         for name, sessions in self._left.items():
             config = self._context.config.sources.get(name)
@@ -379,9 +374,8 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # Wait until all present spool entries are decoded, because the read positions of the source's files
-                    # are known only then. The daemon's start need not wait for this: no bytes of the files are lost
-                    # meanwhile.
+                    # Wait until all present spool entries are decoded. Only then are the read positions of the source's
+                    # files known. Meanwhile, files lose no bytes, so the daemon's start does not wait for this.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
                     await self._decoded(self._spool.end)
@@ -413,10 +407,8 @@ async def receive(
     ended: Callable[[], None],
     task_status: trio.TaskStatus[Receiving],
 ) -> None:
-    """Run all sources until cancelled. Raise ConfigError if an address cannot be bound.
-
-    With `once`, call `ended` when each source has read its input. Sessions of sources that no longer exist then stay
-    open.
+    """Run all sources until cancelled. Raise ConfigError if an address cannot be bound. With `once`, call `ended` when
+    each source has read its input. Sessions whose source is no longer configured then stay open.
     """
     try:
         async with trio.open_nursery() as nursery:

@@ -270,11 +270,11 @@ def run(
 
 @contextmanager
 def patience(*, managed: bool) -> Iterator[None]:
-    """Run a `with` block. If it raises MemoryLimitError and a service manager started the process (`managed`), wait
-    `PATIENCE_SECONDS` before the error is raised again.
+    """Run a `with` block. If the block raises MemoryLimitError and a service manager started the process (`managed`),
+    wait `PATIENCE_SECONDS` before the error is raised again.
 
-    Otherwise, the service manager would restart the daemon at once, many times. During this time, input waits in the
-    sockets' buffers.
+    Without the wait, the service manager would restart the daemon at once, many times. During the wait, input stays in
+    the sockets' buffers.
     """
     try:
         yield
@@ -345,10 +345,8 @@ class _Service:
             nursery.cancel_scope.cancel()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
-        """Serve the admin endpoint. First wait until the counters have reached the values that they had before the
-        restart: Prometheus would take smaller values for a reset.
-
-        If decoding is suspended, do not wait for this.
+        """Serve the admin endpoint when the counters have reached the values that they had before the restart, because
+        Prometheus would take smaller values for a reset. If decoding is suspended, serve at once.
         """
         with listener:
             await self._daemon.answering.wait()

@@ -55,8 +55,9 @@ logger = logging.getLogger(__name__)
 class Start(msgspec.Struct):
     """The content of the file in which a start of the daemon records its memory use.
 
-    `limit` is the size (bytes) of the memory limit that is nearest to being full, and `share` is the used part of it (0
-    to 1). `at` is a Unix time in seconds. `stage` is what the start is reading: the checkpoint, or the spool's entries.
+    Several memory limits may apply: `limit` is the size (bytes) of the one with the largest used share, and `share` is
+    this share (0 to 1). `at` is a Unix time in seconds. `stage` is what the start is reading: the checkpoint, or the
+    spool's entries.
     """
 
     killed: int
@@ -97,8 +98,8 @@ class Starts:
     def begin(self, checkpoints: Checkpoints) -> None:
         """Record that this start now reads the newest checkpoint.
 
-        Raise MemoryLimitError to refuse the start if `KILLED_MAX` or more starts in a row were killed for lack of
-        memory, and the last of them was killed while it read the checkpoint, less than `REST_SECONDS` ago.
+        Refuse the start with MemoryLimitError if the last `KILLED_MAX` starts were killed for lack of memory, and the
+        last of them while it read the checkpoint, less than `REST_SECONDS` ago.
         """
         checkpoint_size = checkpoints.size
         now, limit = self._clock.wall_ns() / 1e9, self._memory.tightest
@@ -132,9 +133,9 @@ class Starts:
             self._look()
 
     def end(self) -> None:
-        """Remove the file that marks this start as unfinished: the start is over, or has failed with a message.
-
-        If `begin` refused this start, keep the file of the earlier start, so that later starts are refused, too.
+        """Remove the file that marks this start as unfinished, because the start has succeeded or has failed with a
+        message. If `begin` refused this start, keep the file of the earlier start, so that later starts are refused,
+        too.
         """
         if self._start:
             self._start, self.killed = None, 0

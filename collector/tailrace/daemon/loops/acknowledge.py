@@ -35,11 +35,11 @@ committed.
 
 
 class HeldNames:
-    """The paths on disk of one collector, and whether one of them is lost (no longer leads to the opened file).
-    `spool` checks the paths of the spool, `store` the paths and locks of a local store.
+    """The paths on disk of one collector, and whether one of them is lost: it no longer leads to the opened file.
 
-    Both functions block. They raise LostError if a path is lost, StoreError if the file of a held lock was removed and
-    cannot be created again for now, and FullError if a path cannot be checked for now.
+    `spool` checks the paths of the spool, and `store` the paths and locks of a local store. Both functions block. They
+    raise LostError if a path is lost, StoreError if the removed file of a held lock cannot be created again for now,
+    and FullError if a path cannot be checked for now.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class HeldNames:
         """Until this generator is closed, check every second whether the paths of the spool and the store lead to the
         opened files.
 
-        If a path does not, also check the store's paths alone: the store may still accept the remaining rows.
+        If a path leads elsewhere, check the store's paths alone, because the store may still accept the remaining rows.
         """
         while True:
             if not (yield from self.lead_there()) and not self.store_is_lost:
@@ -116,10 +116,9 @@ EVERY = 0.1
 """Time (seconds) between two rounds of acknowledgements. In a round, all waiting clients are answered."""
 
 IN_A_ROUND = 250
-"""If a round has more answers than this number, the pause after it is longer, in proportion to the number of answers.
-An answer takes 15 to 70 µs.
-
-So with many clients, each one is answered less often, and receiving and decoding keep their share of time.
+"""Number of answers in a round above which the pause after the round grows, in proportion to the number of answers. An
+answer takes 15 to 70 µs. If there are many clients, each client is therefore answered less often, and receiving and
+decoding keep their share of the time.
 """
 
 AT_ONCE = 32

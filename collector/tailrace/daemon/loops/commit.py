@@ -119,10 +119,9 @@ class Saving:
             self._context.health.clear(Condition.CHECKPOINT)
 
     def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
-        """Save a snapshot as a checkpoint; this blocks.
-
-        Return the spool position from which on later starts need the entries, or None if they may need all entries.
-        Return the FullError if a checkpoint file cannot be read for now, so that the position is unknown.
+        """Save a snapshot as a checkpoint; this blocks. Return the spool position from which on later starts need
+        entries, or None if they may need all entries. Return a FullError if the position is unknown, because a
+        checkpoint file cannot be read for now.
         """
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)
         try:
@@ -131,9 +130,9 @@ class Saving:
             return error
 
     def _named_from(self) -> int:
-        """Return the spool position from which on a checkpoint refers to the spool for the bytes of unfinished records.
+        """Return the first spool position of the unfinished records whose bytes a checkpoint leaves in the spool.
 
-        The spool cannot release these bytes before the second checkpoint after this one. So they may take at most an
+        The spool must keep these bytes until the second checkpoint after this one. They may therefore take at most an
         eighth of the spool's maximum size.
         """
         within = min(NAMED_WITHIN, self._context.config.spool.max_size // 8)
@@ -146,8 +145,8 @@ T = TypeVar("T")
 
 
 class Demand(IntEnum):
-    """The reason why a commit is requested, in ascending order of urgency. If a commit is requested several times
-    before a batch of rows is taken, the most urgent reason counts."""
+    """The reason why a commit is requested, in ascending order of urgency. The most urgent reason counts if several
+    requests precede the next batch of rows."""
 
     NOTHING = 0
     ROWS = 1
@@ -308,11 +307,11 @@ class CommitFacts(NamedTuple):
 
 
 class Committing:
-    """The loops `run` and `land`, which commit rows to the table. `run` takes batches of rows from the ingest and
-    prepares them. `land` commits the prepared rows.
+    """The loops `run` and `land`, which commit rows to the table.
 
-    `opened.committed` is the spool position at which the first commit begins. The loops call `taken` after a batch was
-    taken, and `done` after each commit, with its duration (seconds) and number of rows.
+    `run` takes batches of rows from the ingest and prepares commits. `land` performs the commits. The first commit
+    begins at the spool position `opened.committed`. The loops call `taken` after each batch, and `done` after each
+    commit, with its duration (seconds) and number of rows.
     """
 
     def __init__(
@@ -415,10 +414,10 @@ class Committing:
             self.pipeline.move(CommitLoop.LANDING, Move.END)
 
     def settled(self, *, last: bool = False) -> Steps[None]:
-        """Commit all rows of the decoded entries, and save a checkpoint. Return early if the store is lost.
+        """Commit all rows of the decoded entries, and save a checkpoint. The loops `run` and `land` must be running.
 
-        The store is lost if its path no longer leads to the opened files. The loops `run` and `land` must be running.
-        With `last`, later calls of `relieve` request no further commit.
+        Return early if the store is lost (its path no longer leads to the opened files). With `last`, later calls of
+        `relieve` request no further commit.
         """
         self.relieve()
         self._ending = last
@@ -439,9 +438,9 @@ class Committing:
         return min(patience, watchdog_seconds / 4) if watchdog_seconds else patience
 
     def _must_wait(self) -> bool:
-        """Return whether the next batch must wait for the end of the current commit. It must if the disk or the table
-        refuses the current commit. It must also wait if the spool needs a checkpoint and the current commit's snapshot
-        is not saved yet.
+        """Return whether the next batch of rows must wait for the end of the current commit. This is the case if the
+        disk or the table refuses the current commit, or if the spool needs a checkpoint and the snapshot of the current
+        commit is not saved yet.
         """
         pipeline = self.pipeline
         relief = pipeline.demand is Demand.RELIEF

@@ -43,7 +43,8 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
     """Return the ingest (the decoder of the spool) with the state in `checkpoint`, or a new ingest if `checkpoint` is
     None. `committed` is the spool position below which the table has all rows.
 
-    Raise StoreError if spool, table and checkpoint do not match, for example because one was restored from a copy.
+    Raise StoreError if spool, table and checkpoint do not match, for example because the table was restored from a
+    copy.
     """
     if committed > spool.end:
         raise StoreError(
@@ -138,17 +139,14 @@ SHORT_ENTRY = TURN_BYTES // 32
 """A shorter entry counts as this number of bytes (see `TURN_BYTES`), because every entry takes some time."""
 
 TURN_SECONDS = 0.01
-"""Time (seconds) of decoding after which other tasks run. If an entry takes longer, its decoding continues after the
-other tasks have run.
-
-A limit on the decoded bytes is not enough: a record of 23 bytes can begin a session, which takes as long as a hundred
-events.
+"""Time (seconds) of decoding after which other tasks run, even within an entry. A limit on the decoded bytes is not
+enough: a record of 23 bytes can begin a session, which takes as long as a hundred events.
 """
 
 LONG_TURN, LONG_REST = 0.05, 0.1
-"""A turn is the decoding between two runs of other tasks. The first value is the duration (seconds) from which a turn
-counts as long. The second is the time for which other tasks run after a long turn, as a fraction of the turn's
-duration. Turns are long if Python decodes a chunk instead of a kernel.
+"""A turn is the decoding between two runs of other tasks. A turn of at least `LONG_TURN` seconds is long, which happens
+if Python decodes a chunk instead of a kernel. After a long turn, other tasks run for `LONG_REST` times the duration of
+the turn.
 """
 
 LOOK_SECONDS = 0.02
@@ -158,8 +156,8 @@ LOOK_SECONDS = 0.02
 def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
     """Return the next entries to decode. If the disk has lost the next bytes, skip them and return an empty list.
 
-    A gap row reports the loss. For bytes below `committed`, it is written only after the ingest has decoded all entries
-    below `committed`. Raise FullError if no file descriptor is free.
+    A gap row reports the lost bytes. If the bytes are below `committed`, the row is written only after the ingest has
+    decoded all entries below `committed`. Raise FullError if no file descriptor is free.
     """
     try:
         return spool.read(ingest.position, READ_BYTES)
@@ -262,10 +260,9 @@ class Decoding:
         return self._context.clock.monotonic() - self._turn_began >= self.turn_seconds
 
     def _turn(self) -> Steps[None]:
-        """Let other tasks run: once or, if the decoding before has taken long (`LONG_TURN`), for some time.
-
-        A request to the admin endpoint needs about ten switches between tasks; without the longer time, it would wait
-        ten times for a long stretch of decoding.
+        """Let other tasks run once or, after a long decoding (`LONG_TURN`), for some time. A request to the admin
+        endpoint needs about ten switches between tasks. Without the longer time, each switch would wait for a long
+        decoding.
         """
         self._turned.pulse()
         took = self._context.clock.monotonic() - self._turn_began

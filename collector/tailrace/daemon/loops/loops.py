@@ -4,8 +4,8 @@ Due to this order, only durable bytes are decoded, and bytes stay in the spool u
 in this module blocks: a loop is a generator that yields each wait and each blocking call (see `steps`). The daemon
 performs them with trio, and the simulator in virtual time.
 
-`Timekeeping` compares the wall clock with the log's time, which always advances steadily. Each time the wall clock is
-set, the log gets an entry with the new difference.
+`Timekeeping` compares the wall clock with the log's time, which advances steadily. When somebody sets the wall clock,
+the log gets an entry with the new difference.
 
 `Heartbeats` sends an event of the daemon itself once every interval. Like a producer's event, it goes through spool,
 ingest and commit into the table. So a stall becomes visible even without input: the newest heartbeat in the table gets
@@ -140,10 +140,8 @@ class Timekeeping:
         self._reported_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Continue the log time (time as the spool counts it) from the log's last entry.
-
-        `ahead.clock` is wall time minus log time at the last entry. If the difference has changed, append an entry with
-        the new one.
+        """Continue the log's time (the time of the spool's entries) from the last entry. `ahead.clock` is wall time
+        minus log time at this entry. If the difference has changed since then, append an entry with the new difference.
         """
         timeline = self._spool.timeline
         timeline.go_on(ahead.clock)
@@ -181,10 +179,8 @@ class Timekeeping:
 
 
 TICK_SECONDS = 0.5
-"""Time (seconds) between two tick entries in the spool.
-
-The ingest measures time only by the spool's entries. So missing events may be reported as a gap by up to this time too
-late.
+"""Time (seconds) between two tick entries in the spool. The ingest measures time only by the spool's entries, so a gap
+of missing events may be reported this much too late.
 """
 
 LAST_ANSWERS_SECONDS = 0.5
@@ -205,7 +201,7 @@ class Loops:
     heartbeats. At the end, it runs `answer_last`. When the sources have ended, it runs `finish`.
 
     The loops call `at_table` once the ingest has decoded all entries whose rows are in the table. They call `cut` to
-    disconnect a session's peer. With `beats`, they send heartbeats with the attributes that `describe` returns.
+    disconnect a session's peer. If `beats` is true, they send heartbeats with the attributes that `describe` returns.
     """
 
     def __init__(
@@ -277,9 +273,8 @@ class Loops:
 
     def tick(self) -> Steps[None]:
         """Append a tick (an entry that only states the time) to the spool at intervals, while missing events may still
-        arrive or sources must wait for the spool.
-
-        Also check the wall clock, the ledger's limits and the free space of the spool.
+        arrive or sources wait for the spool. Also check the wall clock, the ledger's limits and the free space of the
+        spool.
         """
         while True:
             yield Wait(TICK_SECONDS, together=True)
@@ -297,8 +292,8 @@ class Loops:
     def answer_last(self) -> Steps[None]:
         """Acknowledge everything received so far, while the connections are still open.
 
-        Bytes that arrive later are stored without an acknowledgement. The client sends them again after a restart, or
-        to another collector. Their sequence numbers then show that they are duplicates.
+        Later bytes are stored without an acknowledgement, so the client sends them again after a restart, or to another
+        collector. Their sequence numbers then show that they are duplicates.
         """
         self.spool.hurry()
         decoded = self.decoding.reached(self.spool.end)
@@ -308,16 +303,16 @@ class Loops:
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
         """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table.
 
-        If the spool or the store is lost (its path no longer leads to the opened file), commit what is possible, and
-        return False. `last` states that no producer continues after this stop. Without `decodes`, only sync the spool,
-        and return False.
+        If the spool or the store is lost (its path no longer leads to the opened file), commit as much as possible, and
+        return False. If `last` is true, no producer continues after this stop. If `decodes` is false, only sync the
+        spool, and return False.
         """
 
         def stop() -> None:
             if (
                 self.names.loss is None
-                # Append nothing to a spool whose path no longer leads to the opened file. No later start of the daemon
-                # would read the entry, and its bytes would count as received but not in the table.
+                # No later start of the daemon would read an entry that is appended to a lost spool (its path no longer
+                # leads to the opened file). The entry's bytes would count as received but not in the table.
             ):
                 self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
 
@@ -332,10 +327,10 @@ class Loops:
         return in_time and decodes
 
     def _finish(self, stop: Callable[[], object]) -> Steps[None]:
-        """Decode and commit everything. If the spool is long, shorten it to one short segment file.
+        """Decode and commit everything. Then shorten a long spool to one short segment file.
 
-        Earlier segments can be removed once two checkpoints are at later positions. So begin a segment, append two
-        entries for the stop, and save a checkpoint after each entry.
+        The spool removes a segment when two checkpoints are at later positions. So begin a segment, append two entries
+        for the stop, and save a checkpoint after each of these entries.
         """
         if self.spool.held > self.log_at_rest:
             yield from self.syncing.once()
@@ -377,8 +372,9 @@ class Loops:
 
 
 def uncounted(ingest: Ingest, sources: Iterable[str]) -> str | None:
-    """Return a message about the sources in which the sequence numbers of some streams are not checked, because a limit
-    on the number of streams is reached. Their losses are unknown. Return None if there is no such source.
+    """Return a message about the sources in which a limit on the number of streams is reached. In these sources, the
+    sequence numbers of some streams are not checked, so the losses of the streams are unknown. Return None if there is
+    no such source.
     """
     counts = {name: ingest.common(name).state.uncounted_sessions for name in sources}
     found = [f"{name} ({counted(count, 'session')})" for name, count in counts.items() if count]

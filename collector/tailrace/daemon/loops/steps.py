@@ -42,10 +42,8 @@ Steps = Generator[Step, Any, T]
 
 
 class Between:
-    """Delays calls until no entry is half decoded.
-
-    The decoding loop calls `begun` before and `over` after it decodes an entry. In between, other loops may only read
-    the ingest's state.
+    """Delays calls until no entry is half decoded. The decoding loop calls `begun` before it decodes an entry, and
+    `over` afterwards. Between these calls, other loops may only read the ingest's state.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Let sources wait until the spool has free space, and sync the spool every `sync_interval`.
 
-Those sources that lose nothing by waiting wait first: a file keeps its bytes, and the peer of a connection keeps what
-it has not sent. Datagrams wait in the operating system's kernel, which drops (and counts) datagrams when its buffer is
-full. A source waits before it reads. Bytes that a source has read are appended to the spool in any case.
+Files and connections wait first, because they lose nothing: a file keeps its bytes, and the peer of a connection keeps
+the bytes that it has not sent. Datagrams wait in the operating system's kernel, which drops (and counts) datagrams when
+its buffer is full. A source waits before it reads. Bytes that a source has read are appended to the spool in any case.
 
 Tasks of sources wait at the `Gate` for free space, in one `RoomQueue` for each kind of source, in order of arrival.
 Each entry wakes the sync loop (`Spool.dirty`). After each sync, the sync loop wakes the decoding loop, and opens or
@@ -30,10 +30,9 @@ from tailrace.spool.spool import Spool
 
 
 class RoomQueue:
-    """A queue of tasks that wait for free space in the spool. Only the first one checks for space; when it has appended
-    its bytes, the next one checks.
-
-    If all tasks checked at once, a thousand connections would leave no time for other work.
+    """A queue of tasks that wait for free space in the spool. Only the first task checks for space. After it has
+    appended its bytes, the next task checks. If a thousand connections checked at once, no time would be left for other
+    work.
     """
 
     def __init__(self, closed: Callable[[], bool]) -> None:
@@ -69,14 +68,12 @@ class _Waiting:
 
 
 BUFFER_MAX = 32 * 2**20
-"""If more than this number of received bytes are not synced yet, sources of datagrams stop reading. Up to this number,
-they receive for about a second while the disk stalls."""
+"""Number of received bytes that are not yet synced to disk, above which sources of datagrams stop reading. The limit is
+large enough to receive for about a second while the disk stalls."""
 
 BEHIND_MAX = 32 * CHUNK_MAX
-"""If this number of received bytes are not decoded yet, sources of files stop reading.
-
-Entries are decoded in order, so bytes of files delay the rows of all other sources: by at most 0.2 s if a kernel
-decodes 100 MB/s.
+"""Number of received bytes that are not yet decoded, above which sources of files stop reading. Entries are decoded in
+order, so bytes of files delay the rows of all other sources: by at most 0.2 s if a kernel decodes 100 MB/s.
 """
 
 _RESERVE = 64 * 2**20
@@ -89,8 +86,8 @@ class Gate:
     def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
         """Create a gate to the spool. `store_refuses` returns whether the table currently refuses rows.
 
-        The ingest cannot decode further while the table refuses rows. Then files are read as long as the spool has free
-        space, however many bytes are not decoded yet.
+        While the table refuses rows, the ingest cannot decode further. Files are then read as long as the spool has
+        free space, even if many bytes are not decoded.
         """
         self.opened = Flag()
         """Flag that is set when the spool may have free space again, and immediately cleared. It wakes the waiting
@@ -125,9 +122,8 @@ class Gate:
 
     @property
     def wants_release(self) -> bool:
-        """Return whether sources of connections wait until a checkpoint lets the spool release segments.
-
-        Return False if they wait only because the disk is slow: a checkpoint would add to the disk's load.
+        """Return whether sources of connections wait for a checkpoint, after which the spool can remove segments.
+        Return False if the sources wait only for a slow disk, because a checkpoint would add to the disk's load.
         """
         return self.full or self.crowded
 

@@ -1,8 +1,8 @@
 """Run `tailrace upkeep` (compaction, vacuum, retention) as a child process when the table needs it.
 
-The table itself shows which steps are due (`store.upkeep.look`). So a daemon that is often restarted also performs the
-steps that became due during earlier runs. Merging files takes about 200 MB of memory. So it happens in a child process
-with low priority, which shares nothing with the daemon except the table.
+The table shows which steps are due (`store.upkeep.look`). So no step is missed if the daemon is often restarted.
+Merging files takes about 200 MB of memory. So it happens in a child process with low priority, which shares nothing
+with the daemon except the table.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ async def run(store: str, context: Context, committed: Callable[[], int]) -> Non
 def _is_due(store: str, context: Context) -> bool:
     """Return whether an upkeep of the table is due. This runs in a worker thread.
 
-    Also report the condition `RETENTION` if old days stay in the table because the clock may be wrong; otherwise end
-    this condition. If the table cannot be read, return True: the upkeep then fails and reports this.
+    Report the condition `RETENTION` while old days stay in the table because the clock may be wrong. If the table
+    cannot be read, return True: the upkeep then fails and reports the problem.
     """
     try:
         due, held = look(store, context.config.store, context.clock)
@@ -80,8 +80,8 @@ def _is_due(store: str, context: Context) -> bool:
 async def once(store: str, context: Context) -> bool:
     """Run `tailrace upkeep` once. Return whether the process could be started.
 
-    If the upkeep fails, end its lease (its exclusive right to change the table). Report the failure as the condition
-    `UPKEEP` until an upkeep succeeds.
+    If the upkeep fails, end its lease (its exclusive right to change the table), and report the condition `UPKEEP`
+    until an upkeep succeeds.
     """
     number, ended_well = draw(context.clock), False
     try:
@@ -142,10 +142,8 @@ def _report(output: bytes) -> UpkeepReport:
 
 def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for an upkeep: this process's environment, with the daemon's current values of the section
-    [store].
-
-    The upkeep must not read a configuration file. The daemon's configuration file may have changed since the daemon
-    loaded it, or be invalid, and no other file is the daemon's.
+    [store]. The upkeep reads no configuration file, because the daemon's file may have changed or become invalid since
+    the daemon loaded it.
     """
     said: dict[str, object] = {
         "TAILRACE_CONFIG": os.devnull,
