@@ -53,12 +53,11 @@ class Decoder(Protocol):
         ...
 
     def give_up(self) -> list[Record]:
-        """Return the pending bytes as records. A part of a record becomes a malformed record with the reason
-        `too_long`.
+        """Return the pending bytes as records, because memory is short. A part of a record becomes a malformed record
+        with the reason `too_long`.
 
-        The caller uses this method when memory is short. Bytes of the same record that arrive later become malformed,
-        too, as in a record larger than `limit`. Return an empty list if the pending bytes are too few to decide whether
-        they are a part of a record."""
+        Later bytes of the same record become malformed, too, as in a record larger than `limit`. Return an empty list
+        if the pending bytes are too few to show whether they are a part of a record."""
         ...
 
 
@@ -75,11 +74,11 @@ class BlockDecoder(Decoder, Protocol):
         ...
 
     def blocks(self, data: bytes, /) -> list[Block | Record]:
-        """Decode the records that are complete after the arrival of `data`. Return blocks of rows, and single records
-        between the blocks.
+        """Decode the records that are complete after the arrival of `data`. Return their rows in blocks, and single
+        records between the blocks.
 
-        The result has the rows of the records that `feed` would return, in the same order. One exception is allowed: if
-        records of several processes alternate in the input, the result may group the records by process."""
+        The result has the rows of the records that `feed` would return, in the same order. If records of several
+        processes alternate in the input, however, the result may group the records by process."""
         ...
 
 
@@ -99,7 +98,8 @@ class FileDecoder(Decoder, Protocol):
     a file that describes a stream, such as a metadata file."""
 
     def begin(self, path: str, dialect: str) -> None:
-        """Take the path of the file. The caller calls `begin` before the first byte, and only if the session reads a file.
+        """Take the path of the session's file. The caller calls `begin` before the first byte, and not at all if the
+        session reads no file.
 
         `path` is absolute, and may be the path of a compressed file. `dialect` is "auto" or one of the format's
         `dialects`."""
@@ -109,8 +109,8 @@ class FileDecoder(Decoder, Protocol):
         """Read a new or changed document (such as a metadata file) that describes the stream of this decoder.
 
         `name` is one of the names that `Files.documents` returns. `data` is the document's whole content, which may be
-        empty or half-written. Return records of size 0 at the current offset of the stream. The caller may pass
-        documents before or after any byte."""
+        empty or half-written. The caller may pass documents before or after any byte. Return records of size 0 at the
+        current offset of the stream."""
         ...
 
 
@@ -127,10 +127,8 @@ class EndingDecoder(Decoder, Protocol):
 
     @property
     def lacking(self) -> str | None:
-        """Detail of the gap record about a missing end mark that `end` would return now.
-
-        The value is "" if nothing is missing. The value is None while the decoder does not know whether the stream will
-        have an end mark."""
+        """Detail of the gap record that `end` would return now if the input has no end mark. The value is "" if nothing
+        is missing, and None while the decoder does not know whether the input will have an end mark."""
         ...
 
 
@@ -140,9 +138,8 @@ class AskingDecoder(Decoder, Protocol):
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys that events of this input contain in place of names, because the input has not defined the names so far.
-
-        If the decoder cannot store all of these keys, the key "" stands for the keys that it does not store."""
+        """Keys in events whose names the input has not defined so far. If the decoder cannot store all of these keys,
+        the key "" stands for the keys that it does not store."""
         ...
 
 
@@ -152,19 +149,19 @@ class SettlingDecoder(Decoder, Protocol):
     last record."""
 
     def settle(self) -> list[Record]:
-        """Decode the waiting bytes of the last record if only the terminator of the record is missing.
+        """Decode the waiting bytes of the last record if only the record's terminator is missing. The caller calls
+        `settle` when the input pauses.
 
-        The caller calls `settle` when the input pauses. The decoder must only return a record that later bytes cannot
-        change. A terminator that arrives later becomes a separate record."""
+        The decoder must return only a record that later bytes cannot change. A terminator that arrives later becomes a
+        separate record."""
         ...
 
 
 @runtime_checkable
 class HoldingDecoder(Decoder, Protocol):
-    """A decoder whose state grows with the input, in addition to the bytes of an unfinished record.
-
-    The division of the input into `feed` calls does not change the records, unless the caller evicts state between two
-    calls."""
+    """A decoder whose state grows with the input, apart from the bytes of an unfinished record. If memory is short, the
+    caller may evict state between two calls of `feed`. Only then may the division of the input into calls change the
+    records."""
 
     @property
     def holdings(self) -> Sequence[Holding]:
@@ -179,7 +176,7 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
     """A decoder of input in which records of several processes may be mixed. The decoder keeps separate state for each
     process.
 
-    If memory is short, the caller may evict the state of whole processes."""
+    If memory is short, the caller may evict the whole state of a process."""
 
     @property
     def processes(self) -> Collection[int]:
@@ -188,15 +185,15 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
 
     @property
     def pieces(self) -> Mapping[int, RunPiece | None]:
-        """Map from the id of a process to the part of the process's last run (program execution) that is in this input.
+        """For each process, by its id: the part of the process's last run (program execution) that is in this input.
 
-        The map contains a process only if other inputs may have further parts of its run. The value is None if a part
-        of the run is missing in this input and the event ids do not show whether another input has it."""
+        The map has a process only if other inputs may have further parts of its run. The value is None if a part is
+        missing in this input, and event ids do not show whether another input has it."""
         ...
 
     def lacking_of(self, process: int) -> str | None:
-        """Return the detail of the gap record about a missing end of a process's last run, as `EndingDecoder.lacking`
-        does for the whole input. Also return None if the decoder does not remember the process."""
+        """Return the detail of the gap record about the missing end of a process's last run. Return "" or None as
+        `EndingDecoder.lacking` does for the whole input, and None if the decoder does not remember the process."""
         ...
 
 
@@ -259,11 +256,11 @@ def _keeps(decoder: Decoder, protocol: type) -> bool:
 
 
 class Encoder(Protocol):
-    """Turns the records of one session into bytes of their format. A decoder reads these bytes as the same records.
+    """Turns the records of one session into bytes of their format. A decoder reads these bytes as the same records. An
+    encoder does no I/O and raises nothing.
 
-    An encoder does no I/O and raises nothing. Records come ordered by offset. A span whose begin and end are separate
-    records in the input comes as two records. Both have all columns and attributes of the span, and its flaw (broken
-    rule).
+    Records come ordered by offset. If begin and end of a span are separate records in the input, the encoder gets two
+    records. Each of them has all columns, all attributes and the flaw (broken rule) of the span.
 
     With `repair` (`Format.encoder`), an encoder leaves out records that other readers of the format refuse, and writes
     the missing ends of spans and streams. `added` counts the additions by kind."""
@@ -275,15 +272,15 @@ class Encoder(Protocol):
         """Return bytes that a decoder reads as the same record. `following` is the next record, or None after the last
         record.
 
-        Return empty bytes for a record that the decoder added, because the producer did not write it. Return None for a
-        record that is left out."""
+        Return empty bytes for a record that the decoder added to the producer's records. Return None for a record that
+        the encoder leaves out."""
         ...
 
     def close(self) -> bytes | None:
         """Return the bytes to write after the last record. Without `repair`, return empty bytes.
 
-        With `repair`, return the missing end of the stream, or None if other readers of the format refuse the whole
-        stream. The caller then omits the stream."""
+        With `repair`, return the missing end of the stream. Return None if other readers of the format refuse the whole
+        stream, so that the caller omits it."""
         ...
 
 
@@ -303,8 +300,8 @@ class FileEncoder(Encoder, Protocol):
         """Return the contents of the documents (such as metadata files) that describe the stream, by name
         (`Files.documents`).
 
-        The caller calls `documents` after all streams of one `Files.group` are closed. If two encoders return the same
-        document, the first one is used."""
+        The caller calls `documents` after it has closed all streams of one `Files.group`. If two encoders return a
+        document of the same name, the caller uses the first one."""
         ...
 
 
@@ -348,10 +345,8 @@ suffix."""
 
 
 def originals(path: str) -> list[str]:
-    """Return the paths of the files of which the file at `path` may be a copy, according to its name. The paths have no
-    `.gz`, and the most similar name comes first.
-
-    The caller must compare the contents of both files to decide whether one file is a copy of the other."""
+    """Return the paths of the files of which the file at `path` may be a copy, according to its name. Paths are without
+    `.gz`, and the most similar name comes first. The caller must compare the contents."""
     found: list[str] = []
     directory, name = posixpath.split(without_gz(path))
     while match := _DERIVED.fullmatch(name):

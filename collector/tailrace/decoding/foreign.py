@@ -77,11 +77,11 @@ _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 
 
 def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
-    """Return the key in `FOREIGN` of the foreign content that begins with `head`, or "" if the content is not foreign.
+    """Return the key in `FOREIGN` for the foreign content that begins with `head`, or "" if the content is not foreign.
 
     `path` is the path of the file, or "" without a file. `formats` contains the format of the source. Only this format
-    and Tailrace's own formats decide whether the content is a trace, because a plug-in's format may recognise any
-    content."""
+    and Tailrace's own formats decide whether content is a trace. Formats of other plug-ins do not, because they may
+    recognise any content."""
     if _is_wide(head):
         return WIDE
     # One call of `startswith` for all kinds of foreign content saves time, because this check runs for each connection.
@@ -98,19 +98,15 @@ def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
-    """Return the records that a decoder can read before foreign content of the kind `what` begins.
-
-    Heph content in the layout of early 2021 may begin with session records, such as an epoch, which the decoder can
-    read. Other foreign content has no readable beginning.
+    """Return the records before foreign content of the kind `what`. Heph content in the layout of early 2021 may begin
+    with session records, such as an epoch, which the decoder can read. Other foreign content has no readable beginning.
     """
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 
 
 def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
-    """Return the records of a datagram of which a part is unreadable.
-
-    If the datagram has content of another format (`FOREIGN`), return the records before this content, and one malformed
-    record for the rest of the datagram."""
+    """Return the records of a datagram that has an unreadable part. If content of another format begins in the datagram
+    (`FOREIGN`), return the records before this content, and one malformed record for all further bytes."""
     if not (what := foreign("", datagram)):
         return records
     before = readable_before(what, records)
@@ -154,9 +150,9 @@ def _is_tar(header: bytes) -> bool:
 def _is_wide(head: bytes) -> bool:
     """Return whether content is UTF-16 or UTF-32, according to its first bytes.
 
-    Such content begins with a byte order mark and an ASCII character. Without the mark, each of the first characters
-    has two or four bytes: the first or the last byte is the ASCII character, and the other bytes are zero. Content of
-    zeros alone is not UTF-16 or UTF-32, because the beginning of a trace may be unwritten."""
+    Such content begins with a byte order mark and an ASCII character, or with ASCII characters of two or four bytes:
+    the first or the last byte is the ASCII character, and the other bytes are zero. Zeros alone do not count, because
+    the beginning of a trace may be unwritten."""
     if (head[:2], head[3:4]) == (b"\xff\xfe", b"\0") or head[:3] == b"\xfe\xff\0":
         return True
     first = head[:_WIDE_MIN]
@@ -174,8 +170,8 @@ def _is_recognised(path: str, head: bytes, formats: Iterable[Format]) -> bool:
 def _has_cr_lines(path: str, head: bytes, formats: Iterable[Format]) -> bool:
     """Return whether a text is a trace whose lines end in CR alone, without LF.
 
-    A CR may also be white space within a line, or part of a damaged string. The text before the first CR of a JSON
-    trace must therefore be one complete object."""
+    In a JSON trace, a CR may also be white space within a line, or part of a damaged string. There, the text before the
+    first CR must be one complete object."""
     if b"\n" in head or b"\r" not in head or _CONTROL.search(head):
         return False
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip(b"[," + WHITE)
@@ -214,10 +210,8 @@ def _is_old_heph(head: bytes) -> bool:
 
 
 def _is_old_too(behind: bytes) -> bool:
-    """Return whether `behind`, the bytes after an event, may begin a packet in Heph's layout of early 2021.
-
-    Return False if no packet begins there, or if a complete event of the current layout begins there: only the event
-    before it is then damaged."""
+    """Return whether `behind`, the bytes after an event, may begin a packet in Heph's layout of early 2021. Return
+    False if a complete event of the current layout begins there, because only the event before it is then damaged."""
     if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
         return False
     if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:

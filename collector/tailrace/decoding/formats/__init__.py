@@ -14,8 +14,8 @@ from tailrace.decoding.contract import Format
 
 
 class Formats(dict[str, Format]):
-    """All formats by name. The spool may have data of a plug-in that is no longer installed: `Formats[name]` is then a
-    format whose decoder returns all bytes as malformed records."""
+    """All formats by name. If a plug-in is no longer installed, but the spool has data of its format, `Formats[name]`
+    is a substitute whose decoder returns all bytes as malformed records."""
 
     def __missing__(self, name: str) -> Format:
         return plugins.absent(name)

@@ -37,11 +37,10 @@ def _is_trace(path: str) -> bool:
 
 
 def _recognises(path: str, head: bytes) -> bool:
-    """Recognise a trace by its first bytes. If the file has the name of a trace, it may be empty or contain only
-    brackets so far.
+    """Recognise a trace by its first bytes.
 
-    If the file has another name, it must begin with a record whose members have the order in which the tracer writes
-    them."""
+    A file with the name of a trace may be empty or contain only brackets so far. A file with another name must begin
+    with a record whose members have the order in which the tracer writes them."""
     text = head.removeprefix(BYTE_ORDER_MARK)
     return (_BEGINNING if _is_trace(path) else _RECORD).match(text) is not None
 

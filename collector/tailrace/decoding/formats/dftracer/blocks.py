@@ -16,8 +16,8 @@ RECORD_MIN = 100
 `ROWS_MIN` such records, Python decodes it."""
 
 STEP_MIN = 16
-"""Minimum number of bytes that Python decodes after the second line in succession that the compiled kernel cannot read.
-Each further such line about doubles the number, because each call of the kernel takes time."""
+"""Minimum number of bytes that Python decodes after two successive lines that the compiled kernel cannot read. Each
+further such line about doubles the number, because each call of the kernel takes time."""
 
 WAITING_MAX = 16 * 1024
 """Maximum size (bytes) of an unfinished line that is joined with the next input so that the compiled kernel reads the
@@ -60,8 +60,8 @@ class DFTracerBlockDecoder(DFTracerDecoder):
     def _usual(self) -> bool:
         """Return whether the compiled kernel may read from the next byte on.
 
-        The kernel may do so if a line begins there, no split record (one that newlines in a string have split into
-        lines) waits for its next line, and no record of the current process needs the Python decoder.
+        The next byte must begin a line. No record that newlines in a string have split may wait for its next line. No
+        record of the current process may need the Python decoder.
         """
         return (
             self._lines.between

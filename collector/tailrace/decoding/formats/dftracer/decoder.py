@@ -130,10 +130,9 @@ class DFTracerDecoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys, such as `FH:17`, of hashes that records contain and whose names the file has not defined.
-
-        Keys of hosts (`HH:…`) are left out if all processes have the PID 0. DFTracer's node service has this PID, and
-        never defines the name of its host."""
+        """Keys, such as `FH:17`, of hashes that records contain and whose names the file has not defined. Keys of hosts
+        (`HH:…`) are left out if all processes have the PID 0: DFTracer's node service, which has this PID, never
+        defines the name of its host."""
         asked = self._names.asked.missing
         if self._processes.only("0"):
             return [key for key in asked if not key.startswith("HH:")]
@@ -386,10 +385,8 @@ class DFTracerDecoder:
         return with_phase(record, phase) if phase.startswith('"') else record
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
-        """Call the function `finds` with the run (program execution) of each process whose number is in `numbers`. Add
-        the returned records to the decoder's records.
-
-        Before records of another process, make this process the current process."""
+        """Call the function `finds` with the run (program execution) of each process whose number is in `numbers`, and
+        store the returned records. Before records of another process, switch the current process."""
         for number in numbers:
             found = finds(self._processes.run(number), self._offset)
             if found and self._processes.go(number):

@@ -72,8 +72,8 @@ class RecordReading(NamedTuple):
     """The columns of a record. `role` states whether the record changes how other records of the file are read, as
     `start` and time_metric do.
 
-    The record's attributes are `before`, then the names for its hashes, then `after`. `wanted` maps each attribute with
-    such a name to the key of the hash, such as `fname` to `FH:17`."""
+    The record's attributes are `before`, then the names of its hashes, then `after`. `wanted` has the key of the hash
+    for each attribute with a name, such as `FH:17` for `fname`."""
 
     kind: Kind
     stream: str

@@ -24,9 +24,9 @@ class HashNames:
     """Stores the names of hashes as JSON texts. A key is `FH:`, `HH:` or `SH:` and a hash. The oldest names are evicted
     first.
 
-    `asked`: the keys that records refer to and that have no name.
-    `version`: a number that changes when a name changes. With an equal `version`, `members` returns equal results for
-        equal hashes. Two instances never have the same version."""
+    `asked`: the keys that records refer to and that have no name. `version`: a number that changes when a name changes.
+    While `version` is unchanged, `members` returns equal results for equal hashes. Two instances never have the same
+    version."""
 
     what = Evicted.NAMES
 
@@ -81,7 +81,7 @@ class HashNames:
 
     def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
         """Return the names of hashes as JSON texts, by attribute. `wanted` maps each attribute to the key of its hash.
-        If a name is unknown, its key is in the attribute `$late` instead."""
+        The attribute `$late` has the keys whose names are unknown."""
         names = self.known
         known = {member: names[key] for member, key in wanted.items() if key in names}
         unknown = {member: key for member, key in wanted.items() if member not in known}

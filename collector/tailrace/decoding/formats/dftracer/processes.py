@@ -137,11 +137,9 @@ class Processes:
 
     @property
     def usual(self) -> list[tuple[int, TracedProcess]]:
-        """The current process and the most recent other processes, each with its number. Only processes whose records
-        the compiled kernel may read are included (`TracedRun.usual`).
-
-        No two of these processes have the same PID. The PID of a record therefore shows which of them wrote the
-        record."""
+        """The current process, and the processes that wrote last before it, each with its number. Only processes whose
+        records the compiled kernel may read are included (`TracedRun.usual`). No two of these processes have the same
+        PID, so that a record's PID shows its process."""
         found = [(self.number, self.current)]
         if self.number != self._rest:
             before = itertools.islice(reversed(self._all.items()), 1, USUAL_MAX)
@@ -164,10 +162,10 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """Map from the number of a process to the part of its last run (program execution) in this file. A process is
-        left out if no other file can have a part of its run.
+        """For each process, by its number: the part of its last run (program execution) that is in this file.
 
-        The value is None if the end of the run is missing, and event ids do not show which part the file has."""
+        A process is left out if no other file can have a part of its run. The value is None if the end of the run is
+        missing, and event ids do not show which part this file has."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
@@ -198,8 +196,8 @@ class Processes:
         """Find the PID in the bytes of an unreadable record, and make its process the current process. Return whether
         the current process has changed.
 
-        If the bytes show no PID, the current process stays the same. An unknown PID belongs to the process `_rest`, if
-        any, which stands for all processes beyond `PROCESSES_MAX`."""
+        If the bytes show no PID, the current process stays the same. If there are more than `PROCESSES_MAX` processes,
+        an unknown PID belongs to the process `_rest`, which stands for the further processes."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)

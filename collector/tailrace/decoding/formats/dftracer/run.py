@@ -46,10 +46,9 @@ once."""
 class IdsState(msgspec.Struct):
     """The state of `Ids`.
 
-    `following`: the highest id seen, plus 1.
-    `firsts`, `lasts`: the first and the last id of each missing range.
-    `believed`: whether a missing id still proves a missing event.
-    `returned`: whether an id came a second time, or was below 1, and no gap record has reported this yet.
+    `following`: the highest id seen, plus 1. `firsts`, `lasts`: the first and the last id of each missing range.
+    `believed`: whether a missing id still proves a missing event. `returned`: whether an id came a second time or was
+    below 1. Becomes false when a gap record reports this.
     """
 
     following: int = 1
@@ -271,10 +270,9 @@ class TracedRun:
 
     @property
     def usual(self) -> bool:
-        """Whether the compiled kernel may read the run's events of the most frequent shape.
-
-        Python must read the events while the unit of time is unknown, or while events of a reported gap may still
-        arrive. Such an event needs a heal record, which subtracts the event from the reported gap.
+        """Whether the compiled kernel may read the run's events of the most frequent shape. Python must read them while
+        the unit of time is unknown. Python must also read them while events of a reported gap may still arrive, because
+        such an event needs a heal record.
         """
         return self.clocked and not self.claims
 
@@ -290,12 +288,12 @@ class TracedRun:
 
     @property
     def other_phase(self) -> str:
-        """Spelling of the field `ph` ("1" or "X") in those complete events that Python must read instead of the
-        compiled kernel; "" if there are none.
+        """Spelling of the field `ph` ("1" or "X") in complete events that the compiled kernel must leave to Python; ""
+        if there are none.
 
-        While it is unknown whether the tracer's release numbers its events by id, Python reads each event whose
-        spelling differs from that of the record with the unit of time. The event shows the release, and its record gets
-        `ph` as an attribute.
+        While it is unknown whether the tracer's release numbers its events by id, this is the spelling that the record
+        with the unit of time does not have. An event with this spelling shows the release, and its record gets `ph` as
+        an attribute.
         """
         if self._state.counts is not None:
             return ""
@@ -339,8 +337,8 @@ class TracedRun:
         """Read a time_metric, which states the unit of time. Return the facts about the session's clock, or None if the
         unit is unknown or is valid only for the next run.
 
-        The metadata of a run comes before the `start` of the run. Therefore a second time_metric after the `start` of a
-        run belongs to the next run."""
+        A run's metadata comes before its `start`. After a `start`, a second time_metric therefore belongs to the next
+        run."""
         state = self._state
         if reading.ticks is None:
             return None
@@ -368,10 +366,9 @@ class TracedRun:
         return gaps, msgspec.structs.replace(self.clock(), starts=again)
 
     def ends(self, offset: int, reading: RecordReading) -> list[Record]:
-        """End the run at an `end` record, whose bytes stop at `offset`.
-
-        Return the gaps of the run if the configuration in the record excludes aggregates (records of combined events).
-        Otherwise aggregates may still follow: return nothing.
+        """End the run at an `end` record, whose bytes stop at `offset`. Return the gaps of the run if the configuration
+        in the record excludes aggregates (records of combined events). Otherwise return nothing, because aggregates may
+        still follow.
         """
         self.saw(reading)
         if self._state.stage == "before" and not self.ids.begun:
@@ -446,8 +443,7 @@ class TracedRun:
     def _again(self, offset: int) -> list[Record]:
         """Return a gap of unknown size if the run has `start` and `end`, and an id came twice between them.
 
-        Either lines were copied, or the ids belong to two runs. In both cases, nobody can tell which ids are
-        missing."""
+        Lines were copied, or the ids belong to two runs, so it is unknown which ids are missing."""
         state = self._state
         if state.stage != "settled" or state.headless or not (state.counts and self.ids.returned):
             return []
@@ -456,10 +452,8 @@ class TracedRun:
 
     @property
     def lacking(self) -> str | None:
-        """Detail of the gap at the end of the run, or "" if the run has its `end`.
-
-        None if the run has no `start`, no `end` and no ids that number its events. The run may then be of an older
-        release, which writes no `end`."""
+        """Detail of the gap at the end of the run, or "" if the run has its `end`. None if the run may be of an older
+        release, which writes no `end`: it has no `start`, no `end` and no ids that number its events."""
         if self._state.stage == "open" or self._state.blanks or self._is_middle:
             return NO_END
         return None if self._state.stage == "before" else ""
@@ -502,8 +496,8 @@ class TracedRun:
     def lost(self, data: bytes) -> None:
         """Update the state of the run with a malformed record, which already counts as one missing event.
 
-        If the record shows an id, mark the id as seen, so that the event counts as missing only once. If the record has
-        no visible beginning, count the record in `unnumbered`: it may have had one of the missing ids."""
+        If the record shows an id, mark the id as seen, so that the event is not counted twice. Otherwise, count the
+        record in `unnumbered`: the record may have had one of the missing ids."""
         numbered = _NUMBERED.match(data)
         if numbered:
             self.ids.add((int(numbered[1]),))
@@ -511,10 +505,8 @@ class TracedRun:
             self._state.unnumbered += 1
 
     def _unexplained(self) -> list[tuple[int, int]]:
-        """Return the missing ranges up to the id of `end`.
-
-        Each malformed record without a visible id may be one of the missing events. Therefore leave out the first ids,
-        one for each such record."""
+        """Return the missing ranges of ids up to the id of `end`. Each malformed record without a visible id may be one
+        of the missing events. Therefore leave out one id for each such record, from the first missing id on."""
         explained = self._state.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:

@@ -83,7 +83,7 @@ def find_fields(record: bytes) -> FoundFields | str:
     the record if necessary.
 
     A record of valid JSON gets the flaw `backslash` if it contains a backslash. The tracer does not escape backslashes,
-    so that the string in the program may have been another one."""
+    so the program's string may have been another one."""
     found = read_object(record)
     if not isinstance(found, str):
         return FoundFields(found, record, "backslash" if b"\\" in record else None)
@@ -179,10 +179,8 @@ class _Repairing:
         return f'{{"$f64":"{BITS[text]}"}}'
 
     def _nested(self) -> str:
-        """Return the text of a JSON object or array unchanged.
-
-        Raise _UnsureError if the text is not valid JSON. The tracer composes objects and arrays itself, so that invalid
-        JSON there has no certain meaning."""
+        """Return the text of a JSON object or array unchanged. Raise _UnsureError if the text is not valid JSON. The
+        tracer composes objects and arrays itself, so that a repair would be a guess."""
         begin = self._at
         try:
             _, self._at = _decode(self._text, begin)

@@ -92,11 +92,11 @@ class _ClearNames(Struct, gc=False):
 
 
 class _Found(NamedTuple):
-    """A line, the line's record without surrounding white space, and the fields of the record. The fields are None if
-    the module `line` must read the record.
+    """A line, its record without surrounding white space, and the fields of the record, or None if the module `line`
+    must read the record.
 
     `more`: the fields that the tracer does not write, as JSON members of the attributes. `spelling`: None if all
-        numbers are integers without quotes."""
+    numbers are integers without quotes."""
 
     whole: bytes
     record: bytes
@@ -126,9 +126,9 @@ def read_usual(
     """Read whole lines, and append the records of usual lines (of a frequent shape) to `records`. The first line begins
     at `offset`.
 
-    Pass each unusual line to the function `other`, which reads the line and returns whether it belongs to a split
-    record (one that newlines in a string have split into lines) whose next line is needed. While a split record waits,
-    pass all lines to `other`. `waits`: whether a split record waits before the first line."""
+    The function `other` reads an unusual line. It returns whether the line belongs to a split record (one that newlines
+    in a string have split into lines) whose next line is needed. While a split record waits, pass all lines to `other`.
+    `waits`: whether a split record waits before the first line."""
     reading = _UsualReading(names, processes, records)
     for found in _find(data):
         whole = found.whole
@@ -164,8 +164,8 @@ class _UsualReading:
         self._run, self._own, self._host, self._other_phase = _own(processes)
         self._ids: list[int] = []
         self._shows = False
-        """Whether one of the records read since the last call of `stop` has a number as `ph`. Only releases that number
-        their events by `id` write `ph` as a number.
+        """Whether a record read since the last call of `stop` has a number as `ph`. Only releases that number their
+        events by `id` write `ph` as a number.
         """
 
     def takes(self, offset: int, size: int, found: _Found, line: _UsualLine) -> bool:
@@ -310,8 +310,8 @@ def _phase(text: str) -> int | str | None:
 
 
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str, str]:
-    """Return the current process's run (program execution), PID, host, and `TracedRun.other_phase`. Return None as the
-    PID if `TracedRun.usual` is false. The module `line` then reads all records of the process."""
+    """Return the current process's run (program execution), PID, host, and `TracedRun.other_phase`. If
+    `TracedRun.usual` is false, return None as the PID, so that the module `line` reads all records of the process."""
     process = processes.current
     plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host, process.run.other_phase
@@ -359,8 +359,8 @@ class _Texts:
     def attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> str | None:
-        """Return the attributes of a record as a JSON object: the members `about`, the names of file and host, the
-        members `more`, and the record's arguments `raw`.
+        """Return the attributes of a record as a JSON object. Its members are, in this order: `about`, the names of
+        file and host, `more`, and the record's arguments `raw`.
 
         Take the names from `told` (JSON texts by key), or look up the hashes in `raw`. Return None if the module `line`
         must read the record."""

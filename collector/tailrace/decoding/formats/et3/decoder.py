@@ -86,8 +86,8 @@ class Et3State(msgspec.Struct):
 class Et3Decoder:
     """Decodes one ET3 trace. `limit` is the maximum size (bytes) of a line, including the newline.
 
-    The property `state` returns the decoder's own state, not a copy. The caller must encode it before the next call of
-    `feed`."""
+    The property `state` returns the decoder's own state, not a copy, so that the caller must encode it before the next
+    call of `feed`."""
 
     def __init__(self, limit: int, state: Et3State | None = None) -> None:
         self._state = state = state or Et3State()
@@ -128,19 +128,18 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys of the methods, classes and fields whose numbers occur in events, but whose names are in no document (a
-        file that maps numbers to names).
-
-        Fields are left out in `SPECIFICATION` traces, which need no names of fields."""
+        """Keys of the methods, classes and fields whose numbers occur in events, but whose names no document contains.
+        A document is a file that maps numbers to names. `SPECIFICATION` traces need no names of fields, so keys of
+        fields are left out."""
         asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]
         return asked
 
     def document(self, name: str, data: bytes) -> list[Record]:
-        """Read a document (a file that maps numbers to names). Return a record of each new name, a record with the
-        number of invalid lines (`bad_map_lines`), and a record with the number of names beyond `maps.READ_MAX`
-        (`map_names_left_out`)."""
+        """Read a document (a file that maps numbers to names), and return a record of each new name. If lines are
+        invalid, also return a record with their number (`bad_map_lines`). If there are more than `maps.READ_MAX` names,
+        also return a record with the number of further names (`map_names_left_out`)."""
         at = self._held_at if self._held else self._lines.state.offset
         new, bad, left_out = self._names.read(name, data)
         records = [named(at, 0, key, text) for key, text in new]
@@ -258,8 +257,8 @@ class Et3Decoder:
     # Methods that determine the form of the trace from its first lines
 
     def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read a line while the form of the trace is unknown: whether lines end with a clock or with a thread. Keep the
-        line until the form is known, unless the record of the line is the same in both forms."""
+        """Read a line while it is unknown whether the lines of the trace end with a clock or with a thread. If the
+        record of the line may depend on this, keep the line until it is known."""
         line = read_line(data, et1=False)
         if not self._held:
             if isinstance(line, Line) and line.kind in {"comment", "unknown"}:
@@ -301,10 +300,8 @@ LINE_MIN = 16
 `ROWS_MIN` such lines, Python decodes it."""
 
 STEP_MIN = 16
-"""Minimum size (bytes) of the input that Python decodes before the next call of the compiled kernel, if the kernel
-could not read two lines in succession.
-
-The size doubles with each further line that the kernel cannot read, because each call of the kernel takes time."""
+"""Minimum number of bytes that Python decodes after two successive lines that the compiled kernel cannot read. The
+number doubles with each further such line, because each call of the kernel takes time."""
 
 
 class Et3BlockDecoder(Et3Decoder):
@@ -337,7 +334,8 @@ class Et3BlockDecoder(Et3Decoder):
         """Return a block with the rows of the lines from `at` on, and the position after these lines. If the compiled
         kernel makes no block, return None and the position of the line that Python must read.
 
-        Do not call the kernel if a line is unfinished, or if bytes before `at` affect how Python reads the next line.
+        Do not call the kernel if bytes before `at` affect how the next line is read, such as the begin of an unfinished
+        line.
         """
         events, state = self._events, self._state
         if not events or not state.form or state.nuls or not self._lines.between:

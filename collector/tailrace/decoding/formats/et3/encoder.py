@@ -101,8 +101,8 @@ def _enter(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
     hexadecimal = numbers.hexadecimal or _flawed(record, members, begins=True)
     last = _last(record, record.start, numbers)
     if members.get("$begun") == "decimal":
-        # The decoder read the thread in the begin line as decimal. Later, the trace turned out to be hexadecimal, and
-        # the record got the hexadecimal value of the same digits. Restore these digits.
+        # The decoder first read the thread in the begin line as a decimal number. When the trace turned out to be
+        # hexadecimal, the record got the hexadecimal value of the same digits. Restore these digits.
         last = int(f"{last:x}")
     text = numbers.line("M", [method, receiver, last], hexadecimal=hexadecimal)
     comment = (members | changed).get("comment") if _has_comment(record, members) else None
@@ -183,9 +183,7 @@ def _object(record: Record) -> int:
 
 def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
     """Return whether the line of a record had hexadecimal numbers although the trace has decimal numbers (flaw
-    `hex_numbers`).
-
-    A span has two lines. `begins`: whether to check its begin line instead of its end line."""
+    `hex_numbers`). A span has two lines: check its begin line if `begins` is true, otherwise its end line."""
     if None in {record.start, record.end}:
         return record.flaw == "hex_numbers"
     keys = list(members)
@@ -198,7 +196,7 @@ def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
 
 
 def _has_comment(record: Record, members: LineMembers) -> bool:
-    """Return whether to write the comment in a record's attributes into the record's current line.
+    """Return whether to write the comment in a record's attributes into the line that is being written.
 
     A span has a begin line and an end line. The comment belongs to the end line if the span has an exception, or if the
     attribute `comment` precedes `receiver`. Otherwise the comment belongs to the begin line."""

@@ -203,8 +203,7 @@ class Events:
     def read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
         """Read the last line of the input, which has no newline and may be truncated.
 
-        The line is whole if its last field is the expected clock or a known thread (`Form.expects`). A truncated field
-        differs from these."""
+        The line is whole if its last field is the expected clock or a known thread (`Form.expects`)."""
         line = read_line(data, et1=self.version == ET1)
         if isinstance(line, Line) and (
             line.comment is not None
@@ -231,11 +230,11 @@ class Events:
         return record if record.flaw else record._replace(flaw=line.flaw)
 
     def _tell(self, records: list[Record]) -> None:
-        """Append gap, heal and session records that follow from the line just read. A gap record reports missing lines.
-        A heal record takes a gap back, because missing lines have come late. A session record reports that a new run of
-        the program begins.
+        """Append the gap, heal and session records that follow from the line just read.
 
-        The session record precedes the record of the line just read. The other records follow it."""
+        A gap record reports missing lines. A heal record takes a gap back, because missing lines have come late. Both
+        follow the record of the line. A session record reports that a new run of the program begins, and precedes the
+        record of the line."""
         found = self._form.found
         record = records.pop()
         if None in found:

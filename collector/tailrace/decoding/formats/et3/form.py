@@ -67,14 +67,13 @@ AGENT: Final = "agent"
 FormName = Literal["specification", "agent"]
 
 CLOCK_LIKELY = 2**24
-"""Numbers below this limit are probably times of a clock. Larger numbers are probably threads.
-
-Thread numbers are 31-bit identity hashes, so that the guess is wrong for one thread in 128. The limit is used only if
-the comparison of successive lines shows nothing."""
+"""Limit between clock times and thread numbers in the last field of a line. A number below the limit is probably a
+time, and a larger number is probably a thread. Thread numbers are 31-bit identity hashes, so that the guess is wrong
+for one thread in 128. The limit is used only if the comparison of successive lines shows nothing."""
 
 
 JUMP_MAX = 2**20
-"""Minimum number by which the last field of a line exceeds the clock if the field is probably a thread. If the field
+"""If the last field of a line exceeds the clock by at least this number, the field is probably a thread. If the field
 were a time, so many successive lines would be missing, which does not occur."""
 
 
@@ -87,7 +86,7 @@ LineContext = tuple[str, list[OpenFrame] | None, int, str | None]
 """The context in which a line is read: its stream, the open frames of the stream, the logical time, and the flaw
 (broken rule) of this time, or None.
 
-The open frames are None for a line with a late or repeated time. Such a line cannot open or close a frame."""
+The open frames are None for a line with a late or repeated time, which cannot open or close a frame."""
 
 
 class MissingLines(NamedTuple):
@@ -107,8 +106,8 @@ class MissingLines(NamedTuple):
 class Form(Protocol):
     """The clock and the open frames of one ET3 trace, in one of the two forms of lines.
 
-    `found` lists what to report after the line that was read last: missing lines, late lines, and None for the begin of
-    a new run of the program. The reader of the lines clears `found` after each line."""
+    `found` lists what the last line has shown: missing lines, late lines, and None for the begin of a new run of the
+    program. The reader of the lines reports and clears it after each line."""
 
     stacks: Stacks
     found: list[MissingLines | None]
@@ -121,15 +120,13 @@ class Form(Protocol):
         """Count an entry or exit whose last field is `last`. Return the line's stream, open frames and logical time
         (`LineContext`).
 
-        Raise OtherFormError if the last field shows that the line has another form than the trace. A second call for
-        the same line raises the error again."""
+        Raise OtherFormError if the last field shows that the line has another form than the trace."""
         ...
 
     def at(self, last: str) -> LineContext:
-        """Return stream, open frames and logical time (`LineContext`) of a line that is neither an entry or exit, nor
-        the death of an object. `last` is the last field of the line.
-
-        Raise OtherFormError if the last field shows that the line has another form than the trace."""
+        """Return stream, open frames and logical time (`LineContext`) of a line that is neither an entry, nor an exit,
+        nor a death of an object. `last` is the last field of the line. Raise OtherFormError if this field shows that
+        the line has another form than the trace."""
         ...
 
     def death(self, time: int) -> int:
@@ -194,24 +191,22 @@ class Votes:
         return AGENT if threads else None
 
     def guess(self) -> FormName:
-        """Return the likely form of a trace if `add` has returned no form for any line.
-
-        Return the form in the configuration, if any. Otherwise return `SPECIFICATION` if the last fields of all lines
-        are below `CLOCK_LIKELY`, or else `AGENT`."""
+        """Return the likely form of a trace whose lines did not decide the form (`add`). The form in the configuration
+        comes first. Without it, return `SPECIFICATION` if the last fields of all lines are below `CLOCK_LIKELY`, or
+        else `AGENT`."""
         if self._asked:
             return self._asked
         return SPECIFICATION if 0 <= self._highest < CLOCK_LIKELY else AGENT
 
 
 TRUST = 3
-"""If the times of this many successive deaths (lines about the end of an object) exceed the number of entries and exits
-before them by the same difference (`AgentForm.ahead`), a tool has added the deaths after the run.
-
-The number is above 2, because two deaths that an agent wrote during the run may have the same difference by chance."""
+"""Number of successive deaths (lines about the end of an object) that show that a tool has added the deaths after the
+run. The time of each must exceed the number of entries and exits before it by the same difference (`AgentForm.ahead`).
+Two deaths that an agent wrote during the run may have the same difference by chance."""
 
 DOUBT = 3
-"""If the difference between the time of a death (a line about the end of an object) and the number of entries and exits
-before it (`AgentForm.ahead`) changes this many times, the decoder never trusts the times of deaths."""
+"""Number of changes of `AgentForm.ahead` after which the decoder never trusts the times of deaths (lines about the end
+of an object). `ahead` is the difference between the time of a death and the number of entries and exits before it."""
 
 TIME_MAX = 2**62
 """Maximum time of a death (a line about the end of an object). A larger time is damaged, and does not change the
@@ -302,10 +297,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
 
     def _refuse_clock(self, number: int, step: int) -> None:
-        """Raise OtherFormError if the last field of a line is probably a clock instead of a thread.
-
-        `step` is the number of ticks by which the line would advance the clock: 1 for an entry or exit, and 0 for any
-        other line."""
+        """Raise OtherFormError if the last field of a line is probably a clock instead of a thread. `step` is the
+        number of ticks by which a line of this type advances the clock: 1 for an entry or exit, otherwise 0."""
         if not 0 <= number < CLOCK_LIKELY:
             return
         if not any(int(thread) >= CLOCK_LIKELY for thread in self.stacks.frames):
@@ -320,8 +313,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         """Set `trusted`, because a death (a line about the end of an object) has a time below the counted clock. Only
         tools that add deaths after the run write such a time.
 
-        If the previous death exceeded the clock, and no entry or exit was read since, report the missing lines that
-        this death shows."""
+        If the time of the previous death was above the clock, and no entry or exit was read since, report the lines
+        that are missing according to this time."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -346,10 +339,9 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Add `ahead` ticks to the clock, and report `ahead` entries and exits as missing. The time of a death (a line
-        about the end of an object) has shown the loss.
-
-        The reported number excludes unreadable lines, whose own records already report them as missing."""
+        """Advance the clock by `ahead` ticks, because the time of a death (a line about the end of an object) shows
+        that so many entries and exits are missing. Report them as missing, without unreadable lines: the records of
+        these lines already report them."""
         count = ahead - self.unread
         if count > 0:
             self.found.append(MissingLines(count, detail="death_ahead"))
@@ -360,13 +352,13 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
 
 HOLES_MAX = 256
-"""Maximum number of stored ranges of missing clock times. Beyond the maximum, the oldest ranges are removed. A late
-line in a removed range is not subtracted from the reported gap."""
+"""Maximum number of stored ranges of missing clock times. If there are more, the oldest ranges are removed. A late line
+in a removed range is then not subtracted from the reported gap."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
-    """A range of clock times for which no entry or exit has arrived. `first` and `last` bound the range. `reason` is the
-    reason of the gap that reports it, and `claimed` is the number of missing entries and exits in that gap."""
+    """A range of clock times, `first` to `last`, for which no entry or exit has arrived. A gap has reported the range,
+    with the reason `reason` and `claimed` missing entries and exits."""
 
     first: int
     last: int
@@ -429,7 +421,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
 
     def death(self, time: int) -> int:
         """Read the death of an object. If the death's `time` is after the last entry or exit, report the entries and
-        exits between them as missing.
+        exits up to this time as missing.
 
         An earlier time proves nothing, because a tool may write all deaths at the end of the trace."""
         time = _unwrapped(time)
@@ -453,9 +445,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return self.begun and time - self.time >= JUMP_MAX
 
     def _ahead(self, time: int) -> None:
-        """Move the clock to `time`, and report the entries and exits between the old time and `time` as missing.
-
-        The reported number excludes unreadable lines, whose own records already report them as missing."""
+        """Move the clock forward to `time`, and report the skipped entries and exits as missing, without unreadable
+        lines: the records of these lines already report them."""
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
         first, count = self.time + 1, time - self.time - self.unread
         if count > 0:
@@ -480,8 +471,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         """Remove `time` from the range `holes[at]` of missing clock times, because the line with this time has arrived
         late.
 
-        Add a heal to `found`, which takes one line of the reported gap back. Add none if all reported lines have
-        arrived. The gap may have fewer lines than the range has times, because the gap excludes unreadable lines."""
+        Add a heal to `found`, which takes one line of the reported gap back. A gap does not count unreadable lines, so
+        it may have fewer lines than the range has times. Add no heal if all lines of the gap have arrived."""
         hole = self.holes[at]
         if hole.claimed:
             self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))

@@ -55,9 +55,8 @@ DOCUMENTS = {
     "method_list": "method",
     "field_list": "field",
 }
-"""Sort of the names in a document (names of classes, methods or fields), by the end of the document's file name. A
-document is a file that maps numbers to names. Classes come first, because a method's name may need the name of its
-class.
+"""For each ending of a document's file name: the sort of names in the document (classes, methods or fields). A document
+is a file that maps numbers to names. Classes come first, because a method's name may need the name of its class.
 """
 
 
@@ -75,8 +74,8 @@ class MapNamesState(msgspec.Struct):
 
 
 class MapReading(NamedTuple):
-    """The result of reading a document (a file that maps numbers to names): the keys and names that are new, the number
-    of invalid lines, and the number of names beyond `READ_MAX`."""
+    """The result of reading a document (a file that maps numbers to names): the new names by key, the number of invalid
+    lines, and the number of names beyond `READ_MAX`."""
 
     new: list[tuple[str, str]]
     bad: int
@@ -89,8 +88,8 @@ Method = tuple[str | None, str, str]
 
 
 class _Made(dict[str, V]):
-    """A cache of the results of the function `make`, by id. If the caches of all traces together reach `MADE_MAX`
-    results, all caches are cleared. Clearing changes only the run time."""
+    """A cache of the results of the function `make`, by id. If the caches of all traces together have `MADE_MAX`
+    results, all of them are cleared. This changes only the run time."""
 
     _all: ClassVar[WeakSet[_Made[Any]]] = WeakSet()
     _kept: ClassVar[int] = 0
@@ -120,9 +119,7 @@ _versions = count()
 
 
 class MapNames:
-    """Stores the names of one trace. `methods`, `classes` and `fields` map ids to texts that events with this id
-    contain.
-
+    """Stores the names of one trace. `methods`, `classes` and `fields` have the texts that events contain for an id.
     `version` changes when these texts change. No two traces have the same version."""
 
     what = Evicted.NAMES
@@ -143,9 +140,8 @@ class MapNames:
         return self._held + self.asked.held
 
     def give_way(self, size: int) -> None:
-        """Evict the oldest names until their memory has shrunk by `size` bytes.
-
-        Names in `members` are evicted first. They are needed only if the name of their class arrives later."""
+        """Evict the oldest names until their memory has shrunk by `size` bytes. Names in `members` are evicted first,
+        because they are needed only if the name of their class still arrives."""
         goal = self.held - size
         members = self.state.members
         for key, (_, name) in list(members.items()):
@@ -167,10 +163,9 @@ class MapNames:
         self._make_anew()
 
     def read(self, document: str, data: bytes) -> MapReading:
-        """Read a document of this trace (a file that maps numbers to names) and store its names.
-
-        Ignore a last line without a newline, because it may be incomplete. After the next change, the caller passes the
-        whole document again."""
+        """Read a document of this trace (a file that maps numbers to names) and store its names. Ignore a last line
+        without a newline, because it may be incomplete: the caller passes the whole document again after each change.
+        """
         kind = next((name for name in DOCUMENTS if document.endswith(name)), None)
         if kind is None:
             return MapReading([], 0, 0)

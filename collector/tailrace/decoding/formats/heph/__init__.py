@@ -16,9 +16,9 @@ if TYPE_CHECKING or kernels.active():
 
 
 def _of_events(payload: bytes, sizes: tuple[int, ...], first: int, begin: int) -> int:
-    """Return the number of consecutive datagrams, from index `first` on, that contain only whole events.
-
-    `payload` has all datagrams, one after the other, and `sizes` has their sizes. Datagram `first` begins at `begin`.
+    """Return the number of consecutive datagrams that contain only whole events, from the datagram with the index
+    `first` on. `payload` has the bytes of all datagrams, one after the other, and `sizes` has their sizes. Datagram
+    `first` begins at the position `begin` in `payload`.
     """
     index, at = first, begin
     while index < len(sizes) and (end := at + sizes[index]) <= len(payload):

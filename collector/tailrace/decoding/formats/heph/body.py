@@ -41,9 +41,8 @@ BodyValue = tuple[int, int, str, str]
 
 
 class BodyLayout(NamedTuple):
-    """The layout of event bodies that are equal except for the values of their attributes.
-
-    `unpack` splits a body into alternating parts: a static part, which is equal in all these bodies, and a value."""
+    """The layout of event bodies that differ only in the values of their attributes. `unpack` splits a body into
+    alternating parts: bytes that are equal in all these bodies, and a value."""
 
     kind: str
     name: str
@@ -85,18 +84,16 @@ def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
 
 
 def may_learn(body: bytes, begin: int) -> bool:
-    """Return whether `learn_layout` may store a layout for this body.
-
-    The body must be short. Bodies of the same length with the same description (the first string of a body) have at
-    most one stored layout."""
+    """Return whether `learn_layout` may store a layout for this body. The body must be short. At most one layout is
+    stored for each pair of length and description (the first string of a body)."""
     return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
 def learn_layout(
     body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
 ) -> None:
-    """Store the layout of all bodies that have the length and the description (first string) of `body`: the positions,
-    formats and keys of their `values`. If `values` is None, store that such bodies have no layout."""
+    """Store the layout of all bodies that have the length and the description (first string) of `body`. `values` has
+    the positions, formats and keys of the values. If `values` is None, store that such bodies have no layout."""
     layout = None
     if values:
         form, static, template = [], [], []
@@ -138,9 +135,9 @@ Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
 """The result of `read_body`: kind, name, attributes, flaw (broken rule), and the ranges of the packet (begin, end) in
 which another packet may begin.
 
-If a short write has truncated a packet, the next packet begins within the size that the truncated packet states. A
-packet begins with a magic, which is not valid UTF-8. In a packet without a flaw, only the values of an array can
-contain a magic. In a packet with a flaw, any bytes can contain a magic."""
+If a short write has truncated a packet, the next packet begins within the size that the truncated packet states. It
+begins with a magic (fixed first bytes), which is not valid UTF-8. In a packet without a flaw, only the values of an
+array can contain a magic."""
 
 BODY_AT = 40
 """Offset (bytes) of the body from the beginning of its event packet."""
@@ -192,9 +189,8 @@ def _kind(body: bytes, begin: int) -> str:
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
     """Read the attributes from `at` on. Return their JSON, and the positions of their values for `learn_layout`.
 
-    Return None for both if an attribute is not a scalar, or if its name is long, begins with "$" or occurs twice. The
-    caller must then use `_read_any`. Return None for the positions if a value is an i64, whose JSON depends on its
-    sign.
+    Return None for both if the caller must use `_read_any`: if an attribute is not a scalar, or if its name is long,
+    begins with "$" or occurs twice. Return None for the positions if a value is an i64, whose JSON depends on its sign.
     """
     keys: set[str] = set()
     fields: list[str] = []
@@ -292,8 +288,8 @@ def _read_any(body: bytes) -> Body:
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
-    """Return the attributes from `at` on, and the position of the first byte behind them. If they do not fill the body,
-    stop before the first attribute whose length may be damaged."""
+    """Return the attributes from `at` on, and the position after the last of them. If the attributes do not fill the
+    body, return only those before the first attribute whose length may be damaged."""
     attributes: list[_Attribute] = []
     end = len(body)
     try:
@@ -315,8 +311,8 @@ def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
     return attributes, at
 
 
-# Each function in `_READERS` returns the value as JSON, the type that the JSON implies, and the position after the
-# value. For a string, this position may exceed the end of the body.
+# Each function in `_READERS` returns the value as JSON, the type that a reader of the JSON would assume, and the
+# position after the value. For a string, this position may exceed the end of the body.
 
 
 def _read_u64(body: bytes, at: int) -> tuple[str, int, int]:
@@ -340,9 +336,8 @@ def _read_string(body: bytes, at: int) -> tuple[str, int, int]:
 
 
 def _read_array(body: bytes, at: int) -> tuple[str, int, int]:
-    """Read an array. Return its JSON, the type that the JSON implies, and the position after the array.
-
-    The implied type is an array of the elements' type. For integers, this is i64 if one of them implies i64."""
+    """Read an array. Return its JSON, the type that a reader of the JSON would assume, and the position after the
+    array. An array has the type of its elements, or i64 for integers of which one is negative."""
     read = _READERS[body[at - 1] & ~ARRAY]
     (length,) = _u16(body, at)
     at += 2

@@ -60,9 +60,8 @@ if TYPE_CHECKING or kernels.active():
     """
 
 SHORT = 4096
-"""Maximum size (bytes) of a packet that is decoded first and then searched for another packet inside it. A longer
-packet is searched first. In damaged data, packets may seem to nest, and their bytes would otherwise be decoded many
-times."""
+"""Maximum size (bytes) of a packet that is decoded before it is searched for another packet inside it. A longer packet
+is searched first: in damaged data, packets may seem to nest, and their bytes would be decoded many times."""
 
 _event = Struct(">IIIIqqqH").unpack_from
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
@@ -148,10 +147,8 @@ class HephDecoder:
     def _packets(
         self, data: bytes, records: list[Record], at: int = 0, until: int | None = None
     ) -> int:
-        """Decode packets that begin from `at` on and before `until`. Return the position of the first byte that was not
-        decoded.
-
-        If this position is before `until`, the bytes from there on must wait for more input."""
+        """Decode the packets that begin between `at` and `until`. Return the position of the first byte that was not
+        decoded. If this position is before `until`, the bytes from there on need more input."""
         append, offset, limit = records.append, self._offset, self._limit
         short = min(limit, SHORT)
         have = len(data)
@@ -195,7 +192,7 @@ class HephDecoder:
         """Return the position of another packet inside the packet at `at`, or 0 if there is none. `suspects` has the
         ranges, relative to `at`, in which the inner packet may begin.
 
-        If the outer packet has no flaw (broken rule), the inner packet must have its whole header in the range."""
+        If the outer packet has no flaw (broken rule), the whole header of the inner packet must be in the range."""
         room = MAGIC_SIZE if flaw else EVENT_MIN
         for begin, end in suspects:
             found = packet_within(data, at + begin, at + end, self._limit, room)
@@ -246,10 +243,8 @@ class HephDecoder:
         return self._malformed(data, at, stop, fault, records)
 
     def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Add the incomplete packet at `at` to `records` as malformed, because the input has ended. If another packet
-        begins inside the incomplete packet, stop before it.
-
-        Return the number of malformed bytes."""
+        """Add the incomplete packet at `at` to `records` as malformed, because the input has ended. Stop before another
+        packet that begins inside it. Return the number of malformed bytes."""
         stop = packet_within(data, at + 1, len(data), self._limit)
         fault = fault_at(data, at, len(data), self._limit)
         if len(data) - at < MAGIC_SIZE and any(magic.startswith(data[at:]) for magic in MAGICS):
@@ -258,10 +253,8 @@ class HephDecoder:
         return self._malformed(data, at, stop if stop > 0 else len(data), fault, records)
 
     def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
-        """Add `data[at:stop]` as a malformed record, and return its size.
-
-        If malformed bytes directly precede this record and the reason is `bad_magic`, give it the reason of these
-        bytes."""
+        """Add `data[at:stop]` as a malformed record, and return its size. If the reason is `bad_magic` and other
+        malformed bytes directly precede, use the reason of these bytes."""
         offset = self._offset + at
         if fault == "bad_magic" and self._run and self._run_end == offset:
             fault = self._run
@@ -290,8 +283,8 @@ def _without_bad_times(
     """Move each time of 2^63 or more from its column to the attributes. Return the new start, end and attributes, and
     the flaw (broken rule).
 
-    `start` and `end` are signed numbers with the same 64 bits, so that such a time is negative. The new attributes are
-    `$start` and `$end`. Names of a producer's attributes never begin with "$"."""
+    `start` and `end` are signed 64-bit numbers, so that such a time is negative. The new attributes are `$start` and
+    `$end`, names that no producer's attribute has."""
     times = {"$start": start, "$end": end}
     bad = ",".join(f'"{name}":{time + 2**64}' for name, time in times.items() if time < 0)
     rest = f",{attributes[1:]}" if attributes and attributes != "{}" else "}"
@@ -344,8 +337,8 @@ class HephBlockDecoder(HephDecoder):
         """Pack one block: the event whose first bytes are in `_waiting`, and the following events in `data`. Return the
         position in `data` after the block, or 0 if there is no block.
 
-        Without this function, the event in `_waiting` would become a single record, which costs the later stages as
-        much time as a block."""
+        Otherwise the event in `_waiting` would become a single record, which costs the later stages as much time as a
+        block."""
         first = self._first(data, limit)
         if not first:
             return 0
@@ -375,7 +368,7 @@ class HephBlockDecoder(HephDecoder):
         """Complete the waiting bytes with bytes from the beginning of `data`, and decode them. Return the number of
         bytes taken from `data`.
 
-        The caller then decodes the other bytes of `data` in place, without a copy."""
+        The caller then decodes all further bytes of `data` in place, without a copy."""
         at, have = 0, len(data)
         while self._waiting and at < have:
             lacking = have if self._seek else max(self._need - len(self._waiting), 1)

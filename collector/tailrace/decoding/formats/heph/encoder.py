@@ -133,9 +133,7 @@ def _option(record: Record) -> bytes:
 
 def _statement(attributes: str | None) -> bytes:
     """Return the JSON of a metadata packet about a client's session. `attributes` are the attributes of the packet's
-    record.
-
-    The attributes have a digest instead of the session's id. Fill the digest up with zeros to the length of an id."""
+    record. They have a digest instead of the session's id: fill the digest up with zeros to the length of an id."""
     texts = _read_texts(attributes or "{}")
     if "session" in texts:
         stored = msgspec.json.decode(texts["session"])

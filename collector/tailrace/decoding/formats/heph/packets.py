@@ -20,9 +20,9 @@ _u16 = Struct(">H").unpack_from
 
 
 def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
-    """Return the position of the first whole magic in `data[begin:stop]`, or -1 if there is none.
-
-    Search for both magics in ranges of growing size. The search for one magic then never goes far beyond the other."""
+    """Return the position of the first whole magic (fixed first bytes of a packet) in `data[begin:stop]`, or -1 if
+    there is none. Search for the magics of events and of metadata in ranges of growing size, so that the search for one
+    does not go far beyond the other."""
     width = 256
     while True:
         end = min(begin + width, stop)

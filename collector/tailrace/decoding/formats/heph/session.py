@@ -36,8 +36,8 @@ _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
 _head = Struct(">IIH").pack
 
 PARTS_MAX = 2**13
-"""Maximum number of packets into which a client may divide its goodbye (`tailrace.goodbye`), which lists the client's
-streams. One packet fits into a datagram, so that this number is sufficient for more than 300,000 streams."""
+"""Maximum number of packets into which a client may divide its goodbye (`tailrace.goodbye`). A goodbye lists the
+client's streams. Each packet fits into a datagram, so this number suffices for more than 300,000 streams."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]

@@ -74,8 +74,8 @@ class JetsState(msgspec.Struct):
     """The state of a JETS decoder between calls of `feed`: the unfinished lines and the stage of the session.
 
     `stage`: start (no readable line yet), headless (lines without a header), open (after a header) or closed (after a
-    footer).
-    `file`: whether the input is a file that has not ended. At its end, the decoder reports a missing footer."""
+    footer). `file`: whether the input is a file whose end was not yet reached. At the end of a file, the decoder
+    reports a missing footer."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
     stage: str = "start"

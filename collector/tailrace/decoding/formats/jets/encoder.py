@@ -145,7 +145,7 @@ def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
     """Return all fields of a line in the order of the specification.
 
     `own` has the fields that come from columns. `theirs` has the fields with the producer's own text, in the producer's
-    order. If the specification contradicts the producer's order, return first `own`, then `theirs`."""
+    order. If the producer's order contradicts the specification, return `own` before `theirs`."""
     fields = {"type": quote(type_)} | own | theirs
     shape = SHAPES.get(type_, OTHER)
     keys = [key for key in shape if key in fields]

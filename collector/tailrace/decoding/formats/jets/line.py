@@ -257,8 +257,8 @@ def _int64(field: Field) -> int | None:
 def _id(fields: Fields, key: str, used: set[str]) -> int:
     """Return the number for an id column from the field `key`. Raise _MalformedError if the field has no valid id.
 
-    If the id is a number, add `key` to `used`, the keys of fields that the attributes leave out. A string id stays in
-    the attributes."""
+    If the id is a number, add `key` to `used`, so that the attributes leave the field out. A string id stays in the
+    attributes."""
     field = _field(fields, key)
     if isinstance(field.value, str):
         return number_of(field.value)
@@ -271,7 +271,7 @@ def _id(fields: Fields, key: str, used: set[str]) -> int:
 
 def _lost_id(fields: Fields) -> int | None:
     """Return the id for the malformed record of an unreadable line, or None if the line has another type than `record`
-    or an invalid id. Lines that refer to this id then do not count as references to a missing record."""
+    or an invalid id. Later lines that refer to this id then do not refer to a missing record."""
     if "type" not in fields or fields["type"].value != "record" or "id" not in fields:
         return None
     try:
@@ -286,11 +286,8 @@ def number_of(id_: str) -> int:
 
 
 def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
-    """Return the frequency (Hz) of the clock, and whether the metadata about it is wrong. The frequency is None if it
-    is not certain.
-
-    The metadata is wrong if a frequency or period is not a positive number, or if two of them differ. Numbers may be in
-    quotes."""
+    """Return the frequency (Hz) of the clock, and whether the metadata about it is wrong: a frequency or period is not
+    a positive number, or two of them differ. The frequency is None if it is not certain. Numbers may be in quotes."""
     found: list[float] = []
     unsure = False
     for key, factor in (CLOCKS | PERIODS).items():

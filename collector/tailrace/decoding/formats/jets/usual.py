@@ -245,8 +245,8 @@ def _with_ids(
     decoded: Sequence[_Line | _Spelled | None],
     further: Sequence[str | None],
 ) -> Sequence[str | None]:
-    """Return the JSON members of each line for its attributes, in the order of the line: the fields in `further`, and
-    ids that are strings. The column of such an id has only a number."""
+    """Return each line's JSON members for the attributes, in the order of the line: the fields in `further`, and ids
+    that are strings, because their columns have only numbers."""
     fields = fields_but(_keys_without_ids, lines, decoded)
     for each, one in zip(fields, decoded, strict=True):
         # An event's `id` has no column, so it is not in `own` and stays in the attributes.

@@ -100,8 +100,8 @@ class DFTracerEncoder:
         return line + self._line_end(following)
 
     def _line_end(self, following: Record | None) -> bytes:
-        """Return the newline of a written line. Return empty bytes if the next record is in the same line, or if a record
-        without bytes comes next: the newline then comes with that record."""
+        """Return the newline of a written line. Return empty bytes if the next record is in the same line. Also return
+        them if a record without bytes comes next, because that record then gets the newline."""
         glued = following is not None and following.flaw == "glued" and not self._repair
         derived = following is not None and not following.stream and following.name in _DERIVED
         if not self._in_line or glued or derived:
@@ -116,10 +116,8 @@ class DFTracerEncoder:
         return b"]\n"
 
     def _about_session(self, record: Record, texts: Texts, following: Record | None) -> bytes:
-        """Return the bytes of a session record whose `stream` is "": the original line of a record "bracket", or empty
-        bytes for any other record.
-
-        A bracket that is the last record gets no newline."""
+        """Return the original line of a record "bracket", or empty bytes for any other session record whose `stream` is
+        "". A bracket that is the last record gets no newline."""
         if record.name != "bracket":
             return b""
         mark = ("[" if record.offset == self._begin else "]") + "\n" * (following is not None)
@@ -138,7 +136,7 @@ def _members(text: str | None) -> Texts:
 def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
     """Return the fields of a record as JSON texts by key, in the order of the tracer's release that wrote the record.
 
-    `texts` has the record's attributes. `phases` has the release's spellings of `ph`."""
+    `texts` has the record's attributes as JSON texts, and `phases` the release's spellings of `ph`."""
     theirs = {key: text for key, text in texts.items() if key not in _OURS}
     name, phase = str(record.name), METADATA
     if record.start is None and "ticks_per_second" not in texts:
@@ -168,8 +166,8 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
 def _numbers(record: Record, texts: Texts) -> Texts:
     """Return the JSON texts of the fields pid, tid, ts and dur, whose values are columns of the table.
 
-    Releases before 1.0 write numbers in quotes, and write the names of file and host into `args` instead of hashes.
-    Return numbers in quotes if the record's `args` has such a name, or if a number, such as 007, is not valid JSON."""
+    Releases before 1.0 write numbers in quotes, and write the names of file and host into `args`. Return numbers in
+    quotes if the record's `args` has such a name, or if a number, such as 007, is not valid JSON."""
     pid, _, tid = record.stream.partition("/")
     numbers = {"pid": pid, "tid": tid}
     if record.start is not None:
@@ -186,8 +184,8 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
     """Return the field `name` (FH, HH or SH) of a metadata record that gives a name to a hash.
 
-    `theirs` has the record's fields as the producer's own text. If `theirs` lacks the field `args`, add it to `theirs`,
-    with the host's hash, the given name, and the hash that gets the name."""
+    `theirs` has the record's fields as the producer's own text. If `theirs` lacks the field `args`, add the field, with
+    the host's hash, the given name, and the hash that gets the name."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

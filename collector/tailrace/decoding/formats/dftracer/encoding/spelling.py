@@ -17,7 +17,7 @@ ORDER = ("id", "name", "cat", "type", "pid", "tid", "ts", "dur", "ph")
 ORDER_OF_COUNTERS = ("id", "name", "cat", "type", "ts", "ph", "pid", "tid")
 """The order of the common fields in events, and their order in counters. Other fields follow, and `args` comes last.
 
-The id must be the first field, because the decoder repairs no record in which the id is elsewhere."""
+The decoder repairs a record only if its first field is the id."""
 
 _NAMES = {bits: name for name, bits in BITS.items()}
 
@@ -30,8 +30,8 @@ COMPLETE, COUNTER, AGGREGATE, METADATA = range(4)
 def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter: bool) -> Texts:
     """Return all fields of a record in the order in which the tracer's release writes them.
 
-    `theirs` has the fields that the table stores as the producer's own text, in the order of the producer. If these
-    fields are in another order than the release's, put them last, in the order of the producer."""
+    `theirs` has the fields that the table stores as the producer's own text, in the order of the producer. If the
+    producer's order differs from the release's, put these fields last, in the producer's order."""
     fields = {**texts, **numbers, "ph": phase, **theirs}
     order = ORDER_OF_COUNTERS if counter else ORDER
     keys = [key for key in order if key in fields]
