@@ -35,8 +35,8 @@ IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
 """Kinds of records whose size may be 0, because they may stand for no bytes of the input."""
 
 _OF_CLIENTS = ("announces", "goodbye", "discarded", "elsewhere", "never_sent", "process")
-"""Fields of `SessionFacts` that a plug-in's decoder must not set. The collector supports these fields only for its own
-formats, because it must answer clients or keep state for each process."""
+"""Fields of `SessionFacts` that a plug-in's decoder must not set. They require that the collector answers clients or
+keeps state for each process, which it does only for its own formats."""
 
 ERROR_MAX = 400
 """Maximum length (characters) of an exception's text in a row or a warning."""
@@ -85,9 +85,9 @@ _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 
 
 def check_record(format_: Format, record: Record) -> Record:
-    """Return the record of a plug-in's decoder, with each field converted to exactly the type that the contract states.
-    For example, an integer number of ticks per second becomes a float. Raise ContractError if a field has a value that
-    the contract does not allow."""
+    """Return the record of a plug-in's decoder, with each field converted to the type that the contract states: an
+    integer number of ticks per second becomes a float, for example. Raise ContractError if the contract does not allow
+    the value of a field."""
     try:
         return _exact_record(format_, record)
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -157,12 +157,11 @@ def _check_detail(format_: Format, record: Record) -> None:
 class GuardState(msgspec.Struct):
     """The state of a `GuardedDecoder` that a checkpoint stores.
 
-    `waiting`: the bytes that are in no record yet. `at`: the offset of the first of these bytes.
-    `begin`: the offset at which the input of the current decoder begins.
-    `failed`: whether the decoder has failed, so that all further bytes of the input are malformed.
-    `reported`: whether a row about a failure was written or is due. `unreported`: the text of the due row, or "".
-    `decoder`: the state of the plug-in's decoder as MessagePack, without its unfinished bytes (`Waiting.waiting`).
-        These are the last `last` bytes of `waiting`."""
+    `waiting`: the bytes that are in no record yet. `at`: the offset of the first of these bytes. `begin`: the offset at
+    which the input of the current decoder begins. `failed`: whether the decoder has failed, so that all further bytes
+    of the input are malformed. `reported`: whether a row about a failure was written or is due. `unreported`: the text
+    of the due row, or "". `decoder`: the state of the plug-in's decoder as MessagePack, without the decoder's
+    unfinished bytes. `last`: the number of unfinished bytes, which are at the end of `waiting`."""
 
     waiting: bytes = b""
     at: int = 0
@@ -208,9 +207,11 @@ class GuardedDecoder:
         return GuardState(*at, self._failed, self._reported, self._unreported, last, decoder)
 
     def _encoded(self, decoder: Decoder) -> tuple[int, bytes]:
-        """Return the number of unfinished bytes in the decoder's state (`Waiting.waiting`), and the state without these
-        bytes as MessagePack. The guard already stores these bytes at the end of its own `_waiting`. Raise ContractError
-        if the state has another type or other bytes."""
+        """Return the number of unfinished bytes in the state of the plug-in's decoder (`Waiting.waiting`), and the
+        state without these bytes as MessagePack.
+
+        The guard stores these bytes itself, at the end of `_waiting`. Raise ContractError if the state has another
+        type, or if its bytes differ from the guard's."""
         state = decoder.state
         if not isinstance(state, self._format.state_type):
             raise ContractError(f"the state is not of the type {self._format.state_type.__name__}")
@@ -247,7 +248,8 @@ class GuardedDecoder:
 
     def take(self, read: Callable[[Any], list[Record]], *, is_end: bool = False) -> list[Record]:
         """Return the records that `read` gets from the decoder. If the decoder fails, return all bytes that are in no
-        record as a malformed record. With `is_end`, the decoder also fails if it leaves bytes without a record."""
+        record as one malformed record. If `is_end` is true, bytes that the decoder leaves without a record are a
+        failure, too."""
         if self._decoder is not None:
             try:
                 records = [*read(self._decoder)]
@@ -272,9 +274,9 @@ class GuardedDecoder:
         return records
 
     def report_again(self) -> bool:
-        """Let the next call of `take` report a failure again, because the row of the first report was discarded. Do so
-        only if the current decoder has failed. Return whether any decoder of this guard has failed since the guard was
-        created."""
+        """If the current decoder has failed, let the next call of `take` report the failure again, because the row of
+        the first report was discarded. Return whether any decoder of this guard has failed since the guard was created.
+        """
         if self.error:
             self._reported, self._unreported = self._failed, self.error if self._failed else ""
         return bool(self.error)
@@ -291,9 +293,9 @@ class GuardedDecoder:
             return otherwise
 
     def _checked(self, given: Sequence[Record], *, is_end: bool) -> tuple[list[Record], int]:
-        """Return the records as `check_record` returns them, and the sum of their sizes (bytes). Raise ContractError if
-        the records do not tile the input, contain other bytes than the input, or leave more than `limit` bytes
-        waiting."""
+        """Check the records with `check_record`, and return them with the sum of their sizes (bytes). Raise
+        ContractError if the records do not tile the input, contain other bytes than the input, or leave more than
+        `limit` bytes waiting."""
         size, records = 0, [check_record(self._format, record) for record in given]
         for record in records:
             if record.offset != self._at + size:
@@ -335,7 +337,7 @@ class GuardedDecoder:
 
 def text_of(error: BaseException) -> str:
     """Return an exception as text: its class, its message, and the line of code that raised it. Replace memory
-    addresses such as 0x7f3a, because they differ between two runs of the program."""
+    addresses such as 0x7f3a, so that equal failures have equal texts."""
     import traceback  # noqa: PLC0415 - takes 5 ms, and is only needed after a failure
 
     if isinstance(error, ContractError):
@@ -421,13 +423,13 @@ OPTIONAL: Mapping[str, object] = {
     "asked": property(_asked),
     "holdings": property(_holdings),
 }
-"""The optional methods and properties of a plug-in's decoder. If the decoder has one of them, its guard gets the member
-in this table, which calls the decoder's member safely."""
+"""The optional methods and properties of a plug-in's decoder. If the decoder has one of them, its guard gets a member
+of the same name that calls it safely."""
 
 
 def guarded(format_: Format, sample: Decoder | None) -> Format:
-    """Return a plug-in's format with its decoders and the functions of its `Files` replaced by guarded ones, which
-    never raise. `sample` is a decoder of the format. It shows which members in `OPTIONAL` the guards need."""
+    """Return a plug-in's format with guards around its decoders and the functions of its `Files`. The guards never
+    raise. `sample` is a decoder of the format, and shows which members in `OPTIONAL` the guards need."""
     mine = {name: member for name, member in OPTIONAL.items() if hasattr(sample, name)}
     kind = type(f"Guarded_{format_.name}", (GuardedDecoder,), mine)
     declared = replace(format_, malformed=format_.malformed | {DECODER_FAILED})
@@ -470,8 +472,8 @@ def _answering(
 
 
 def check_answer(of: str, answer: T) -> T:
-    """Return the result `answer` of the function `of` of a plug-in's `Files`, converted to the type in `_ANSWERS`.
-    Raise ContractError if the result has another type, or contains text that cannot be a path or a value of a
+    """Check `answer`, the result of the function `of` of a plug-in's `Files`, and return it with the type in
+    `_ANSWERS`. Raise ContractError if it has another type, or contains text that cannot be a path or a value of a
     column."""
     try:
         exact = msgspec.convert(answer, _ANSWERS[of])

@@ -2,7 +2,7 @@
 
 The module uses Python's JSON parser with stricter rules: no NaN or Infinity, no lone surrogates, only UTF-8, and no
 nesting deeper than `DEPTH_MAX`. A table can therefore store each returned text unchanged, and other parsers accept the
-text. Only numbers may be too large for other parsers.
+text. Numbers are an exception: they may be too large for other parsers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ DEPTH_MAX = 128
 depth."""
 
 BEYOND = 1 << 70
-"""The value that replaces each integer of more than 20 characters. Such an integer is outside of all valid ranges, and
-the conversion of its digits would take quadratic time."""
+"""Value in place of each integer of more than 20 characters. Such an integer is outside of all valid ranges, and the
+conversion of its digits would take quadratic time."""
 
 INTEGRAL_MAX = 1 << 53
 """The largest integer that is accepted with a fraction or an exponent. Programs that write integers in this way use

@@ -34,8 +34,8 @@ BYTE_ORDER_MARK, CTRL_Z = b"\xef\xbb\xbf", b"\x1a"
 BLANK_MAX = 2**20
 """Maximum number of blank bytes that an encoder writes for one record of blank lines.
 
-An export derives the size of a record from the offset of the next record. If this distance exceeds the maximum, bytes
-between the two records were lost, and must not become blank bytes."""
+An export computes the size of such a record from the offset of the next record. If the result is larger than this
+maximum, bytes were lost between the two records, and must not become blank bytes."""
 
 
 class Piece(NamedTuple):
@@ -61,10 +61,9 @@ class Piece(NamedTuple):
 
 
 class LinesState(msgspec.Struct):
-    """The state of `Lines`: the bytes that wait for a newline, their offset, and two flags.
-
-    `too_long`: whether the waiting bytes belong to a line larger than `Lines.limit`.
-    `settled`: whether `settle` has returned a line without a newline, and no byte has arrived since then."""
+    """The state of `Lines`: the bytes that wait for a newline, their offset, and two flags. `too_long`: whether the
+    waiting bytes belong to a line larger than `Lines.limit`. `settled`: whether the last result was a line without a
+    newline from `settle`, after which no byte has arrived."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -76,7 +75,7 @@ class Lines:
     """Splits bytes into pieces (`Piece`: whole lines, or a part of one). `limit` is the maximum size (bytes) of a line
     with its newline and the preceding blank lines.
 
-    `marked`: whether a byte order mark stays in the first line. Otherwise it becomes a separate piece."""
+    If `marked` is true, a byte order mark stays in the first line. Otherwise the mark becomes a separate piece."""
 
     def __init__(
         self, limit: int, state: LinesState | None = None, *, marked: bool = False
@@ -181,10 +180,9 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return the waiting bytes as pieces (`Piece`) if they are blank, or if `whole` returns that they are a line
-        that lacks only the newline. Return no pieces for any other waiting bytes.
-
-        If the newline arrives later, it counts as a blank line."""
+        """Return the waiting bytes as pieces (`Piece`) if they are blank, or if they are a line that lacks only the
+        newline, as the function `whole` decides. Otherwise return no pieces. If the newline arrives later, it counts as
+        a blank line."""
         if not self._waiting or self._too_long:
             return []
         text = bytes(self._waiting).rstrip(CTRL_Z)
@@ -194,10 +192,8 @@ class Lines:
         return self.end()
 
     def give_up(self) -> list[Piece]:
-        """Return the waiting bytes as pieces (`Piece`), because memory is short. They are blank lines, or the beginning
-        of a line.
-
-        If they are the beginning of a line, they are `too_long`, and so are the line's later bytes.
+        """Return the waiting bytes as pieces (`Piece`), because memory is short. If they are the beginning of a line,
+        this piece and the line's later pieces are `too_long`.
         """
         data = bytes(self._waiting)
         kind: Literal["too_long", "blank"] = "too_long"
@@ -266,10 +262,8 @@ def _last_line_end(data: bytes, at: int, stop: int) -> int:
 
 
 def marks_before(line: bytes) -> list[Piece]:
-    """Split off the Ctrl-Zs at the beginning of a line and the blank lines before them. Return them as pieces (`Piece`)
-    whose offsets count from the beginning of `line`.
-
-    Return an empty list if the line does not begin with Ctrl-Zs."""
+    """Split off the Ctrl-Zs at the beginning of a line, with the blank lines before them. Return them as pieces
+    (`Piece`), whose offsets count from the beginning of `line`. Return an empty list if there are no Ctrl-Zs."""
     blank = len(line) - len(line.lstrip(WHITE))
     stop = len(line) - len(line[blank:].lstrip(CTRL_Z))
     if stop == blank:
@@ -293,8 +287,8 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def without_content(name: str, size: int) -> bytes | None:
-    """Return the bytes of a session record that stands for no event. Its name `blank_lines`, `byte_order_mark` or
-    `ctrl_z` shows which bytes these are, and `size` is their number. Return None for any other name."""
+    """Return the bytes of a session record named `blank_lines`, `byte_order_mark` or `ctrl_z`, which stands for no
+    event. The name shows which bytes these are, and `size` is their number. Return None for any other name."""
     marks = {"blank_lines": blank_lines(size), "byte_order_mark": BYTE_ORDER_MARK}
     return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)
 

@@ -1,7 +1,7 @@
 """A bounded cache of a pure function's results, for arguments that repeat.
 
-Producers often send the same descriptions and attributes again. A cached result changes only the run time of decoding.
-Therefore all decoders share one memo, and a memo is not part of a decoder's state.
+Producers often send the same descriptions and attributes again. A memo changes only the run time of decoding. Therefore
+all decoders can share one memo, and no decoder's state includes a memo.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Memo(dict[K, V], Generic[K, V]):
         self._entries_max = entries_max
         self._key_max = key_max
         self.is_eighth = cycle([True] + 7 * [False]).__next__
-        """Returns True for the first of every eight calls. A caller that stores only the results of these calls soon
-        has all frequent keys. Keys that never repeat then cost little time and evict few entries."""
+        """Return True for the first of every eight calls. A caller that stores only the results of these calls soon has
+        all frequent keys. Keys that never repeat then cost little time and evict few entries."""
 
     def keep(self, key: K, value: V) -> V:
         if len(key) <= self._key_max:

@@ -53,8 +53,8 @@ _PATHS = ("/run/trace", "/run/trace.gz", "/trace", "/run/.hidden", "/run/a b\udc
 
 
 class Refused(NamedTuple):
-    """A refused plug-in, which Tailrace does not use: the name of its entry point, its distribution, and the reason.
-    The name is "" if the entry points of the distribution cannot be read."""
+    """A plug-in that Tailrace does not use: the name of its entry point, its distribution, and the reason. The name is
+    "" if the entry points of the distribution cannot be read."""
 
     name: str
     distribution: str
@@ -110,8 +110,8 @@ def checked(name: str, format_: object) -> Format:
 
 @cache
 def absent(name: str) -> Format:
-    """Return a substitute for a format whose plug-in is not installed or is refused, although the spool has data of
-    this format. Its decoder returns all bytes as malformed records."""
+    """Return a substitute for the format of a plug-in that is not installed or is refused. The spool may still have
+    data of this format. The substitute's decoder returns all bytes as malformed records."""
 
     def decoder(limit: int, state: object) -> Decoder:  # noqa: ARG001 - the decoder of `Format`
         raise ContractError(
@@ -129,8 +129,8 @@ def absent(name: str) -> Format:
 
 
 def _try(format_: Format, data: bytes) -> None:
-    """Decode `data` with a guarded format: first with a new decoder, then with a decoder that continues from the state
-    of the first, as after a checkpoint. Raise ContractError if one of them fails."""
+    """Decode `data` with a guarded format. Use a new decoder, then a second decoder that continues from the state of
+    the first, as after a checkpoint. Raise ContractError if one of the two fails."""
     first: Any = format_.decoder(_LIMIT, None)
     first.feed(data)
     second: Any = format_.decoder(_LIMIT, first.state)
@@ -199,8 +199,8 @@ def _has_group(file: str) -> bool:
 
 def _entries(files: Iterable[str]) -> tuple[list[tuple[str, str, EntryPoint]], list[Refused]]:
     """Return the entry points of plug-ins in the given `entry_points.txt` files, each with its name and distribution.
-    Also return the distributions whose file cannot be read, as refused plug-ins. If a distribution occurs twice, only
-    the first one is used."""
+    Return a distribution whose file cannot be read as a refused plug-in. If a distribution occurs twice, use only the
+    first one."""
     from importlib.metadata import Distribution  # noqa: PLC0415 - takes 50 ms, and few need it
 
     entries: list[tuple[str, str, EntryPoint]] = []

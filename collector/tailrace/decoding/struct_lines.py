@@ -1,11 +1,10 @@
-"""Decode lines, each a JSON object, into msgspec structs, many lines at once. Find the fields of the lines that the
+"""Decode many lines at once into msgspec structs. Each line is a JSON object. Find the fields of the lines that the
 structs do not have.
 
-msgspec uses the last of repeated keys, ignores white space, accepts any spelling of a string, skips unknown fields, and
-checks Raw values only for valid JSON. Therefore this module writes the structs as JSON again (`rewritten`), and
-compares the sizes. msgspec never writes more bytes than it reads. If the new text lacks only the white space and the
-escapes of the original lines, msgspec has dropped nothing else. msgspec does not check the UTF-8 and the nesting of Raw
-values, so this module checks both."""
+msgspec skips unknown fields and uses the last of repeated keys. To detect this, the module writes the structs as JSON
+again (`rewritten`), and compares the sizes. msgspec never writes more bytes than it reads. If the new text lacks only
+the white space and the escapes of the original lines, msgspec has dropped nothing else. msgspec does not check the
+UTF-8 and the nesting of Raw values, so this module checks both."""
 
 from __future__ import annotations
 
@@ -46,9 +45,7 @@ class StructLines(Generic[Plain, Spelled]):
 
     def decode(self, data: bytes, lines: list[bytes]) -> Sequence[Plain | Spelled] | None:
         """Return the lines as structs, all `plain` or all `spelled`. Return None if a line fits neither type, nests too
-        deeply or is not UTF-8.
-
-        `lines` has the lines of `data`, with or without the white space around them."""
+        deeply or is not UTF-8. `lines` are the lines in `data`; white space around a line does not matter."""
         decoded: Sequence[Plain | Spelled] | None = None
         try:
             if not data.isascii():
@@ -73,11 +70,11 @@ class StructLines(Generic[Plain, Spelled]):
     def further(
         self, lines: list[bytes], decoded: Sequence[Plain | Spelled | None], again: bytes
     ) -> Sequence[str | None]:
-        """Return, for each line, the fields for which the line's struct has no member, as JSON members such as
+        """Return, for each line, the fields that the line's struct does not have, as JSON members such as
         `,"a":1,"b":2`.
 
-        `decoded` has the structs, and `again` the structs as JSON (`rewritten`). Return None for a line with a repeated
-        field or a reserved name, and for a line without a struct."""
+        `decoded` has the structs, and `again` the structs as JSON (`rewritten`). Return None for a line that has a
+        repeated field, a reserved name, or no struct."""
         text = b"\n".join(lines) + b"\n"
         whole = None not in decoded
         if whole and _same_value(text, again):
@@ -100,8 +97,8 @@ def fields_but(
     lines: list[bytes],
     decoded: Sequence[msgspec.Struct | None],
 ) -> list[Fields]:
-    """Return the fields of each line as JSON texts by key, without the keys that `left_out` returns for the type of the
-    line's struct. Return no fields for a line without a struct."""
+    """Return the fields of each line as JSON texts by key. Leave out the keys that `left_out` returns for the type of
+    the line's struct. Return no fields for a line without a struct."""
     found = [decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
     for fields, one in zip(found, decoded, strict=True):
         for key in left_out(type(one)) if one else ():
@@ -142,10 +139,10 @@ def keys_of(type_: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _same_value(data: bytes, again: bytes) -> bool:
-    """Return whether `again`, the JSON that msgspec wrote for the decoded `data`, has the value of `data`. White space
-    and escapes of characters may differ.
+    """Return whether `data` and `again` are spellings of the same value. `again` is the JSON that msgspec wrote after
+    it had decoded `data`.
 
-    Compare only the sizes (`_content`) of the texts. If msgspec drops a part of `data`, `again` is shorter."""
+    Compare only the sizes (`_content`) of the texts: if msgspec drops a part of `data`, `again` is shorter."""
     if len(data) == len(again):
         return True
     content = _content(data)
@@ -153,8 +150,8 @@ def _same_value(data: bytes, again: bytes) -> bool:
 
 
 def _content(data: bytes) -> int:
-    """Return the size (bytes) that a JSON text has without white space, even in strings, and with the escapes that
-    msgspec writes. Two spellings of one value thus have the same size."""
+    """Return the size (bytes) of a JSON text without all white space, even in strings, and with the escapes that
+    msgspec writes. Two spellings of one value have the same size."""
     if b"\\" not in data or (rb"\u" not in data and rb"\/" not in data):
         return len(data.translate(None, _WHITE))
     # Turn the whole text into the content of one JSON string. Then msgspec decodes all escapes in one call.

@@ -29,8 +29,8 @@ functions."""
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
-    """Return the description of an event of a frequent shape for the `Scanner` of the compiled kernel: `key` (flags and
-    MCV: model, category and value), the values of `plan`, and the types of the event's fields."""
+    """Return the description of an event of a frequent shape for the `Scanner` of the compiled kernel: its `key` (flags
+    and MCV: model, category and value), the values of `plan`, and the types of its fields."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
     naming = _NAMINGS.get(fields.naming, 3) if fields else 0
@@ -114,17 +114,17 @@ class OvniBlockDecoder(OvniDecoder):
     def _copied(self) -> int:
         """Minimum number of bytes that Python decodes after an event that the compiled kernel cannot read.
 
-        The next call of the kernel copies the open spans, even if the kernel then reads no event. Python decodes so
-        many bytes in about the time of the copy."""
+        Each call of the kernel copies the open spans, even if the kernel then reads no event. Python decodes this
+        number of bytes in about the time of one copy."""
         stack = self._stack.state
         return (len(stack.nested) + len(stack.alone)) // 2
 
     @property
     def _lacking(self) -> int:
-        """Number of bytes that Python decodes next, to complete the event that begins in `_waiting`: the missing bytes
-        of the event, or of its header while the size of the event is unknown.
+        """Number of bytes that Python decodes next, to complete the event whose first bytes are in `_waiting`. It is
+        the number of missing bytes of the event, or of its header if the size of the event is unknown.
 
-        After unreadable bytes, and among late events (between `OU[` and `OU]`), the number is `_SEARCHED`."""
+        After unreadable bytes, and among late events (between `OU[` and `OU]`), it is `_SEARCHED`."""
         have = len(self._waiting)
         if self._state.fault or (self._order.sorts and have >= HEAD):
             return _SEARCHED

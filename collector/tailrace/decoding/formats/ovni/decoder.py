@@ -165,8 +165,8 @@ class OvniDecoder:
         return records
 
     def end(self) -> list[Record]:
-        """Decode the waiting bytes at the end of the input. Return them as malformed records with the reason
-        `truncated`, and return a gap record if the end of the thread is missing.
+        """Decode the waiting bytes at the end of the input. Return incomplete events as malformed records with the
+        reason `truncated`, and a gap record if the end of the thread is missing.
         """
         state, waiting = self._state, self._waiting
         records = self._decode_late()
@@ -282,10 +282,9 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Decode the waiting late events that are whole. Late events stand between `OU[` and `OU]`, and wait for each
-        other, because the decoder sorts them by clock.
-
-        The caller calls this when no further bytes come, or memory is short."""
+        """Decode the waiting late events that are whole. Late events are those between `OU[` and `OU]`. They wait
+        because the decoder sorts them by clock. The caller calls this when no further bytes come, or when memory is
+        short."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True
@@ -294,11 +293,11 @@ class OvniDecoder:
         return records
 
     def _late_end(self, at: int) -> int | None:
-        """Return the end position of the late events from `at` on that the decoder sorts together by clock. Return None
-        if the decoder must wait for more bytes.
+        """Return the end position of the late events from `at` on that the decoder sorts by clock. Late events are
+        those between `OU[` and `OU]`. Return None if the decoder must wait for more bytes.
 
-        Late events are the events between `OU[` and `OU]`. The range ends before `OU]`, before bytes that are not an
-        event, and before an event that would make the range larger than `LATE_MAX`."""
+        The range ends before `OU]`, before bytes that are not an event, and before an event that would make the range
+        larger than `LATE_MAX`."""
         waiting, numbers = self._waiting, self._numbers
         most = at + min(self._limit - JUMBO_HEAD, LATE_MAX)
         stop = at + self._gathered
@@ -320,10 +319,11 @@ class OvniDecoder:
         return stop
 
     def _late(self, at: int, stop: int, noted: int, records: list[Record]) -> int:
-        """Read the late events (events between `OU[` and `OU]`) from `at` to `stop`, sorted by clock.
+        """Read the late events from `at` to `stop`, sorted by clock. Late events are those between `OU[` and `OU]`.
 
-        `noted` is the position of the first event that `EventOrder.remember` has not stored. Store the events before
-        the last event in `TURNS`. Return the new value of `noted`."""
+        `EventOrder` must store the events to recognise copies. `noted` is the position of the first event that is not
+        stored yet. Store the events before the last one whose MCV is in `TURNS`, and return the new value of `noted`.
+        """
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:
@@ -372,10 +372,8 @@ class OvniDecoder:
             records.append(self._gap(after, flaw) if flaw == "stale_tail" else self._fork(after))
 
     def _search(self, at: int, records: list[Record]) -> int:
-        """Add malformed records to `records` for the bytes from `at` on, up to the next event. The caller has found no
-        event at `at`.
-
-        Return the position of the first byte that is in no record."""
+        """Add malformed records to `records` for the bytes from `at` up to the next event, because no event begins at
+        `at`. Return the position of the first byte that is in no record."""
         state, waiting = self._state, self._waiting
         stop = min(len(waiting), at + self._limit)
         begin = at + self._searched
@@ -391,10 +389,8 @@ class OvniDecoder:
         return at
 
     def _cut_off(self) -> int:
-        """Return the position of another event inside the incomplete event that waits. The size of the incomplete event
-        is then wrong.
-
-        Return the end of the waiting bytes if there is no other event."""
+        """Return the position of another event inside the incomplete event that waits: the stated size of the
+        incomplete event is then wrong. Return the end of the waiting bytes if there is no other event."""
         stop = len(self._waiting)
         place, found = find_event(self._waiting, 1, stop, self._numbers, self._limit)
         return place if found else stop

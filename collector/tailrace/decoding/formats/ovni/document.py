@@ -34,8 +34,8 @@ OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
 """Names of the documents that several threads share: the table of clock offsets, and the metadata of a process."""
 
 HOSTS_MAX, LINE_MAX = 8, 1024
-"""Limits of the record that reports a missing host: the table of clock offsets has no line for this host. The record
-shows at most `HOSTS_MAX` lines of the table, and at most `LINE_MAX` characters of each line."""
+"""Limits of the record that reports a missing host, for which the table of clock offsets has no line. The record shows
+at most `HOSTS_MAX` lines of the table, and at most `LINE_MAX` characters of each line."""
 
 _INTEGER = re.compile(r"-?\d{1,19}")
 
@@ -43,12 +43,11 @@ _INTEGER = re.compile(r"-?\d{1,19}")
 class DocumentsState(msgspec.Struct):
     """The state of `StreamDocuments`.
 
-    `told`: by document name, the digest of the content about which a record was last returned.
-    `unreadable`: the size (bytes) of a document that was unreadable at the last attempt, by document name.
-    `finished`: whether the metadata states that the producer has finished.
-    `offset`: the offset of this host's clock, or None.
-    `others`: lines of the table of clock offsets, if the table has no line for this host: at first those of hosts with a
-        similar name.
+    `told`: by document name, the digest of the content about which a record was last returned. `unreadable`: the size
+    (bytes) of a document that was unreadable at the last attempt, by document name. `finished`: whether the metadata
+    states that the producer has finished. `offset`: the offset of this host's clock, or None. `others`: up to
+    `HOSTS_MAX` lines of the table of clock offsets if the table has no line for this host. Lines of hosts with a
+    similar name come first.
     """
 
     told: dict[str, bytes] = {}
@@ -68,10 +67,8 @@ class StreamDocuments:
         self._names = names
 
     def metadata(self, offset: int, stream: str, name: str, data: bytes) -> list[Record]:
-        """Read a metadata document. Return a record of its content, and records of new or changed names of the
-        program's marks (`ovni.mark`).
-
-        Return nothing if the content has not changed since the last call."""
+        """Read a metadata document. Return a record of its content, and records of the new or changed names of the
+        program's marks (`ovni.mark`). Return nothing if the content is the same as at the last call."""
         state = self.state
         read = _read_metadata(data)
         if read is None:

@@ -52,7 +52,7 @@ USUAL_JUMBO = JUMBO | 3
 
 class _Payload(NamedTuple):
     """The payload of an event: the values of its fields, and the bytes after the fields (`rest`). `members` has the
-    values as JSON. `key` has the values as a part of the key by which an end finds its begin."""
+    values as JSON members. `key` has them as a part of the key by which an end finds its begin."""
 
     values: tuple[int, ...]
     members: str
@@ -167,9 +167,7 @@ class EventReader:
 
     def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
         """Store the label of a task type in the stream's names. The label is at the beginning of `data`, and ends at
-        the first zero byte.
-
-        Return the label, the JSON members that give this name to the type's key, and the bytes after the label."""
+        the first zero byte. Return the label, the JSON members that define this name, and the bytes after the label."""
         model = event.mcv[0]
         text, _, beyond = data.partition(b"\0")
         label = text.decode(errors="replace")

@@ -14,10 +14,9 @@ _TYPES = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
 
 
 class PayloadLayout(NamedTuple):
-    """The fields of a payload that has at least `size` bytes: the struct of the fields, their names, and the templates
-    of two texts.
-
-    `members`: the values as JSON members. `key`: the values as part of the key by which an end finds its begin."""
+    """The fields of a payload that has at least `size` bytes: their struct, their names, and two text templates.
+    `members` gives the values as JSON members. `key` gives them as a part of the key by which an end finds its begin.
+    """
 
     size: int
     struct: Struct
@@ -30,9 +29,9 @@ class EventType(NamedTuple):
     """A type of ovni event, identified by its MCV: the three characters model, category and value. A line of the module
     `table` describes it.
 
-    `opens`: whether an event of a pair is the begin, or None for an event that belongs to no pair.
-    `channel`, `begin`: the channel of a pair, and the MCV of the pair's begin.
-    `layouts`: the layouts that the payload may have, by byte order, the longest first.
+    `opens`: true for the begin of a span, false for the end of a span, and None for any other event. `channel`,
+    `begin`: the channel of the span, and the MCV of its begin. `layouts`: by byte order, the layouts that the payload
+    may have, the longest first.
     """
 
     mcv: str

@@ -5,7 +5,7 @@
     payload = *16u8                                ; flags' low 4 bits + 1 bytes, none for 0
             | size:u32 *u8                         ; `size` bytes, if flags has bit 0x10 (jumbo)
 
-The other three bits of the flags are reserved; readers ignore them, and a jumbo's low 4 bits.
+The three highest bits of the flags are reserved. Readers ignore them, and the low 4 bits of a jumbo's flags.
 
 Nothing in a stream marks the beginning of an event. The search for an event checks the flags, whether the MCV (model,
 category and value) is known, and the highest bits of the clock. Random bytes match about once in 100 MB. One match is
@@ -63,9 +63,8 @@ NUMBERS = {order: Numbers(Struct(order + "4sq"), Struct(order + "I")) for order 
 def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | str:
     """Return the size of the event at `at`, 0 if more bytes are necessary, or the reason why no event can begin there.
 
-    bad_event: the MCV (model, category and value) is unknown, and either it is not printable or the clock is
-        impossible. Or the flags show a jumbo (an event that states the size of its data), but events with this MCV are
-        never jumbos.
+    bad_event: the MCV (model, category and value) is unknown, and it is not printable or the clock is impossible. Or
+        the flags show a jumbo (an event that states the size of its data), but events with this MCV are never jumbos.
     bad_size: a jumbo is larger than the maximum of libovni.
     """
     have = len(buffer) - at
@@ -93,10 +92,10 @@ def plain_payload(flags: int) -> int:
 def find_event(
     buffer: bytearray, begin: int, stop: int, numbers: Numbers, limit: int
 ) -> tuple[int, bool]:
-    """Return the position of the first event that begins in `buffer[begin:stop]` and has at most `limit` bytes, and
-    True.
+    """Return the position of the first event of at most `limit` bytes that begins in `buffer[begin:stop]`, and True.
 
-    If there is no event, return False and a position: certainly no event begins before it."""
+    If no such event is found, return False and the position from which on an event may begin when more bytes have come.
+    """
     while match := _CANDIDATE.search(buffer, begin, stop):
         at = match.start()
         jumbo = buffer[at] & JUMBO

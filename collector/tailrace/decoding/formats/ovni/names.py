@@ -190,8 +190,8 @@ class Names:
 
 
 def around_task(names: Names) -> tuple[str, str, str]:
-    """Return three parts of JSON members. The first part and the id of a task form members that refer to the task's
-    name. The second part, the id and the third part form members that define the name."""
+    """Return three texts around the id of a task, to build JSON members. The first text and the id refer to the task's
+    name. The second text, the id and the third text define the name."""
     key = names.task_key("", 0)
     behind = f'","{SCOPE}":"group"'
     return _ask(key)[:-2], gives(key).removesuffix(f"0{behind}"), behind

@@ -91,15 +91,15 @@ class EventOrder:
 
     def remember(self, buffer: bytes | bytearray, begin: int, stop: int) -> None:
         """Append the events in `buffer[begin:stop]` to the stored beginning of the current buffer, up to `OPENING_MAX`
-        bytes. A later event that equals a stored event is a repetition."""
+        bytes. A later event that equals a stored event is a copy by a fork."""
         openings = self.state.openings
         room = OPENING_MAX - len(openings[-1])
         if room and stop > begin:
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
-        """Check the order of the next event. Return its flaw (broken rule) or None. Also return whether it is the first
-        event of an earlier run, or the first event that a fork has copied."""
+        """Check the order of the next event. Return its flaw (broken rule) or None, and a bool. The bool is true if
+        this is the first event of an earlier run, or the first event that a fork has copied."""
         state = self.state
         if mcv == LATE_END:
             state.late = False

@@ -73,8 +73,8 @@ class Stack:
         return state.begun, parent
 
     def end(self, channel: str, key: str, *, own: bool) -> tuple[int | None, str | None]:
-        """Close a span. Return its id, or None if no open span matches, and the flaw of the end (the rule that it
-        breaks) or None. `own`: whether the span's channel has a separate stack.
+        """Close a span. Return its id, or None if no open span matches the end. Also return the flaw of the end (the
+        rule that it breaks), or None. `own`: whether the span's channel has a separate stack.
         """
         spans = self.state.alone if own else self.state.nested
         crossed = None

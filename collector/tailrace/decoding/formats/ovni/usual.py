@@ -38,10 +38,10 @@ class Fields(NamedTuple):
 
 
 EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
-"""How to read an event of a frequent shape: kind, name, category, attributes, channel (an end matches only begins of
-its channel), MCV (model, category and value) of the begin that an end must match, and `Fields` or None.
+"""How to read an event of a frequent shape: kind, name, category, attributes, channel, the MCV (model, category and
+value) of the begin that an end must match, and `Fields` or None.
 
-Unless the event is an end, the fields add members to the attributes."""
+An end matches only begins of its channel. The values of the fields become attributes, except those of an end."""
 
 
 def plan_of(event: EventType, layout: PayloadLayout) -> EventPlan:
@@ -85,11 +85,12 @@ class UsualReader:
     def read(  # noqa: PLR0912 - runs once an event: calls would cost more than their work
         self, buffer: bytearray, at: int, offset: int, last: int, records: list[Record]
     ) -> tuple[int, int]:
-        """Read events from `at` on. Stop before the first event that is incomplete, is not in `PLANS`, has a lower
-        clock than the previous event, or is an end without a matching open span. Return the position of this event, and
-        the clock of the previous event.
+        """Read events from `at` on. Return the position of the first event that was not read, and the clock of the
+        event before it.
 
-        `offset` is the offset of the buffer's first byte in the stream. `last` is the minimum clock of the first event.
+        Stop before an event that is incomplete, is not in `PLANS`, has a lower clock than the previous event, or is an
+        end without a matching open span. `offset` is the offset of the buffer's first byte in the stream. `last` is the
+        minimum clock of the first event.
         """
         head, plans, append, stream = self._head, self._plans.get, records.append, self._stream
         state = self._stack.state

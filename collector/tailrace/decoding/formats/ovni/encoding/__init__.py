@@ -137,9 +137,8 @@ class OvniEncoder:
         return b""
 
     def _header(self) -> bytes:
-        """Return the stream header, or empty bytes if the encoder has already returned it.
-
-        An encoder with `repair` also writes the header of a stream whose own header was damaged."""
+        """Return the stream header at the first call, and empty bytes at later calls. With `repair`, a stream whose
+        header was damaged gets a header, too."""
         if self._headed:
             return b""
         self._headed = True

@@ -88,10 +88,10 @@ class OpenStream:
             self._open = [each for each in self._open if each is not ended and each not in crossed]
 
     def ends_before(self, record: Record, half: Half, order: str) -> bytes | None:
-        """Return the missing end events to write before `half`. If `half` ends a span, these are the ends of open spans
-        of the same channel that began after this span.
+        """Return the missing end events to write before `half`. If `half` ends a span, later spans of its channel may
+        still be open: return their ends.
 
-        Return None if the span of `half` has no begin. The encoder then leaves `half` out."""
+        Return None if `half` ends a span that has no begin. The encoder then leaves `half` out."""
         if not half.ends:
             return b""
         inside = self._inside(record.id)

@@ -40,7 +40,7 @@ def said(record: Record) -> Half | None:
     was made. Return None if the record is not an event.
 
     A span's record has the attributes of two events: first those of its end, then those of its begin
-    (`rows.fields.united`), each after the flaw of the event. If both events have the same `payload` or the same
+    (`rows.fields.united`). The attributes of each event follow its flaw. If both events have the same `payload` or
     `flags`, only the end may have this attribute."""
     members = _read(record.attributes or "{}")
     ends = record.kind == Kind.END

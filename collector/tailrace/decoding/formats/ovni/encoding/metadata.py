@@ -51,9 +51,8 @@ class Loom(msgspec.Struct):
             self.used.add(index)
 
     def lacking(self) -> list[dict[str, int]]:
-        """Return the CPUs whose index no metadata declares, and mark them as declared.
-
-        The emulator requires all indexes from 0 to the highest. The physical ids of these CPUs are invented."""
+        """Return the CPUs whose index no metadata declares, and mark them as declared. The emulator requires all
+        indexes from 0 to the highest. The result has invented physical ids."""
         taken = set(self.declared.values())
         found = []
         for index in range(max(self.used | self.declared.keys() | {0}) + 1):
