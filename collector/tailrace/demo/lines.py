@@ -246,8 +246,8 @@ class _TracedCall(NamedTuple):
 def dftracer_trace(
     seed: int, epoch_us: int, *, processes: int = 2, steps: int = 60
 ) -> list[TraceFile]:
-    """Return the DFTracer files of `processes` processes, and of one more process that the first one forks. `epoch_us`
-    is the time at which the processes start (Unix microseconds)."""
+    """Return the DFTracer files of `processes` processes, and the file of one more process, which the first process
+    forks. `epoch_us` is the time at which the processes start (Unix microseconds)."""
     random = Random(f"dftracer/{seed}")  # noqa: S311 - traffic, not secrets
     pids = [4000 + 10 * number for number in range(processes)]
     known: list[dict[str, int]] = [{} for _ in pids]
@@ -271,10 +271,8 @@ def plain_writes(
 
 
 def gzip_writes(name: str, lines: list[TraceLine], size: int = 100) -> Iterator[Write]:
-    """Yield the writes to a compressed file. The file consists of gzip members with `size` lines each.
-
-    Like the real producer, end each write but the last at a newline byte of the compressed data. Keep the bytes after
-    this newline for the next write."""
+    """Yield the writes to a compressed file, which consists of gzip members with `size` lines each. Like the real
+    producer, end each write but the last at a newline byte of the compressed data."""
     held = b""
     for at in range(0, len(lines), size):
         member = zlib.compressobj(wbits=31)
@@ -300,10 +298,10 @@ def _dftracer_process(
     known: dict[str, int],
     kind: str,
 ) -> TraceFile:
-    """Return the DFTracer file of one process.
+    """Return the DFTracer file of one process. A metadata line states the hash of a string.
 
-    A metadata line states the hash of a string. `known` has the strings for which the parent process wrote such lines,
-    each with the time of its line (Unix µs). Add this file's strings to `known`."""
+    The parent process has already written lines for the strings in `known`, which has the time of each line (Unix µs).
+    Add this file's strings to `known`."""
     host = hashed(HOST)
     lines = [
         _metadata_line(pid, pid, "HH", HOST, host),
@@ -382,8 +380,8 @@ def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Traced
 
 
 def _disordered(random: Random, lines: list[tuple[int, TraceLine]]) -> Iterator[TraceLine]:
-    """Return the lines of a DFTracer file after swapping some adjacent lines of different threads. This imitates real
-    processes: there, a thread may take a lower event number than another thread and still write its line later."""
+    """Return the lines of a DFTracer file after swapping some adjacent lines of different threads. In real processes,
+    too, a thread may take a lower event number than another thread, and write its line later."""
     for at in range(1, len(lines) - 1):
         (tid, line), (other_tid, other) = lines[at : at + 2]
         events = line.id is not None and other.id is not None

@@ -1,8 +1,8 @@
 """Define the producers of the demonstration (`PRODUCERS`).
 
-The module does no I/O, and its results depend only on a seed. The function of a producer selects which events it sends
-or writes, and which it leaves out on purpose. To add a producer, write a function that returns `Traffic` for a seed and
-an epoch, and add an entry to `PRODUCERS`. A new transport also needs a function in `traffic.SENDERS`.
+The module does no I/O, and its results depend only on a seed. The function of a producer generates its events, and
+leaves some of them out on purpose. To add a producer, write a function that returns `Traffic` for a seed and an epoch,
+and add an entry to `PRODUCERS`. A new transport also needs a function in `traffic.SENDERS`.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
 def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
     """Return the writes of two ET3 traces: one as the Java agents of ET3 write it, one as the specification defines it.
 
-    The first trace is complete. In the second trace, some entries to methods and exits from methods are left out. The
-    logical clock in its lines shows the loss.
+    The first trace is complete. The second trace lacks some entries to methods and exits from methods, which the
+    logical clock in its lines shows.
     """
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     whole = text_lines.et3_agent_form(seed, TURNS)

@@ -1,9 +1,9 @@
 """Run `tailrace demo` step by step.
 
 The tour compares the losses in the table with the events that the tour left out on purpose. It succeeds only if both
-agree for every event. By default it prints one screen. A line for each source has the number of events that were left
-out, the number that the collector reports as missing, and a picture of the losses along the time of the source. With
-`verbose`, it also shows the commands that a user would type, with their output.
+agree for every event. By default it prints one screen. Each line shows for one source the number of events that were
+left out, the number that the collector reports as missing, and a chart of the losses over time. With `verbose`, it also
+shows the commands that a user would type, with their output.
 
 The collector and the page of `tailrace view` are separate processes. The tour starts and queries them as a user would.
 """
@@ -235,9 +235,7 @@ PAGE_STOP_SECONDS = 5.0
 
 
 def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return the command that serves the page of a store. If the host has a display, the command also opens the page in
-    a browser.
-
+    """Return the command that serves the page of a store. The command also opens a browser if the host has a display.
     Without a display, Python would open a text browser in this terminal.
     """
     shows = sys.platform == "darwin" or not environ.keys().isdisjoint(
@@ -248,8 +246,7 @@ def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
 
 @asynccontextmanager
 async def page(command: list[str], log: Path) -> AsyncIterator[str]:
-    """Run the command that serves the page, and yield the page's address. End the command at the end of the `with`
-    block.
+    """Run the command that serves the page, yield the page's address, and end the command with the `with` block.
 
     The error output of the command goes to the file `log`. If the command prints no address in time, raise
     TailraceError with this output.
@@ -329,11 +326,11 @@ class Tour:
         self._step = 0
 
     async def run(self, *, keep: bool = False) -> bool:
-        """Run the demonstration. Return whether the events and gaps in the table are exactly those that the sent
-        traffic implies.
+        """Run the demonstration. Return whether the table has exactly the events and gaps that follow from the sent
+        traffic.
 
         With `keep`, wait for Ctrl-C before the collector is stopped. Raise TailraceError if the collector or a command
-        fails, so that nothing can be compared.
+        fails before the comparison.
         """
         with _ending_signals():
             self._title("Start a collector")
@@ -522,8 +519,8 @@ def loss_pictures(store: str) -> dict[str, str]:
 
     The `PICTURE_WIDTH` characters of a chart span the time of each session, from its first event to its last event. The
     missing events of a gap are spread over the time between the last event before the gap and the first event after it.
-    A loss always has a visible bar. If the time of a source's losses is unknown, return a note in place of the chart.
-    Raise TailraceError if the store cannot be read.
+    Each loss has a visible bar. If the time of a source's losses is unknown, the result for the source is a note
+    instead of a chart. Raise TailraceError if the store cannot be read.
     """
     engine = Engine(store)
     try:

@@ -12,9 +12,8 @@ import trio
 
 
 class Write(NamedTuple):
-    """One write(2) to a file of a trace. `path` is relative to the directory of the trace.
-
-    With `anew`, the file is emptied first, as programs do with metadata files, which they rewrite as a whole.
+    """One write(2) to a file of a trace. `path` is relative to the directory of the trace. If `anew` is true, the file
+    is emptied first, because programs rewrite metadata files as a whole.
     """
 
     path: str
@@ -54,7 +53,7 @@ AnswerRows = Iterable[Mapping[str, Any]]
 def differences(
     source: str, traffic: Traffic, events: AnswerRows, missing: AnswerRows, numbers: AnswerRows
 ) -> list[str]:
-    """Return one line for each difference between a producer's traffic and the table; an empty list if both agree.
+    """Return one line for each difference between a producer's traffic and the table, or an empty list if they agree.
 
     `events`, `missing` and `numbers` are the rows of the statements `EVENTS`, `MISSING` and `NUMBERS`. Rows of other
     sources are ignored.

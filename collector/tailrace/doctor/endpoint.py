@@ -1,8 +1,8 @@
 """Send requests to the endpoint of an object store. Find the endpoint from the configuration of a store.
 
 Storage options and environment variables specify the endpoint. Their names are those that the collector's Delta library
-reads. Requests are sent with obstore, which is built on the same S3 client as that library, and reports errors as text.
-The result of a request is an `EndpointAnswer`, even if no reply arrived.
+reads. Requests are sent with obstore, which uses the S3 client of the Delta library, and reports errors as text. The
+result of a request is an `EndpointAnswer`, even if no reply arrived.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ NAMES = {
     "skip_signature": ("aws_skip_signature", "skip_signature"),
     "allow_invalid_certificates": ("aws_allow_invalid_certificates", "allow_invalid_certificates"),
 }  # fmt: skip
-"""For each storage option of obstore, the names under which the collector's Delta library reads it (in upper or lower
-case).
-
-If several are set, the first one takes precedence. Among environment variables, only the names with `aws_` count.
+"""For each storage option of obstore, the names under which the collector's Delta library reads this option, in upper
+or lower case. The first name that is set takes precedence. Of environment variables, only those with `aws_` in their
+names count.
 """
 
 SENT = ("access_key_id", "session_token", "region")
@@ -166,7 +165,7 @@ _CAUSE = re.compile(
 class EndpointAnswer(NamedTuple):
     """The result of a request to an object store. `status` is the HTTP status, or 0 if no reply arrived.
 
-    If no reply arrived, the server may nevertheless have executed the request.
+    The server may have executed a request even if no reply arrived.
     """
 
     status: int = 200
@@ -183,10 +182,8 @@ class EndpointAnswer(NamedTuple):
 
     @property
     def exists_already(self) -> bool:
-        """Return whether the server refused to create an object because one exists already under the key
-        (`If-None-Match`).
-
-        S3 returns 412, or 409 if two such requests are concurrent.
+        """Return whether the server refused to create an object because the key exists already (`If-None-Match`). S3
+        then returns 412, or 409 if two such requests are concurrent.
         """
         return self.status in {409, 412}
 
@@ -214,8 +211,8 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             text = str(error)
         status, code, cause = _STATUS.search(text), _CODE.search(text), _CAUSE.search(text)
         if status or code:
-            # Take 403 if the error text contains a code but no status. For example, a deletion of several keys may be
-            # answered with status 200 although the server refuses some of the keys.
+            # If the error text contains a code but no status, use the status 403. The server may answer a deletion of
+            # several keys with the status 200, but refuse some of the keys.
             return EndpointAnswer(
                 int(status[1]) if status else 403, code.group(code.lastindex or 0) if code else ""
             )

@@ -91,10 +91,8 @@ def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
 
 
 def text(findings: list[HostFinding], *, width: int, style: Style = plain) -> Iterator[str]:
-    """Yield the lines of the report: first the problems, then the advice, each with its commands, and at last one line
-    for each good finding.
-
-    Lines have at most `width` characters. Commands are not wrapped, so that users can copy them.
+    """Yield the lines of the report: the problems and the advice, each with its commands, then one line for each good
+    finding. Lines have at most `width` characters, except commands, which users must be able to copy.
     """
     for severity in Severity:
         of_this = [finding for finding in findings if finding.severity == severity]

@@ -134,8 +134,8 @@ def check_clock(
 ) -> Iterator[HostFinding]:
     """Check whether the wall clock was set during the examination, and whether it is synchronised.
 
-    `before` is a result of `wall_minus_monotonic` from the begin of the examination. `kernel` replaces `adjtimex` in
-    tests.
+    `before` is a result of `wall_minus_monotonic` from the begin of the examination. `kernel` is the system call
+    `adjtimex`, which tests replace.
     """
     yield from _steps(wall_minus_monotonic(host) - before)
     yield _synchronised(host, (kernel or adjtimex)())
@@ -438,8 +438,8 @@ def _mounts(host: Host) -> list[Mount]:
 def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
     """Return the mount of a directory, or None if it is unknown. The directory need not exist.
 
-    Use the mount with the longest path that contains the directory. If several mounts have this path, the last one
-    hides the others.
+    Use the mount with the longest path that contains the directory. If several mounts have this path, use the last one,
+    which hides the earlier ones.
     """
     real = nearest(directory).resolve()
     above = [mount for mount in mounts if real.is_relative_to(mount.point)]
@@ -457,9 +457,8 @@ SYNC_SECONDS = 0.6
 WRITE_SECONDS = 0.8
 
 SLOW_MB_PER_SECOND = 20.0
-"""If the disk's throughput is below this (MB/s), the check gives advice.
-
-This throughput is just enough to write 250,000 events a second to the spool, and leaves nothing for the table.
+"""Throughput of a disk (MB/s) below which the check gives advice. With this throughput, the disk can just write 250,000
+events a second to the spool, and nothing to the table.
 """
 
 

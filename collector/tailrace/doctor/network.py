@@ -1,10 +1,10 @@
 """Check the network: listening addresses, receive buffers, dropped datagrams, and the rate at which small datagrams can
 be received.
 
-If no daemon uses an address, the check binds it for a moment; for a unix socket, it examines the path. To measure the
-rate, a child process sends datagrams over loopback to the collector's own receive loop. The rate grows step by step
-until a datagram is lost. The result estimates the bursts that this host receives without loss. A real collector also
-decodes from the spool, but only while no datagram waits.
+The check binds an address for a moment if no daemon uses it. For a unix socket, it examines the path instead. To
+measure the rate, a child process sends datagrams over loopback to the collector's own receive loop. The rate grows step
+by step until a datagram is lost. The result estimates the bursts that this host receives without loss. A real collector
+also decodes from the spool, but only while no datagram waits.
 """
 
 from __future__ import annotations
@@ -186,10 +186,9 @@ def check_buffers(host: Host) -> Iterator[HostFinding]:
 
 
 def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
-    """Return the finding about the receive buffer of the source `name`, which requests `asked` bytes.
-
-    `most` is the largest size that any source requests. The finding's command raises the kernel's limit to `most`,
-    because the limit is the same for all sources.
+    """Return the finding about the receive buffer of the source `name`, which requests `asked` bytes. The kernel has
+    one limit for all sources. The finding's command raises this limit to `most`, the largest size that any source
+    requests.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         granted = size_buffer(sock, asked)
@@ -321,10 +320,8 @@ def _dropped_by_host(host: Host) -> Iterator[HostFinding]:
 
 
 def _drops(host: Host, port: int) -> int:
-    """Return how many datagrams the kernel has dropped at sockets that are bound to a port.
-
-    Each line of /proc/net/udp has the fields `sl local_address …`, with the address as hexadecimal HOST:PORT. The last
-    field is `drops`.
+    """Return how many datagrams the kernel has dropped at sockets that are bound to a port. In /proc/net/udp, the field
+    `local_address` of a line has the address as hexadecimal HOST:PORT, and the last field is `drops`.
     """
     dropped = 0
     for path in ("proc/net/udp", "proc/net/udp6"):
@@ -412,10 +409,8 @@ def judge_rate(name: str, steps: list[RateStep]) -> HostFinding:
 
 
 async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
-    """Measure in steps of growing rate whether datagrams are lost. Return the steps up to and including the first one
-    with a loss.
-
-    Return an empty list if no datagram can be sent.
+    """Send datagrams in steps of growing rate until a step loses some. Return the steps, including the last one. Return
+    an empty list if no datagram can be sent.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = min(size_buffer(sock, config.receive_buffer), config.receive_buffer)

@@ -6,8 +6,8 @@ name: the first object that is created under this name is the version. If the se
 the same version, the rows of one writer are lost, and no gap reports them.
 
 The checks write small keys in a folder below the store's prefix, beside the table, and delete them afterwards. Each
-client has connections of its own, to any of the endpoint's addresses. Each key is read by another client than its
-writer, so the checks detect nodes that return different answers."""
+client has connections of its own, to any of the endpoint's addresses. A key is never read by the client that wrote it,
+so the checks detect nodes that return different answers."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ _TO_DO: Mapping[str, str] = {
 
 
 def _rights(probe: EndpointProbe) -> Iterator[tuple[Right, EndpointAnswer, float | None]]:
-    """Test for each right whether the credentials have it. Yield the right, the server's answer, and by how many
-    seconds the server's clock is ahead. The number of seconds is None if the answer contains no time."""
+    """Test for each access right whether the credentials have it. Yield the right, the server's answer, and by how many
+    seconds the server's clock is ahead (None if the answer contains no time)."""
     client, key = probe.client(0), probe.key("rights")
     sent = probe.clock.wall_ns()
     put = client.put(key, b"rights")
@@ -244,8 +244,8 @@ class Raced(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Return whether the server is right about this key: exactly one writer created it, the bytes of this writer
-        are stored, and each answer is a success or states that the key exists."""
+        """Return whether the server's answers about this key are right. Exactly one writer must have created the key,
+        and the bytes of this writer must be stored. Each answer must be a success, or state that the key exists."""
         return len(self.winners) == 1 and self.holds(self.winners[0]) and not self.failures
 
     @property
@@ -381,8 +381,8 @@ def _unsafe(what: str, figures: dict[str, int]) -> HostFinding:
 def _failed(
     raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
 ) -> HostFinding:
-    """Return the finding about answers to conditional puts that are neither success nor "the key exists already". Most
-    servers with such answers do not support conditional puts."""
+    """Return the finding about answers to conditional puts that are neither a success nor "the key exists already".
+    Most servers that answer so do not support conditional puts."""
     [(text, count)] = Counter(map(str, failures)).most_common(1)
     if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
         what = f"The server refuses conditional puts: {text}."
@@ -559,8 +559,9 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, then the keys after the first key in `kept`, as readers of a table do for new versions.
-    Return the failed or the last answer, and whether both lists have all keys of `kept` that they should have."""
+    """List the whole folder, then only the keys after the first key in `kept`, as readers of a table do to find new
+    versions. Return the first failed answer, or the last answer, and whether each list has all keys of `kept` that
+    belong in it."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}

@@ -2,9 +2,9 @@
 
 Two settings limit the collector's process: the maximum number of open files, and the networks that its systemd unit
 admits. The kernel drops packets of networks in IPAddressDeny= without an error on either side. The check reads the
-unit's files instead of asking systemd, so `tailrace check` works within the unit's own sandbox. A filter of networks
-may also be set only on the running service (`systemctl set-property --runtime`); systemd stores it as a drop-in file,
-which the check reads, too.
+unit's files, because systemd cannot be reached within the unit's sandbox. An administrator may also set a filter only
+on the running service (`systemctl set-property --runtime`): the check reads the drop-in file in which systemd stores
+it.
 
 Some environment variables of producers delay or hide events. PRODUCERS.md lists these variables and the effect of each.
 The check examines the environment of its own process; the environment of a producer may differ. To find the files of
@@ -41,9 +41,8 @@ UNIT = "tailrace.service"
 """Name of the systemd unit of the collector `main`."""
 
 DIRECTORIES = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
-"""Directories with systemd units. If several have the unit, the first one is used.
-
-The subdirectory `system.control` of the first two holds settings that an administrator has made by command.
+"""Directories with systemd units, in order of precedence. In the first two, the subdirectory `system.control` holds
+settings that an administrator has made by command.
 """
 
 ALL = (ip_network("0.0.0.0/0"), ip_network("::/0"))
@@ -113,10 +112,8 @@ def name_of(config: Config) -> str:
 
 
 def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
-    """Return the listeners and stores of a configuration that the filter of the collector's systemd unit cuts off from
-    their peers.
-
-    Return an empty list if no unit is installed.
+    """Return the listeners and stores of a configuration whose peers the network filter of the collector's systemd unit
+    blocks. Return an empty list if no unit is installed.
     """
     name = name_of(config)
     unit = read(root, name)
@@ -138,8 +135,8 @@ def read(root: Path, name: str = UNIT) -> Filter | None:
     """Return the network filter of an installed systemd unit, including its drop-ins. Return None if there is no such
     unit.
 
-    An instance of a template may have a unit file of its own, which replaces the template's. In both cases, the
-    drop-ins of the instance and of the template apply.
+    The unit may be an instance of a template. It then has its own unit file or that of the template, and the drop-ins
+    of both.
     """
     places = [root / place / "system" for place in DIRECTORIES]
     base, at, _ = name.partition("@")
@@ -206,9 +203,8 @@ def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
 
 
 def _of_family(host: str) -> tuple[Network, ...]:
-    """Return the networks from which peers can reach a listen address: all networks of its address family.
-
-    `::` and host names may belong to both families. For them, return the networks of both.
+    """Return the networks from which peers can reach a listen address: all networks of the address's family. `::` and
+    host names may belong to IPv4 and IPv6, so return the networks of both families.
     """
     try:
         address = ip_address(host)
@@ -347,10 +343,11 @@ def _ovni(host: Host) -> Iterator[HostFinding]:
 
 
 def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[HostFinding]:
-    """Yield a finding for each directory to which tracers of the format `format_` write, but which no source of this
-    format watches. `places` maps an environment variable to its directory.
+    """Yield a finding for each directory to which tracers write the format `format_`, and which no source of this
+    format watches.
 
-    All findings have the same command, which adds all of these directories to one source.
+    `places` has the directory for each environment variable that sets one. All findings have the same command, which
+    adds all of these directories to one source.
     """
     sources = {name: c for name, c in tails(host).items() if c.format == format_}
     patterns = [pattern for config in sources.values() for pattern in config.paths]

@@ -1,8 +1,8 @@
-"""Send datagrams to a port of this host at a given rate. The rate probe runs this module as a child process.
+"""Send datagrams to a port of this host at a given rate. The check of the network runs this module as a child process,
+by its path.
 
-The module is a separate program that uses only the standard library, and is run by its path. Standard input has one
-line `COUNT RATE` for each step of the measurement. After each step, the program writes a line `SENT SECONDS` to
-standard output. It ends when standard input ends.
+The module uses only the standard library. Standard input has one line `COUNT RATE` for each step of the measurement.
+After each step, the program writes a line `SENT SECONDS` to standard output. It ends when standard input ends.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ SIZE = 72
 _EVENT = struct.pack(">IIIIQQQH", 0xC1FC1FB7, SIZE, 1, 0, 0, 0, 0, SIZE - 42) + bytes(SIZE - 42)
 
 BATCH = 32
-"""Number of datagrams that one system call sends. The kernel splits one large buffer into datagrams (UDP_SEGMENT).
-
-Without this feature, the sender would be slower than the receiver.
+"""Number of datagrams that one system call sends: the kernel splits one large buffer into datagrams (UDP_SEGMENT). With
+one call for each datagram, the sender would be slower than the receiver.
 """
 
 _UDP_SEGMENT = 103

@@ -1,8 +1,8 @@
 """Write the events of a store in the formats of other tools, with a description of the missing events.
 
 Each format has a module in this package with a function `write(selected, output, progress)`. `WRITERS` lists the
-formats that are written to files. The function reads the rows from `Selected` or, to draw a timeline, from `DrawnRows`.
-It writes to the files of `Output`, and returns the number of rows that it left out, by kind of row.
+formats that are written to files. The function reads the rows from `Selected`, or from `DrawnRows` if the format shows
+a timeline. It writes to the files of `Output`, and returns the number of rows that it left out, by kind of row.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class ExportWriter(NamedTuple):
     """An export format that is written to files.
 
     `place`: module and name of the function that writes the format, as MODULE:FUNCTION. `meaning`: a description of the
-    format for users. `pipes`: whether an export in this format may go to a pipe, because one file can hold the whole
-    export."""
+    format for users. `pipes`: whether the export consists of one file, so that it may go to a pipe."""
 
     place: str
     meaning: str
@@ -55,7 +54,5 @@ DIRECTORIES = {
     ORIGINAL: "the formats of the producers again, in a directory",
     OTF2: "an archive of OTF2, in a directory; needs tailrace[otf2]",
 }
-"""The values of `tailrace export --to` for formats that are written to a directory. For each value: a description for
-users.
-
+"""The values of `tailrace export --to` for formats that are written to a directory, each with a description for users.
 The modules `original` and `otf2_archive` write these formats."""

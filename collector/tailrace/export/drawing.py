@@ -24,9 +24,8 @@ _NEVER = 2**63
 
 
 class Track:
-    """The spans on one track of a drawing that have not ended yet.
-
-    `ends` has their end times, the innermost span last. `latest` is the time of the latest begin or end on the track.
+    """The spans on one track of a drawing that have not ended at the current time. `ends` has their end times, the
+    innermost span last. `latest` is the time of the latest begin or end on the track.
     """
 
     __slots__ = ("ends", "latest")
@@ -37,11 +36,11 @@ class Track:
 
 
 class Nesting:
-    """Distributes the spans of one lane (a stream or substream) over tracks. Each span goes to the first track on which
-    it nests with the other spans.
+    """Distributes the spans of one lane (a stream or substream) over tracks, so that the spans of a track nest. Each
+    span goes to the first track on which it nests.
 
-    Spans must come ordered by begin. If several spans begin at one time, the longer span comes first. A span that is
-    out of order, or that overlaps another span without nesting, gets a further track."""
+    Spans must come ordered by begin, and the longer span first if two begin together. A span that is out of order, or
+    that overlaps another span without nesting, gets a further track."""
 
     __slots__ = ("_tracks",)
 
@@ -49,10 +48,8 @@ class Nesting:
         self._tracks: list[Track] = []
 
     def begin(self, begin: int, end: int | None) -> tuple[int, list[tuple[int, int]]]:
-        """Put the next span on a track. `end` is None if the span is open.
-
-        Return the number of the span's track. Also return the spans that end before this span begins: the track number
-        and the end time of each."""
+        """Put the next span on a track. `end` is None if the span is open. Return the number of the track, and the
+        spans that end before this span begins, as track numbers and end times."""
         ends = _NEVER if end is None else end
         ended: list[tuple[int, int]] = []
         for number, track in enumerate(self._tracks):

@@ -47,8 +47,8 @@ SELECT {{columns}} FROM (
 """  # noqa: S608 - our own words
 """SQL for the rows to draw, except begin rows.
 
-The condition on the kind excludes begin rows before DuckDB evaluates views. The rows of only one scan are sorted,
-because DuckDB would need more memory than its limit to sort the rows of several scans."""
+The condition on the kind excludes begin rows before DuckDB evaluates views. Only one scan is sorted, because a sort of
+several scans would need more memory than DuckDB's limit."""
 
 _BEGUN = f"""
 SELECT {{columns}} FROM (
@@ -258,8 +258,8 @@ def _first_if_null(value: int | None) -> tuple[bool, int]:
 
 
 def _read(given: Number) -> tuple[str | None, int | float | None]:
-    """Decode one number of a counter. Return the name of the counter's member (None if the number has no member name)
-    and the value. The value is None if msgspec cannot represent the number."""
+    """Decode one number of a counter. Return the counter's member name (None if the number has none) and the value. The
+    value is None if msgspec cannot represent the number."""
     try:
         return given["member"], msgspec.json.decode(given["value"], type=int | float)
     except ValueError:

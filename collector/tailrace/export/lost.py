@@ -29,10 +29,8 @@ Seen = tuple[int, int]
 
 
 class Neighbours:
-    """Finds the events that are nearest to gaps: the nearest event below each position in `lows`, and the nearest event
-    above each position in `highs`.
-
-    A position is a sequence number, or an offset in a session's bytes."""
+    """Finds the events that are nearest to gaps: below each position in `lows`, and above each position in `highs`. A
+    position is a sequence number, or an offset in a session's bytes."""
 
     def __init__(self, lows: Iterable[int], highs: Iterable[int]) -> None:
         self._lows, self._highs = sorted(set(lows)), sorted(set(highs))
@@ -40,11 +38,11 @@ class Neighbours:
         self._above: list[Seen | None] = [None] * len(self._highs)
 
     def see(self, number: int, time: int) -> None:
-        """Record an event at the position `number` in its stream, with its start `time` (ns).
+        """Record an event with the start `time` (ns) at the position `number` in its stream.
 
-        Store the event for only two positions: the next higher one in `lows` and the next lower one in `highs`. Each
-        position keeps only the event nearest to it. Therefore `below` and `above` also search the events that are
-        stored for other positions."""
+        Store the event only for the next higher position in `lows` and the next lower position in `highs`, if it is
+        nearer than the stored event. `below` and `above` therefore search the other positions, too.
+        """
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]
@@ -57,16 +55,16 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time (ns) of the event that has the highest position below `low`, among those passed to `see`.
-        Return None if there is none. `low` must be one of the constructor's `lows`."""
+        """Return the time (ns) of the nearest event below the position `low`, or None if `see` got no such event. `low`
+        must be one of the constructor's `lows`."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time (ns) of the event that has the lowest position above `high`, among those passed to `see`.
-        Return None if there is none. `high` must be one of the constructor's `highs`."""
+        """Return the time (ns) of the nearest event above the position `high`, or None if `see` got no such event.
+        `high` must be one of the constructor's `highs`."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]
@@ -121,10 +119,8 @@ class Neighbourhood:
                 found[1].see(offset, time)
 
     def of(self, gap: Gap) -> tuple[int | None, int | None]:
-        """Return the times of the events nearest before and nearest after a gap. A time is None if there is no such
-        event.
-
-        Use the events that were found by offset only if none was found by sequence number."""
+        """Return the times of the nearest events before and after a gap. A time is None if there is no such event. Use
+        the events near the gap's offset only if no event was found by sequence number."""
         by_number, by_offset = self._of[gap.place]
         before = None if gap.first is None else by_number.below(gap.first)
         behind = None if gap.end is None else by_number.above(gap.end)
@@ -150,8 +146,8 @@ def lost(timeline: DrawnRows) -> Iterator[Lost]:
 
 
 def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> None:
-    """Pass all events of the sessions with gaps to `around`, which finds the events nearest to each gap. Events that
-    the user's filters exclude are passed, too.
+    """Pass all events of the sessions with gaps to `around`, which finds the events nearest to each gap. The events
+    include those that the user's filters exclude.
 
     The SQL lists the sessions as values, because DuckDB might hold all events in memory for a join."""
     selected, places = timeline.selected, timeline.sessions

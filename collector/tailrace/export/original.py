@@ -4,10 +4,9 @@ The encoder of the format (`Format.encoder`) makes the bytes. `sessions.jsonl` d
 (`WrittenSession`), and `gaps.jsonl` lists the gaps. Sessions are written whole: a time range selects the sessions that
 were open in the range.
 
-A copy must not look more complete than the stored session. Readers find most gaps again in a copy, because the same
-sequence numbers are missing there. Readers cannot find lost bytes in this way. So the copy of a session with lost bytes
-is always gzip data (`PackedFile`), which can show a loss to readers: it is truncated or damaged at the same offsets as
-the original file, or contains a statement of the loss.
+A copy must not look more complete than the stored session. A reader of a copy finds most losses again, because sequence
+numbers are missing in the copy, too. Lost bytes leave no such sign. So the copy of a session with lost bytes is always
+gzip data (`PackedFile`): it is truncated or damaged at the offsets of the loss, or contains a statement of the loss.
 
 The files of a source keep their relative places: their paths begin at the deepest directory that contains all files of
 the source.
@@ -59,8 +58,9 @@ PACKED = ".gz"
 class Origin(NamedTuple):
     """A session to export, and the path of the original file from which its bytes came.
 
-    `session` is the id without the suffix of a restart. `path` is None if the session did not come from a file.
-    If `damaged` is true, the exported copy must be compressed: only gzip data can reproduce the losses of the session.
+    `session` is the id without the suffix that a restart adds. `path` is None if the session did not come from a file.
+    If `damaged` is true, the session has losses that only gzip data can reproduce, so the exported copy must be
+    compressed.
     """
 
     source: str

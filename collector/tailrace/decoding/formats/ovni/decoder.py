@@ -188,7 +188,7 @@ class OvniDecoder:
         return records
 
     def give_up(self) -> list[Record]:
-        """Return the waiting bytes as a malformed record, because memory is short. From then on, search for the next
+        """Return the waiting bytes as a malformed record, because memory is short. After this, search for the next
         event.
 
         If the waiting bytes are a part of the stream header, keep them.

@@ -20,8 +20,8 @@ from __future__ import annotations
 import msgspec
 
 OPENINGS_MAX, OPENING_MAX = 4, 2048
-"""Maximum number of stored beginnings, and maximum size (bytes) of each. A beginning is the first events of the stream,
-or of one of the thread's last few buffers. Events that a fork has copied are found among the stored events.
+"""Maximum number of stored beginnings, and maximum size (bytes) of each. A beginning has the first events of the
+stream, or of one of the thread's last few buffers. If a fork has copied events, the copies equal stored events.
 """
 
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
