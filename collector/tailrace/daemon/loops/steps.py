@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Wait(NamedTuple):
     """A step that waits for `seconds`, or until `flag` is set, whichever is earlier.
 
-    With `together` and without a flag, all waits of the same duration end at the same moments, to save wake-ups.
+    If `together` is true and there is no flag, waits of equal duration end at the same moments, to save wake-ups.
     """
 
     seconds: float = math.inf
