@@ -41,7 +41,7 @@ class Interval(NamedTuple):
     def words(self, spell: Callable[[int], str]) -> str:
         """Return the interval as text: a value, two values, `at least …`, `at most …` or `cannot be told`.
 
-        `spell` converts a value to text. If both values have the same unit, the text has the unit once."""
+        `spell` converts a value to text. Two values with the same unit have the unit only once."""
         if self.low is not None and self.high is not None:
             return _range(spell(self.low), spell(self.high), self.low)
         if self.low:
@@ -72,11 +72,10 @@ def total_loss(*losses: LostCount) -> LostCount:
 
 
 def floor(least: int | None) -> int | None:
-    """Return the least duration that a lost span can have, or None if there is no lower bound. `least` is the least
-    duration of the seen spans, or None.
+    """Return the least duration that a lost span can have: 0, or None if there is no lower bound.
 
-    The bound is 0. There is no bound if a seen duration is negative: a clock that was set back once may have been set
-    back more often."""
+    `least` is the least duration of the seen spans, or None. It is negative if a clock was set back during a span. The
+    clock may have been set back further during a lost span, so there is then no lower bound."""
     return None if least is not None and least < 0 else 0
 
 
@@ -101,9 +100,10 @@ def least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
 
 
 def at_least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval in which the sum (or the maximum) of the durations of all spans lies. `seen` is the sum or
-    maximum of the seen spans. Lost spans can only increase the figure. If a lost span can have a negative duration
-    (`lowest` is None), the figure has no lower bound."""
+    """Return the interval in which the sum (or the maximum) of the durations of all spans lies. Its lower end is
+    `seen`, the sum or maximum of the seen spans, because lost spans can only increase the figure.
+
+    There is no lower end if a lost span can have a negative duration (`lowest` is None)."""
     if lost == 0:
         return Interval(seen, seen)
     return Interval(lowest if lowest is None or seen is None else seen, None)

@@ -187,8 +187,8 @@ class FigureChange(NamedTuple):
 
     @property
     def bounds(self) -> tuple[Interval | None, Interval | None]:
-        """Return the intervals in which the true value of the group's `figure` lies, for the run before and the run
-        after. An interval is None if its run has no value of the figure."""
+        """Return the intervals in which the true value of the group's `figure` lies: for the first run and for the
+        second run. An interval is None if its run has no value of the figure."""
         before, after = (side and side.bounds[self.figure] for side in (self.before, self.after))
         return before, after
 

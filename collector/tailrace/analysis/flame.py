@@ -34,8 +34,8 @@ class LaneSpan(NamedTuple, Generic[K]):
 
 
 def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
-    """Return, for each `owner` of spans, the time during which one of the owner's spans is the innermost open span. The
-    unit is that of the spans.
+    """Return, by `owner` (such as a group), the time during which one of the owner's spans is the innermost open span.
+    The unit is that of the spans.
 
     The spans must be sorted by start. If two spans start together, the outer span must come first. A span that ends
     before it begins gets no time."""

@@ -68,9 +68,8 @@ def main() -> None:
 
 
 def _expect_signals(command: str) -> None:
-    """Decide what signals do before the command `command` has set its handlers.
-
-    No signal may end this process with a traceback. A signal that the command will handle or ignore must not end it.
+    """Set what signals do until the command `command` has set its handlers. No signal ends this process with a
+    traceback. A signal that the command will handle or ignore does not end it at all.
     """
     # Undo what the parent process may have set: it may have blocked SIGTERM and SIGHUP, or ignored SIGCHLD, without
     # which this process cannot wait for child processes. Block SIGINT, too: a new interpreter (`isolate`) would set its

@@ -376,7 +376,7 @@ def named_run(path: str) -> NamedRun:
 def open_store(
     loaded: Loaded, selection: Selection, *, limits: Limits | None = None, room: str | None = None
 ) -> tuple[Engine, Live]:
-    """Open a snapshot of the store, and ask the running collectors which events may still arrive.
+    """Open a snapshot of the store. Query the running collectors for events that may still arrive.
 
     `limits` and `room` are passed to `Engine`. Raise StoreError if there is no table, and UnknownError if the selection
     names a source, session or stream that does not exist.

@@ -210,10 +210,8 @@ def run_rank(
 
 
 def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
-    """Choose the store for all ranks of a node, or for a rank that has a collector of its own. Make the store's
-    directory.
-
-    Raise TailraceError or OSError if the directory cannot be made.
+    """Choose the store and make its directory. All ranks of a node share the store, except a rank with a collector of
+    its own. Raise TailraceError or OSError if the directory cannot be made.
     """
     from tailrace.clock import SystemClock
     from tailrace.config.load import store_path

@@ -95,8 +95,8 @@ def examine(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> tuple[Loaded | None, list[Problem]]:
-    """Load and check the configuration. Return it, or None and its problems, sorted: problems of the file by line, then
-    others.
+    """Load and check the configuration. Return the configuration, or None and all problems: first those of the file, by
+    line.
 
     `flags` has the values of the command line options (see `FLAGS`); None stands for an option that was not given.
     `formats` returns the types of sources that support each format.

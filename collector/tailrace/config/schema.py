@@ -86,7 +86,7 @@ class LedgerConfig(Section, frozen=True):
     source_streams_max: int = 16_384
     """Maximum number of streams of a source whose sequence numbers are checked, about 6 KiB of memory each. Beyond it, the session with the most streams makes room for new streams of other sessions: the collector stops checking those of its streams that have been silent longest."""
     source_holes_max: int = 262_144
-    """Maximum number of holes (missing numbers that may still arrive) and gaps (missing numbers that are reported) that are remembered over all sessions of a source, at most 768 B each. Beyond it, a stream with a new hole forgets its oldest hole or gap. If the missing events of a forgotten one arrive later, they stay reported as missing."""
+    """Maximum number of holes (missing numbers that may still arrive) and gaps (missing numbers that are reported) that are remembered over all sessions of a source, at most 768 B each. Beyond it, a stream with a new hole forgets its oldest hole or gap, whose events stay reported as missing even if they arrive later."""
     resume_time: Duration = Duration(600)
     """Time for which an announced session is remembered after its last connection ended. If the client has not ended the session itself, the session ends then."""
     sessions_max: int = 1024

@@ -66,8 +66,8 @@ class Refused(NamedTuple):
 
 
 def load(own: Collection[str]) -> tuple[dict[str, Format], list[Refused]]:
-    """Return the formats of all plug-ins by name, each with guarded decoders (`guard.guarded`), and the refused
-    plug-ins. `own` contains the names of Tailrace's own formats, which a plug-in must not use."""
+    """Return the formats of all plug-ins by name, with guarded decoders (`guard.guarded`), and the refused plug-ins. A
+    plug-in must not use the name of one of Tailrace's own formats, which are in `own`."""
     formats: dict[str, Format] = {}
     files = [*filter(_has_group, _metadata(sys.path))]
     entries, refused = _entries(files) if files else ([], [])

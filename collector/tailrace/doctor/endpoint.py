@@ -118,9 +118,7 @@ def _obstacle(place: StorePlace) -> HostFinding | None:
 
 
 def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of storage options and environment variables that are set. The keys are obstore's names of the
-    options.
-
+    """Return the values of storage options and environment variables that are set, by obstore's names of the options.
     Storage options take precedence over environment variables.
     """
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}

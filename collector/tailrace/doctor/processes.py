@@ -489,9 +489,8 @@ def _unlisted(root: str, host: Host, end: float) -> list[str]:
 
 
 def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iterator[HostFinding]:
-    """Yield the findings about the search for one pattern of a tail source.
-
-    `following` is a shell command for the user: it makes the source follow links that lead out of its directories.
+    """Yield the findings about the search for files with one pattern of a tail source. `following` is a shell command
+    for the user, which makes the source follow links that lead out of its directories.
     """
     figures: HostFigures = {"pattern": pattern, "files": seen.files}
     me = '"$(id -un)"'

@@ -132,7 +132,7 @@ class Neighbourhood:
 def lost(timeline: DrawnRows) -> Iterator[Lost]:
     """Yield the gaps of the selection that lie within the selected range of time, ordered by stream, then by begin.
 
-    `timeline.left` counts the gaps whose time is unknown, and the gaps outside of the selected range."""
+    `timeline.left` counts the gaps that are not yielded: their time is unknown or outside of the selected range."""
     chosen = timeline.selected.condition(GAPS)
     gaps = [
         Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)

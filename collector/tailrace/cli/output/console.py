@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Console:
     """Runs queries and prints their results on standard output.
 
-    Its methods raise the exceptions of `Engine`. They raise BrokenPipeError if nobody reads the output any more, and
-    KeyboardInterrupt on Ctrl-C.
+    Its methods raise the exceptions of `Engine`. They also raise BrokenPipeError if nobody reads the output any more,
+    and KeyboardInterrupt on Ctrl-C.
     """
 
     def __init__(self, engine: Engine) -> None:

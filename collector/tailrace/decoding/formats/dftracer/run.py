@@ -5,20 +5,20 @@ A file has one run, or several runs if the process replaced itself (exec). The i
 Releases from 2.0.3 on give complete events the ids 1, 2, 3, … and write the last id into `end`. Events may come in any
 order. A missing id proves a missing event, except in these cases: a run without `end`; a run that wrote aggregates
 (their calls took ids, but were not written); an older release; an id above the id of `end`. If ids repeat between
-`start` and `end`, nobody can tell which ids are missing. The run then gets a gap of unknown size.
+`start` and `end`, it is unknown which ids are missing. The run then gets a gap of unknown size.
 
 Aggregates may come after `end`. Gaps are therefore reported at a line with "]", at the next `start` or at the end of
 the file. If the configuration in `end` excludes aggregates, gaps are reported at `end`. If an event arrives after its
 gap was reported, a heal record takes the gap back.
 
-A run with `start` and without `end` is truncated. A run without both is truncated if the file begins with the two
-blanks of 1.0 and has no "]": 1.0 replaces the blanks by "[" when the tracer finishes.
+A run with `start` and without `end` is truncated. A run without `start` and `end` is truncated if the file begins with
+the two blanks of 1.0 and has no "]": 1.0 replaces the blanks by "[" when the tracer finishes.
 
 Each release that counts events writes `start` first and `end` last. A file of such a release without a `start` is the
 last part of a longer file: an unknown number of events is missing at the beginning. Threads write out of order, so that
-a missing id may belong to the missing beginning. Only `start` and `end` together make missing ids certain. A run
-without both is truncated at both ends. If ids repeat without a `start`, the file has two runs in sequence, and an `end`
-belongs to only one of the runs.
+a missing id may belong to the missing beginning. Only `start` and `end` together make missing ids certain. In a file of
+such a release, a run without `start` and `end` is truncated at both ends. If ids repeat without a `start`, the file has
+two runs in sequence, and an `end` belongs to only one of the runs.
 
 The metadata of a run comes before the `start` of the run, and therefore in the session of the previous run. The names
 in the metadata are valid for the whole source. A time_metric in the metadata, the unit of time, applies from this

@@ -6,9 +6,9 @@ describes the clock, threads and losses of each form. The module `maps` reads th
 that map numbers to names).
 
 A session is one file. The first record is the session record `trace`, which states the form of the lines and that the
-clock is logical. The decoder holds back lines until the form is known: usually at the second entry or exit, and at the
-first line with the `dialect` `agent`. If the form is unknown after `limit` bytes, the decoder uses the form in the
-source's `dialect`, or else the more likely form.
+clock is logical. The decoder holds back lines until the form is known: usually until the second entry or exit, or only
+until the first line if the source's `dialect` is `agent`. If the form is unknown after `limit` bytes, the decoder uses
+the form in the source's `dialect`, or else the more likely form.
 
 Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines". A last line without a
 newline is read if it is probably whole. Otherwise the line is malformed (`truncated`). NULs stand at the beginning of a

@@ -229,10 +229,9 @@ class HephDecoder:
         return len(packet)
 
     def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
-        """Add a malformed record of the bytes from `at` on to `records`, because no packet begins there. The record
-        ends before the next magic, or after about `PIECE` bytes.
-
-        Return the size of the record, or 0 if more input is necessary."""
+        """Add a malformed record that begins at `at` to `records`, because no packet begins there. The record ends
+        before the next magic (fixed first bytes of a packet), or after about `PIECE` bytes. Return the size of the
+        record, or 0 if more input is necessary."""
         stop = find_magic(data, at + 1, at + self._piece)
         if stop < 0:
             if len(data) - at < self._piece:

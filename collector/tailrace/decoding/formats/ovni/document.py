@@ -95,8 +95,8 @@ class StreamDocuments:
         return [_session(offset, stream, "metadata", about, flaw), *names]
 
     def clock_offsets(self, offset: int, stream: str, data: bytes, host: str) -> list[Record]:
-        """Read the table of clock offsets. Return a record if this host's offset is new, and a record with the flaw
-        `bad_clock_offsets` if the table has invalid lines and has changed."""
+        """Read the table of clock offsets. If this host's offset is new, return a record with the offset. If the table
+        has changed and has invalid lines, return a record with the flaw `bad_clock_offsets`."""
         state = self.state
         lines, good = _offsets(data)
         short = [line for name, line in lines.items() if name.partition(".")[0] == host]
