@@ -45,9 +45,9 @@ COMMAND = (*command("tailrace"), "upkeep", "--json", "--if-free")
 
 
 async def run(store: str, context: Context, committed: Callable[[], int]) -> None:
-    """Run the upkeep of a store's table each time that it is due. `committed` returns the number of commits so far.
-
-    Check at the start, after every `LOOK_COMMITS` commits, and every `LOOK_SECONDS` if there were any commits.
+    """Run the upkeep of a store's table each time that it is due. Check whether it is due at the start, after every
+    `LOOK_COMMITS` commits, and every `LOOK_SECONDS` if there were any commits. `committed` returns the number of
+    commits so far.
     """
     while True:
         # Abandon this check of the table when the daemon stops, because a slow table would delay the stop.

@@ -224,8 +224,8 @@ class DFTracerDecoder:
         self._offset = stop - len(self._held)
 
     def _read_other(self, offset: int, line: bytes) -> bool:
-        """Read a line that `read_usual` cannot read. Return whether the line belongs to a split record (one that
-        newlines in a string have split into lines) and the next line is needed.
+        """Read a line that `read_usual` cannot read. Return whether the next line is needed, because the line belongs
+        to a split record (one that newlines in a string have split into lines).
         """
         self._offset = offset - len(self._held)
         self._line(line, "bad_json")
@@ -241,8 +241,8 @@ class DFTracerDecoder:
         self._fresh(line, unreadable)
 
     def _fresh(self, line: bytes, unreadable: str) -> None:
-        """Read a line that does not continue a split record, that is, a record that newlines in a string have split
-        into lines. If the line is not valid JSON, keep it as a possible first line of a split record.
+        """Read a line while no split record waits for its next line. A split record is one that newlines in a string
+        have split into lines. If the line is not valid JSON, keep it as a possible first line of a split record.
         """
         self._slow += 1
         record = _record_of(line)

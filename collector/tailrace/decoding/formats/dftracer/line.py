@@ -97,7 +97,7 @@ class RecordReading(NamedTuple):
     """Whether the tracer's release gives its complete events consecutive numbers (`id`), or None if the record does not
     show it.
 
-    True for releases that write `ph` as a number. False for releases that write ids in metadata."""
+    A release that writes `ph` as a number gives such numbers. A release that writes ids in metadata does not."""
     whole: bool = False
     """Whether the record contains the tracer's configuration, and the configuration shows that the tracer combined no
     events into aggregates.

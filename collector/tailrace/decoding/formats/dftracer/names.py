@@ -66,10 +66,9 @@ class HashNames:
         self._texts += _texts((key, text))
 
     def members(self, file: str | None, host: str | None) -> list[bytes]:
-        """Return the JSON members `fname`, `hostname` and `$late` (see `resolve`), given the hashes of an event's file
-        and host.
-
-        Each member follows a comma. If the event has no hash for a member, the text is empty."""
+        """Return three texts: the JSON members `fname`, `hostname` and `$late` (see `resolve`), given the hashes of an
+        event's file and host. A comma precedes each member. The text is empty for a member that the event does not
+        have."""
         keys = (("fname", "FH:", file), ("hostname", "HH:", host))
         wanted = {member: kind + hash_ for member, kind, hash_ in keys if hash_ is not None}
         self._lacked = self._lacked or not self.known.keys() >= set(wanted.values())

@@ -61,8 +61,8 @@ class IdsState(msgspec.Struct):
 class Ids:
     """Stores the ids of a run's events, as the ranges of ids that are still missing.
 
-    If an id comes twice or is below 1, a missing id does not prove a missing event. More than `HOLES_MAX` missing
-    ranges need too much memory. In both cases, `believed` becomes false."""
+    `believed` states whether a missing id proves a missing event. It becomes false if an id comes twice or is below 1.
+    It also becomes false if there are more than `HOLES_MAX` missing ranges, which would need too much memory."""
 
     def __init__(self, state: IdsState | None = None) -> None:
         state = state or IdsState()
@@ -318,8 +318,8 @@ class TracedRun:
         self.shown(numbered=bool(ids), counts=counts)
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Store what events of the most frequent shape show. `numbered`: one of the events had an id. `counts`: one of
-        the events shows that the tracer's release numbers its events."""
+        """Update the run's state from events of the most frequent shape. `numbered`: whether one of the events had an
+        id. `counts`: whether one of the events shows that the tracer's release numbers its events."""
         state = self._state
         state.numbered = state.numbered or numbered
         if counts:

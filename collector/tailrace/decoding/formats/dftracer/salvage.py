@@ -36,7 +36,7 @@ filtering wrote.
 
 _SALVAGEABLE = {"bad_json", "hex_number", "invalid_utf8", "not_a_number", "lone_surrogate"}
 """The reasons, returned by `read_object`, for which `find_fields` tries a repair. A record with such a reason may be
-complete, because the tracer writes some strings and numbers not as JSON.
+complete, because the tracer writes some strings and numbers in a way that is not JSON.
 """
 
 _ID = re.compile(r'\{(?:"id":("?-?[0-9]+"?),)?"name":"')

@@ -29,9 +29,9 @@ class Stacks(msgspec.Struct):
     """The open frames of each thread, the innermost frame last. Frames have the numbers 1, 2, 3 … in the order of their
     begins.
 
-    An exit removes the innermost frame of its method, and all frames above this frame. The frames above have one of
-    three causes. An exception, which writes no line, has ended them. Their exits are missing. Or the exit belongs to
-    another call, whose entry is missing, and the exits of the frames above follow later.
+    An exit removes the innermost frame of its method, and all frames above this frame. There are three reasons why
+    frames may be above: an exception, which writes no line, has ended them; their exits are missing; or the exit
+    belongs to another call, whose entry is missing, and the exits of the frames above follow later.
 
     `passed`: by thread and method, the number of frames that were removed because they were above the frame of an exit.
     `decimal`: the highest number of a frame that was begun before the trace turned out to have hexadecimal numbers. The
