@@ -36,8 +36,8 @@ NAMES = {
     "allow_invalid_certificates": ("aws_allow_invalid_certificates", "allow_invalid_certificates"),
 }  # fmt: skip
 """For each storage option of obstore, the names under which the collector's Delta library reads this option, in upper
-or lower case. The first name that is set takes precedence. Of environment variables, only those with `aws_` in their
-names count.
+or lower case. The first name that is set takes precedence. Environment variables count only under the names with
+`aws_`.
 """
 
 SENT = ("access_key_id", "session_token", "region")

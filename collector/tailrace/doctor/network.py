@@ -320,8 +320,8 @@ def _dropped_by_host(host: Host) -> Iterator[HostFinding]:
 
 
 def _drops(host: Host, port: int) -> int:
-    """Return how many datagrams the kernel has dropped at sockets that are bound to a port. In /proc/net/udp, the field
-    `local_address` of a line has the address as hexadecimal HOST:PORT, and the last field is `drops`.
+    """Return how many datagrams the kernel has dropped at sockets that are bound to a port. In each line of
+    /proc/net/udp, the second field is the address as hexadecimal HOST:PORT, and the last field is the number of drops.
     """
     dropped = 0
     for path in ("proc/net/udp", "proc/net/udp6"):

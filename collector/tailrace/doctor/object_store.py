@@ -559,9 +559,8 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, then only the keys after the first key in `kept`, as readers of a table do to find new
-    versions. Return the first failed answer, or the last answer, and whether each list has all keys of `kept` that
-    belong in it."""
+    """List the whole folder, then only the keys after the first key in `kept`, as readers of a table do. Return the
+    first failed answer, or the last answer, and whether each list has all keys of `kept` that belong in it."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}
