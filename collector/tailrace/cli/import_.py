@@ -80,11 +80,10 @@ def import_command(
     is a collector of its own, with the name `import`.
 
     Files of equal content are copies, wherever they are. Pieces that dftracer_split cut out of other given files are
-    copies, too, unless they have more than 4 million different lines. A file may also have a name that is
-    derived from another file in its directory (NAME~, NAME.part, NAME.1). It is a copy if it holds only the beginning
-    of the other file. If the other file is longer, the copy must hold at least 256 bytes. A file of several gzip
-    members is a copy only beside the original (NAME and NAME.gz, say), or if another given file has the same compressed
-    bytes.
+    copies, too, unless they have more than 4 million different lines. A file whose name is derived from another file in
+    its directory (NAME~, NAME.part, NAME.1) is a copy, too, if it holds only the beginning of that file, and at least
+    256 bytes. A file of several gzip members is a copy only beside the original (NAME and NAME.gz, say), or if another
+    given file has the same compressed bytes.
 
     Exits with 1 if a file could not be read, if a file that was named is not a trace, or if none of the files has an
     event.
@@ -93,9 +92,9 @@ def import_command(
     `missing` events by reason. `unknown` is true if an unknown number is missing as well. `events`, `missing` and
     `unknown` beside `files` are the sums over all files. `missing_names` has, by source, the number of missing names to
     which events refer, or null if the number is unknown. `left_out` are the files that were not imported, each with the
-    reason (`why`). For a copy, `of` is the other file. For a file that cannot be read, `content` describes what the
-    file contains. `trace` is false if nothing shows that the file was meant to be a trace. `imported_before` lists what
-    the table had of the given files before.
+    reason (`why`). For a copy, `of` is the file of which it is a copy. For a file that cannot be read, `content`
+    describes what the file contains. A file has a false `trace` if nothing shows that it was meant to be a trace.
+    `imported_before` lists what the table had of the given files before.
 
     Links in a directory are followed only if their targets are in that directory."""
     loaded = load_config(config, store)

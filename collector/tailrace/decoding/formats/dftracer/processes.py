@@ -2,9 +2,9 @@
 several.
 
 A process is a PID on a host, and has a number in the file. A record without a host (`DFTRACER_INC_METADATA=0`) belongs
-to the latest process with the record's PID. Beyond `PROCESSES_MAX` processes, or after an eviction for lack of memory,
-all further processes count as one process, called the rest. Missing ids in the rest do not prove that events are
-missing.
+to the latest process with the record's PID. If there are more than `PROCESSES_MAX` processes, or if processes were
+evicted for lack of memory, all further processes count as one process. Missing ids in this process do not prove that
+events are missing.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ PLANS: dict[str, dict[bytes, EventPlan]] = {
 
 
 class UsualReader:
-    """Reads the events of one thread whose shapes are frequent (`PLANS`). The arguments are those of `EventReader`."""
+    """Reads the events of one thread that have a frequent shape (`PLANS`). The arguments are those of `EventReader`."""
 
     def __init__(self, stream: str, order: str, stack: Stack, names: Names) -> None:
         self._stream = stream
