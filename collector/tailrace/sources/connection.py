@@ -1,17 +1,16 @@
 """Handle one accepted connection: receive its bytes, send replies, and close the connection.
 
 No task may wait for a peer that does not read its replies. If the kernel cannot accept more bytes, a connection buffers
-up to `UNSENT_MAX` bytes, and drops further replies as a whole. A peer that never reads therefore costs only this buffer
-and the kernel's small send buffer. A `Channel` transfers the bytes, either plain or with TLS; no call of a channel
-blocks. Before a connection has a session, `greet` performs the TLS handshake and checks the token.
+up to `UNSENT_MAX` bytes, and drops further replies as a whole. A `Channel` transfers the bytes, either plain or with
+TLS; no call of a channel blocks. Before a connection has a session, `greet` performs the TLS handshake and checks the
+token.
 
-`Readiness` waits for many sockets in one task. With a separate task for each socket, each receive would cost about 45
-µs: a kernel call, a wake-up and a task switch. `Readiness` registers each socket once, and the kernel returns all
-readable sockets in one call (docs/decisions/speed.md, D142).
+`Readiness` waits for many sockets in one task. A task for each socket would cost about 45 µs for each receive
+(docs/decisions/speed.md, D142).
 
 `AdaptiveRest` determines the pause between two polls of a source's sockets. During the pause, small writes of a peer
-collect in the kernel, and one poll receives them together. Each poll costs the event loop, the spool and the decoder
-about 0.1 ms, even if little data is found (docs/decisions/speed.md, D101).
+collect in the kernel, and one poll receives them together. Each poll costs about 0.1 ms, even if little data is found
+(docs/decisions/speed.md, D101).
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class TlsChannel:
     def shake_hands(self) -> bool:
         """Continue the handshake with the received bytes; return whether the handshake is complete.
 
-        The caller must send the bytes from `take_outgoing` in every case. Raise ssl.SSLError, or
+        Afterwards, the caller must send the bytes from `take_outgoing`, also after an error. Raise ssl.SSLError, or
         OSError if the peer has disconnected.
         """
         data, ended = self._plain.receive()
@@ -170,7 +169,7 @@ megabytes for a peer that does not read.
 UNSENT_MAX = 24 * 2**10
 """Maximum number of bytes that a connection buffers because the kernel cannot accept them.
 
-It is a little more than all replies that the daemon sends to a client at one time.
+There is room for all replies that the daemon sends to a client at one time.
 """
 
 TOKEN = b"tailrace-token "
@@ -179,10 +178,11 @@ LINE_MAX = 512
 
 
 class TokenLine(NamedTuple):
-    """The token in a connection's first line, and the bytes after the line.
+    """The token in a connection's first line, and the bytes after the line. The token is None if the connection does
+    not start with a token line.
 
-    The token is None if the connection does not start with a token line. A source that requires no token removes the
-    line and ignores it. So clients can be configured with tokens before the source requires them.
+    A source that requires no token ignores the line. So clients can be configured with tokens before the source
+    requires them.
     """
 
     token: bytes | None
@@ -384,8 +384,10 @@ def greets(guard: Guard) -> bool:
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
-    """Perform the TLS handshake and check the token, if the listener's access control (`guard`) requires them. Raise
-    GreetingRefusedError if either fails, or if both together take longer than `patience` seconds.
+    """Perform the TLS handshake and check the token, if the listener's access control (`guard`) requires them.
+
+    Raise GreetingRefusedError if the handshake or the token fails, or if both together take longer than `patience`
+    seconds.
     """
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
@@ -453,8 +455,7 @@ class Readiness(Generic[T]):
     def found(self) -> Iterator[T]:
         """Yield the owners of the sockets that can be read now.
 
-        One kernel call returns a limited number of sockets. If more sockets can be read, the sockets that have waited
-        longest come first.
+        One kernel call returns a limited number of sockets; those that have waited longest come first.
         """
         for descriptor, _ in self._epoll.poll(0):
             if (owner := self._owners.get(descriptor)) is not None:

@@ -2,12 +2,11 @@
 
 A peer can harm only its own connections. A source limits the number of connections, in total and for each peer. A
 source closes a connection, with a reason, if the peer is silent too long, takes too long for the greeting or for one
-record (slow loris), or sends nothing readable. TCP keep-alive detects a vanished peer after about two minutes. If the
-peer has not confirmed a reply that was sent to it, the kernel closes the connection only after about fifteen minutes.
+record (slow loris), or sends nothing readable. TCP keep-alive detects a vanished peer after about two minutes; while a
+reply to the peer is unconfirmed, it takes about fifteen minutes.
 
 A connection gets its session when its first byte arrives, after TLS and the token if they are required. Until then, a
-connection only counts towards the limits. So a port scan that connects and sends nothing leaves nothing behind but a
-higher counter.
+connection only counts towards the limits. A port scan that sends nothing therefore opens no session.
 """
 
 from __future__ import annotations
@@ -43,17 +42,12 @@ DRAIN_MAX = 8 * 2**20
 """Maximum number of bytes received from one connection after the daemon has begun to stop."""
 
 TURN_BYTES = 2**20
-"""Number of bytes that the receiving task receives before other tasks run.
-
-It is larger than the number of bytes that a decoding task processes at a time, so that received bytes reach the disk
-quickly.
-"""
+"""Number of bytes that the receiving task receives before other tasks run. A decoding task processes fewer bytes at
+a time, so received bytes reach the disk quickly."""
 
 TURN_RECEIPT = TURN_BYTES // 64
-"""Minimum number of bytes that each receive counts towards `TURN_BYTES`, even if it returns fewer bytes.
-
-Without this minimum, many receives of few bytes would keep other tasks waiting for too long.
-"""
+"""Minimum number of bytes that each receive counts towards `TURN_BYTES`. Many receives of few bytes would otherwise
+keep other tasks waiting for too long."""
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -97,11 +91,8 @@ class Listener(Protocol):
         ...
 
     def renewed(self) -> socket.socket:
-        """Return the listening socket. If clients can no longer reach it, for example because its file was removed,
-        return a new socket.
-
-        Raise OSError if no new socket can be made.
-        """
+        """Return the listening socket, or a new one if clients can no longer reach it, for example because its file
+        was removed. Raise OSError if no new socket can be made."""
         ...
 
     def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
@@ -125,8 +116,7 @@ class ConnectionSource:
     """Accepts connections and passes their bytes to the daemon's `Intake`.
 
     One task receives from all connections that have passed the greeting. The methods `begin`, `take_in`, `drain` and
-    `over` handle such a connection's bytes and session, and never wait for a socket. The simulator calls these methods
-    with its own connections.
+    `over` never wait for a socket, so the simulator calls them with its own connections.
     """
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
@@ -395,11 +385,8 @@ class ConnectionSource:
         return ended
 
     def drain(self, connection: Connection, intake: Intake) -> None:
-        """Receive the bytes that the peer has sent and that still wait in the kernel, at most `DRAIN_MAX`, because the
-        source stops.
-
-        If the peer has ended the connection, store the reason of the end in the connection.
-        """
+        """Receive at most `DRAIN_MAX` bytes that the peer has sent and that still wait in the kernel, because the
+        source stops. If the peer has ended the connection, store the reason of the end in the connection."""
         taken, ended = 0, None
         while taken < DRAIN_MAX and ended is None:
             data, ended = connection.receive()
@@ -410,10 +397,10 @@ class ConnectionSource:
         connection.reason = ended or connection.reason
 
     def over(self, connection: Connection, intake: Intake) -> None:
-        """End the session of a connection, with the connection's `reason`. If no data arrived, there is no session, and
-        the connection is only counted.
+        """End the session of a connection, with the connection's `reason`. Without a session, only count the
+        connection.
 
-        If the connection ends within its token line, the bytes of the incomplete line are data of the session.
+        If the connection ends within its token line, store the bytes of the incomplete line in the session.
         """
         self._take(connection, connection.opening or b"", intake)
         if (number := connection.number) is None:

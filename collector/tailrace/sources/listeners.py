@@ -1,9 +1,9 @@
 """Listen for TCP and unix connections. A TCP peer is identified by its address, a unix peer by its user id, which the
 kernel provides.
 
-A killed process leaves the file of its unix socket behind, and the next start replaces the file. A start never replaces
-the file of a socket at which another process listens, or a file of another type. If the file is removed while the
-source runs, the source creates a new socket and file, because clients cannot reach the old socket any more.
+A killed process leaves the file of its unix socket behind. The next start replaces the file, but never a file of
+another type or of a socket at which another process listens. If the file is removed while the source runs, clients
+cannot reach the socket any more, so the source creates a new socket and file.
 """
 
 from __future__ import annotations
@@ -158,9 +158,10 @@ class UnixListener:
     guard = OPEN
     greeting_timeout = math.inf
     enough = 8 * 1024
-    """Minimum number of bytes in a poll of a socket after which the next poll comes sooner (see `AdaptiveRest`).
+    """Number of bytes from which a poll of a socket counts as large, so that the next poll comes sooner (see
+    `AdaptiveRest`).
 
-    With writes of 86 bytes, Linux buffers 24 KB before a writer blocks. The value is a third of this amount.
+    It is a third of the 24 KB that Linux buffers before a writer blocks, if each write has 86 bytes.
     """
     look_seconds = 1.0
 

@@ -1,19 +1,18 @@
 """Bind the sources' sockets, keep the sockets across restarts, and find the user of a peer.
 
-A socket may stay open longer than its source, and longer than the process (`Listening`). The address stays open for
-peers meanwhile, and the next source that reads the socket continues with the queued data.
+A socket may stay open longer than its source, and longer than the process (`Listening`). Data is queued meanwhile, and
+the next source that reads the socket receives this data.
 
 Addresses have the form `host:port` or `[v6]:port`. `localhost` means 127.0.0.1 and ::1, because programs differ in
 which of them they try first. A socket at `localhost` therefore accepts both IPv4 and IPv6. It is bound to the loopback
 device, so that only this host can reach it.
 
-`hold` binds the sockets of the configured addresses before the daemon loads its other modules. Loading them takes 0.4 s
-of CPU, and starting the daemon takes longer. Data for a bound socket waits in the kernel meanwhile; without a socket,
-the kernel rejects the data. This module therefore imports only modules that load quickly.
+`hold` binds the sockets of the configured addresses before the daemon loads its other modules, because the kernel
+rejects data while no socket is bound. Loading the modules takes 0.4 s of CPU. This module therefore imports only
+modules that load quickly.
 
-`owner` asks the kernel for the user of the peer's socket, if the peer is on this host. For a unix socket, the kernel
-returns the user directly. For TCP and UDP, the kernel's interface sock_diag finds the user by the two addresses of the
-connection. It finds no user for a closed socket, and some hosts have no sock_diag.
+`owner` finds the user of a peer on this host. For TCP and UDP, the kernel's interface sock_diag finds the user by the
+two addresses of the connection. It finds no user for a closed socket, and some hosts have no sock_diag.
 """
 
 from __future__ import annotations
@@ -47,10 +46,8 @@ LOOPBACK = b"lo"
 _WITHOUT_IPV6 = {
     errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENOPROTOOPT, errno.EPERM, errno.EPROTONOSUPPORT,
 }  # fmt: skip
-"""Errors that occur if a socket for both IPv4 and IPv6 cannot be bound to the loopback device.
-
-The host may have no IPv6, or a kernel older than 5.7, which allows this only to root.
-"""
+"""Errors of binding one socket for both IPv4 and IPv6 to the loopback device. The host has no IPv6, or its kernel is
+older than 5.7, which allows this binding only to root."""
 
 logger = logging.getLogger(__name__)
 
@@ -143,10 +140,10 @@ def _device(sock: socket.socket) -> bytes:
 
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
-    """Return the error to report if the address `listen` of the configuration key `key` cannot be bound.
+    """Return the error to report if the address `listen` of the configuration key `key` cannot be bound. Its message
+    names the address, the cause and a remedy.
 
-    Return an AddressError if the address may become available later. The message names the address, the cause and a
-    remedy.
+    Return an AddressError if the address may become available later.
     """
     match error:
         case PermissionError():
@@ -197,8 +194,8 @@ _SO_RXQ_OVFL = 40
 class Listening:
     """One address that this process keeps bound from `open` until `close`.
 
-    `make` returns a new socket or raises OSError. `slot` keeps the socket open for the next process, if a service
-    manager stores sockets. `fits` returns whether a socket from the slot has this address.
+    `make` returns a new socket or raises OSError. `slot` passes the socket to the next process, if a service manager
+    stores sockets. `fits` returns whether a socket from the slot has this address.
     """
 
     def __init__(
@@ -214,10 +211,8 @@ class Listening:
         self.inherited = False
         """Whether the socket was inherited from an earlier process."""
         self.held_since: int | None = None
-        """Time (Unix ns) at which the address was bound, if it was bound before its source began to read.
-
-        It is None after the source has begun to read, and for an address that only its source binds.
-        """
+        """Time (Unix ns) at which the address was bound, if it was bound before its source began to read. None once
+        the source reads, and for an address that its source binds itself."""
         self.drops_reported = 0
         """Number of datagrams that the kernel has dropped at the socket so far, according to the last report to the
         daemon.
@@ -365,8 +360,8 @@ def _accepting(listen: str, *, shared: bool) -> socket.socket:
 Place = tuple[str, str, int, str]
 """Key that is equal for two configured sources that listen at the same address: protocol, host, port and name.
 
-The name is the source's name for port 0, because the kernel chooses a different port for each source. It is `shared`
-for an address that collectors share, and otherwise empty. The host of a unix socket is its path.
+The host of a unix socket is its path. The name is `shared` for an address that collectors share. For port 0, it is the
+source's name, because the kernel chooses a different port for each source. Otherwise it is empty.
 """
 
 
@@ -397,11 +392,11 @@ def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
     """Bind the sockets of all network sources whose addresses are available. Return the bound addresses.
 
-    Some addresses are skipped:
+    Skip unavailable addresses: the source reports the error later. Also skip two kinds of addresses because the daemon
+    may still refuse to start:
 
-    - Unavailable addresses, because the start of their source reports the error.
-    - Unix sockets, because a start that is refused later must not change any file.
-    - Shared addresses, because a start that is refused later must not take datagrams from running collectors.
+    - Unix sockets: binding one changes a file.
+    - Shared addresses: binding one takes datagrams from running collectors.
     """
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():
@@ -444,8 +439,8 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
     if not any(far[1]):
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
-    # Look up the peer's socket. For TCP, the kernel expects the peer's address first. For UDP, it expects the sender's
-    # address first: pass the peer as the receiver, because the receiver's socket is found.
+    # The kernel takes two addresses, and finds the user of one of the two sockets. For TCP, it finds the socket of the
+    # first address, so the peer's address comes first. For UDP, it finds the socket of the second address.
     first, second = (near, far) if stream else (far, near)
     asked = (
         _ASKED.pack(family, socket.IPPROTO_TCP if stream else socket.IPPROTO_UDP, 0, 0xFFFFFFFF)

@@ -1,9 +1,9 @@
 """Define the interface between sources and the daemon.
 
-A source turns input into chunks of sessions and passes the chunks to the `Intake`, which makes them durable. A source
-receives nothing while the intake has no room for more chunks. TCP peers then block. Datagrams wait in the kernel, which
-counts the datagrams that it drops. `Refusal` lists all reasons for rejecting or closing a connection, evicting a peer,
-dropping a datagram or ignoring a file.
+A source turns input into chunks of sessions and passes the chunks to the `Intake`, which makes them durable. While the
+intake has no room, a source receives nothing: TCP peers block, and datagrams wait in the kernel, which may drop some
+and counts these. `Refusal` lists all reasons for rejecting or closing a connection, evicting a peer, dropping a
+datagram or ignoring a file.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tailrace.spool.payloads import FileFacts, FileLoss, FileState, OpenInfo
 CHUNK_MAX = (512 if active() else 128) * 1024
 """Maximum size (bytes) of one chunk.
 
-The event loop is blocked while a chunk is decoded: a few milliseconds with a kernel, and up to 0.15 s in Python (for
-ET3 with unusual records). The thread that reads datagrams continues meanwhile. Larger chunks reduce the CPU cost of
-each event: a Heph event over TCP costs 1.56 µs of CPU with chunks of 128 KiB, and 0.95 µs with chunks of 512 KiB
-(2026-11-23). Without compiled kernels, no thread reads datagrams and Python decodes every chunk, so the chunks are
-smaller.
+While a chunk is decoded, the event loop is blocked: a few milliseconds with a kernel, and up to 0.15 s in Python (for
+ET3 with unusual records). Larger chunks cost less CPU time for each event: a Heph event over TCP costs 1.56 µs with
+chunks of 128 KiB, and 0.95 µs with chunks of 512 KiB (2026-11-23).
+
+Without compiled kernels the chunks are smaller, because no thread reads datagrams while a chunk is decoded.
 """
 
 RESERVE = 64
@@ -70,14 +70,14 @@ class Intake(Protocol):
         """Record that the kernel dropped `count` datagrams at a socket since the log time `since`. `total` is the
         number of all datagrams that were ever dropped at this socket.
 
-        Call this method before you append the datagrams that the kernel queued after the drops. If you append datagrams
-        from before and after the drops together, do both within one `moment`.
+        Call this method before you append the datagrams that the kernel queued after the drops. If they were read
+        together with datagrams from before the drops, append all of them, and call this method, within one `moment`.
         """
         ...
 
     def drops_before(self, socket: int) -> tuple[int, int]:
-        """Return the last total of dropped datagrams that earlier runs of the daemon recorded for a socket, and the log
-        time of this record.
+        """Return how many datagrams the kernel has ever dropped at a socket, as an earlier run of the daemon last
+        recorded, and the log time of this record.
 
         `socket` is the number by which the kernel identifies the socket.
         """
@@ -132,8 +132,8 @@ class FileIntake(Protocol):
     ) -> int:
         """Begin a session for a file of which nothing was read. Return the session's number.
 
-        The sessions in `replaces` have read the same file before. When the new session is closed, its rows replace
-        theirs.
+        The sessions in `replaces` have read the same file before. Once the new session is closed, its rows replace the
+        rows of these sessions.
         """
         ...
 
@@ -157,8 +157,8 @@ class FileIntake(Protocol):
     def close(self, number: int, reason: str) -> None: ...
 
     def files(self, finder: FileFinder) -> dict[int, FileState]:
-        """Register `finder`, which other sources ask whether this source follows a file. Return the state of each file
-        that an earlier run of the source left open, by session number."""
+        """Register `finder`, a function with which other sources find out whether this source follows a file. Return
+        the state of each file that an earlier run of the source left open, by session number."""
         ...
 
     def take_up(
@@ -166,9 +166,9 @@ class FileIntake(Protocol):
     ) -> dict[int, FileState] | Literal["claimed", "later"]:
         """Return the states of the sessions that this source must continue with a newly found file, by session number.
 
-        These are the sessions that no source follows at present and that have read this file, an earlier file at the
-        same path, or a possible original of this file. Return `claimed` if another source follows this file or its
-        possible original. Return `later` if the ingest has not yet decoded all bytes of these sessions.
+        These are the sessions that no source follows now, and that have read this file, an earlier file at the same
+        path, or a possible original of this file. Return `claimed` if another source follows this file or its possible
+        original. Return `later` if the ingest has not decoded all bytes of these sessions yet.
         """
         ...
 
@@ -201,8 +201,8 @@ class Outcome(StrEnum):
     """Result of a reply that was not sent: the peer has not read earlier packets, so there is no room in the buffer for
     unsent bytes."""
     EXCESS = "excess"
-    """Result of a reply that was not sent: the packet is larger than the peer's allowance, which is the number of bytes
-    received from the address less the number sent to it."""
+    """Result of a reply that was not sent, because the packet is larger than the peer's allowance: the bytes
+    received from the address less the bytes sent to it."""
     GONE = "gone"
     """Result of a reply that was not sent: the peer is no longer connected or known."""
     REFUSED = "refused"
@@ -352,8 +352,8 @@ class Refusal(StrEnum):
     GARBAGE = "garbage"
     """Cause for closing a connection: the peer sent `garbage_max` bytes without one readable record."""
     PENDING = "too many pending bytes"
-    """Cause for closing a connection: the unfinished records of all the source's connections exceeded `pending_max`,
-    and the unfinished record of this connection was the largest."""
+    """Cause for closing a connection: the unfinished records of all the source's connections together exceeded
+    `pending_max`, and this connection had the largest one."""
     NEW_SESSIONS = "too many new sessions"
     """Cause for closing a connection: the peer's host began more sessions than `new_sessions_rate` allows."""
     PEERS = "too many peers"

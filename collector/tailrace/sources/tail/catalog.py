@@ -1,22 +1,22 @@
 """Index the files of a source, schedule their checks, and determine which file is a copy of another file.
 
 `Catalog` indexes the files by path, by inode and by the names of their possible originals. A growing file is checked
-every `poll_interval`. The interval for an unchanged file increases up to `idle_interval`, or longer, so that the checks
-of all files together use at most `LOOKS_SHARE` of a core.
+every `poll_interval`. The interval for an unchanged file increases up to `idle_interval`. With many files it is longer,
+so that all checks together use at most `LOOKS_SHARE` of a core.
 
 gzip writes a compressed copy next to a file and then removes the file. libovni copies a stream to another directory and
 removes the original. rsync replaces a file by a longer copy. The events must be stored only once. A file that may be a
-copy is therefore not followed while its original exists, and continues the original's session after the original is
-removed. Such a file is also compared with the content of files whose sessions have ended.
+copy is therefore not followed while its original exists. It continues the original's session once the original is
+removed. It is also compared with files whose sessions have ended.
 
 Editors, download tools, log rotations and users leave copies next to a file, with names derived from the file's name.
-Such a copy waits while all its bytes equal the original's bytes. A copy that is shorter than the original waits only if
-the copy has at least `HEAD` bytes.
+Such a copy waits while all its bytes equal the original's bytes. If it is shorter than the original, it must also have
+at least `HEAD` bytes.
 
 Equal first bytes make a file a possible copy, but do not prove a copy. Once a waiting file is unchanged for `SETTLED`,
 its whole content is compared (`Followed.proves`). A proven copy waits on. Any other file is read into a session of its
-own. So is a file whose comparison has no result after `UNPROVEN_MAX`; readers hide the session if the file is a copy
-after all.
+own, and so is a file whose comparison has no result after `UNPROVEN_MAX`. Readers hide this session if the file is a
+copy after all.
 
 If a copy is found before its original, the original is read, too: the copy may be the file of an earlier run with the
 same beginning.
@@ -71,8 +71,8 @@ class Ended(NamedTuple):
 class Catalog:
     """The files that a source knows, and the times of their next checks. A file that is added or moved is due at once.
 
-    `key` returns equal values for the path of a file and the paths of its copies (`Files.copy`): files with equal values
-    form a group of possible copies. With `apart`, no file is treated as a copy of another one."""
+    Files for whose paths `key` returns equal values form a group of possible copies (`Files.copy`). With `apart`, no
+    file is treated as a copy."""
 
     def __init__(
         self, key: Callable[[str], str], config: TailConfig, *, apart: bool = False
@@ -127,8 +127,8 @@ class Catalog:
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def elders(self, file: Followed) -> list[Followed]:
-        """Return the relatives (possible copies or originals) that come before this file in the order of discovery. A
-        file that replaces another one at its path has the position of that file in the order."""
+        """Return the files that come before this file in the order of discovery and may be its originals or copies.
+        A file that replaces another one at its path takes over its position in the order."""
         known = self._by_key[self._all[file]]
         return known[: known.index(file)]
 
@@ -140,9 +140,9 @@ class Catalog:
         return self._ended.get(self._all[file], [])
 
     def add(self, file: Followed, now: float, key: str | None = None) -> None:
-        """Add a file to the group of `key`, by default the key of the file's path. A newly found file takes the rank
-        (`Followed.rank`) of the file that was known at this path before. If there was none, it gets the next rank. A
-        moved file keeps its rank."""
+        """Add a file to the group of `key`, by default the key of the file's path. A newly found file takes over the
+        rank (`Followed.rank`) of the earlier file at its path, or else gets the next rank. A moved file keeps its
+        rank."""
         key = self._key(file.location.path) if key is None else key
         self._all[file] = key
         if not file.known:
@@ -178,8 +178,8 @@ class Catalog:
         """Compare `file` with `other` a step further. Return whether `file` is proven to be a copy of `other`, or None
         while the comparison is unfinished (see `Followed.proves`). Raise OSError if a file cannot be read.
 
-        Only one file's checksum is computed at a time, because this may need an inflater (decompressor). While another
-        file's checksum is computed, return True without a proof, so that `file` waits."""
+        Only one file's checksum is computed at a time, because this may need an inflater (decompressor). Until it is
+        the turn of `file`, return True without a proof, so that `file` waits."""
         summed = self._summed
         if summed is not None and summed is not file:
             if summed in self._all and summed.is_summing:
@@ -272,8 +272,8 @@ def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
     """Return whether a file must wait as a possible copy; None while a comparison is unfinished. Raise OSError if a
     file cannot be read.
 
-    A file must wait if a possible original is followed or was found first. A file must also wait if its content is
-    shorter than the first bytes of an ended file and equals their beginning: it may be the beginning of a copy."""
+    A file must wait if a possible original is followed or was found first. It must also wait if its content so far
+    equals the beginning of the first bytes of a file whose session has ended: it may become a copy."""
     # `_has_original` also checks other files for changes, which may end their sessions. So call it first.
     if (found := _has_original(catalog, file, now)) is not False:
         return found
@@ -305,8 +305,8 @@ def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -
     """Return whether `file` must wait because it may be a copy of `other`, a followed file with the same beginning.
     Return None while the comparison is unfinished. Raise OSError if a file cannot be read.
 
-    `file` waits if `other` is no longer at its path, or if `file` is a proven copy. If `file` may still grow or `other`
-    has unread bytes, they cannot be compared yet: `file` then waits for at most `UNPROVEN_MAX` seconds."""
+    `file` waits if `other` is no longer at its path, or if `file` is a proven copy. While `file` grows or `other` has
+    unread bytes, they cannot be compared: `file` then waits for at most `UNPROVEN_MAX` seconds."""
     if other.location.gone is not None:
         return True
     if file.is_proven:
@@ -317,12 +317,11 @@ def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -
 
 
 def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file is a copy of another file, or of another file's beginning. Compare all bytes of the file
-    with the known and ended files at the paths of its possible originals (`Catalog.originals`). Return None while the
-    comparison is unfinished. Raise OSError if the file cannot be read.
+    """Return whether a file is a copy of another file or of its beginning; None while a comparison is unfinished.
 
-    Comparing only the first bytes is not sufficient: traces of one program, and traces split by log rotation, have
-    equal beginnings."""
+    Compare all bytes of the file with the known and ended files at the paths of its possible originals
+    (`Catalog.originals`). The first bytes do not suffice: traces of one program, and traces split by log rotation,
+    begin alike. Raise OSError if the file cannot be read."""
     if file.was_part:
         return True
     paths = catalog.originals(file)
@@ -352,9 +351,10 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
 
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
-    """Return whether `file`, which waits as a possible copy, begins like `head`, the first bytes of a file that was
-    found later. If so, the later file must wait, too: it may be a copy of `file`. Return False if `file` is a proven
-    copy."""
+    """Return whether `file`, which waits as a possible copy, begins with the bytes `head` of a file that was found
+    later.
+
+    If so, the later file must wait, too: it may be a copy of `file`. Return False if `file` is a proven copy."""
     if file.phase is not Phase.COPY or file.is_proven:
         return False
     try:
@@ -385,8 +385,8 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
 
 
 def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
-    """Return a followed compressed file that is an unfinished copy of `file`; None if there is none. All content that
-    was read from the copy is the beginning of the content of `file`. Raise OSError if `file` cannot be read."""
+    """Return a followed compressed file that is an unfinished copy of `file`, or None: all its content so far is the
+    beginning of the content of `file`. Raise OSError if `file` cannot be read."""
     head = file.head()
     for other in catalog.relatives(file):
         known = other.handoff.content
@@ -402,11 +402,10 @@ def _is_alike(file: Followed, head: bytes) -> bool:
 
 
 def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
-    """Return the trail (first and last bytes, size and checksum) of the content of an ended file that begins like this
-    file, or None. Raise OSError if this file cannot be read.
+    """Return the trail (first and last bytes, size and checksum) of an ended file that begins like this file, or None.
 
-    Ignore a file that ended at the same path, because a new file at the path is a new run, even if
-    all bytes are equal."""
+    Ignore a file that ended at the same path: a new file at this path is a new run, even if all bytes are equal. Raise
+    OSError if this file cannot be read."""
     head = file.head()
     for ended in catalog.ended(file):
         if ended.path != file.location.path and relation(ended.content.head, head) != "other":
@@ -455,9 +454,8 @@ def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
 
 
 def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
-    """Return the copy that continues the session of a removed file, or None. If there are several,
-    return the copy that was found first; the others may be copies of it. Raise OSError if a copy
-    cannot be read."""
+    """Return the copy that continues the session of a removed file, or None. If there are several copies, return the
+    copy that was found first. Raise OSError if a copy cannot be read."""
     if file.handoff.number is None:
         return None
     for other in sorted(catalog.waiting(file), key=attrgetter("known")):
@@ -470,9 +468,10 @@ def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
 
 
 def _may_repeat_another(catalog: Catalog, file: Followed, copy: Followed) -> bool:
-    """Return whether `copy` may be a copy of another file instead of the removed file `file`: `copy` and `file` have
-    too few bytes in common to decide, and another file, which still exists, has as many bytes in common with `copy`.
-    gzip may just be writing `copy` from that other file. Raise OSError if `copy` cannot be read."""
+    """Return whether `copy` may be a copy of another file than the removed file `file`.
+
+    This is so if `copy` has too few bytes to decide, and another file, which still exists, has as many bytes in common
+    with `copy` as `file` has. gzip may be writing `copy` from that file. Raise OSError if `copy` cannot be read."""
     head = copy.head()
     if relation(file.handoff.content.head, head) == "same":
         return False

@@ -45,7 +45,7 @@ class ContentView(NamedTuple):
     """The state of an open file, and whether a reader may pass holes (ranges to which nothing was written).
 
     Without `past_holes`, the reader stops before a hole, because the writer may still fill the hole. With `past_holes`,
-    it stops only before a hole at the end of a file that may still change (not `final`)."""
+    it stops before a hole only at the end of a file that may still change (not `final`)."""
 
     fd: int
     size: int
@@ -92,8 +92,8 @@ class RawBytes:
         before = len(trail.last)
         wanted = min(limit, self._extent.stop - trail.offset)
         data = os.pread(fd, before + wanted, trail.offset - before)
-        # Read the first bytes after the data, so that they show whether the file was written anew before the data was
-        # read. The bytes before the data do not suffice, because many lines end alike.
+        # Read the first bytes of the file after the data. They show whether the file was written anew before the data
+        # was read. The bytes before the data would not show this, because many lines end alike.
         head = os.pread(fd, len(trail.head), 0) if before < trail.offset else trail.head
         kept = len(data) >= before and trail.precedes(data[:before])
         if not kept or differing(trail.head, head, 0):
@@ -139,8 +139,8 @@ Piece = (
     | None
 )
 """The result of one read. Empty bytes mean that the next read may return more; None means that no data is available
-now. "changed" is explained in `RawBytes.next`. "other" means that content was decompressed a second time and differs
-from the first time."""
+now. "changed" is explained in `RawBytes.next`. "other" means that the file was decompressed a second time, with
+other content than the first time."""
 
 
 class Reader(Protocol):
@@ -157,14 +157,14 @@ class Reader(Protocol):
 
 class Compressed:
     """A reader of a compressed file, from the beginning of the gzip member `member`. `known` is the trail (first and
-    last bytes, size and checksum) of the content that was read before. If `known` ends inside or behind this member,
-    the reader decompresses the known content of the member again and skips it.
+    last bytes, size and checksum) of the content that was read before. The reader decompresses known content of this
+    member again and skips it.
 
-    `certain` means that all content in `known` was read from this file. Otherwise it was read from another file, and
-    this file may not contain all of it yet.
+    With `certain`, all content in `known` was read from this file. Otherwise it was read from another file, and this
+    file may not contain all of it yet.
 
-    The first call of `next` creates the inflater (decompressor), and `give_up` drops it. The next call of `next` then
-    creates a new one, which decompresses the last member again."""
+    `next` creates the inflater (decompressor), and `give_up` drops it. A later `next` then creates a new one, which
+    decompresses the last member again."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
@@ -203,8 +203,9 @@ class Compressed:
 
     @property
     def repeated(self) -> tuple[int, int]:
-        """Return how many bytes of the file must be read again, and how many bytes of content must be decompressed and
-        skipped again, before `next` returns new content. Both are 0 unless the inflater (decompressor) was dropped."""
+        """Return two numbers of bytes: how much of the file must be read again, and how much content must be
+        decompressed and skipped again, before `next` returns new content. Both are 0 unless the inflater
+        (decompressor) was dropped."""
         if self._inflater is not None:
             return 0, 0
         begun = self._begun
@@ -369,20 +370,19 @@ class ReadPart:
 
     @property
     def is_compressed_earlier(self) -> bool:
-        """Return whether an earlier run of the daemon has read the file, and the file is compressed. The trail (first
-        and last bytes) then begins at the last gzip member and lacks the file's first bytes. Therefore the file's
-        content must be compared instead."""
+        """Return whether the file is compressed and was read by an earlier run of the daemon. The trail (first and
+        last bytes) then lacks the file's first bytes, so the file's content must be compared instead."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(self, head: bytes, last: bytes, size: int) -> Judgement:
-        """Compare the file with the bytes that were read. Return whether the file still has these bytes, was truncated,
-        has overwritten bytes, or was rewritten (see `judge`).
+        """Compare the file with the bytes that were read from it. Return whether it is unchanged, truncated,
+        overwritten or rewritten (see `judge`).
 
-        `head` and `last` are the bytes that the file now has where the first and last bytes were read. `size` is the
-        file's size, determined after these bytes were read.
+        `head` and `last` are the file's present bytes at the offsets of the first and the last bytes that were read.
+        `size` is the file's size, determined after that.
 
-        If the bytes were read during an earlier run of the daemon or from another file, the number of overwritten bytes
-        in the result is 0."""
+        An overwritten file comes with the number of overwritten bytes. This number is 0 if the bytes were read by an
+        earlier run of the daemon, or from another file."""
         trail = self.trail
         if size < trail.offset:
             return Judgement("same" if self._origin == "copied" else "truncated")
@@ -557,7 +557,7 @@ def _size(piece: bytes | SparseRange) -> int:
 class Compared:
     """A comparison of a file with another file, from which bytes were read.
 
-    - `part`: the part of the other file that was read; None if the other file's session has ended.
+    - `part`: the part of the other file that was read; None if the session of that file has ended.
     - `changed_as`: the size and times that the compared file had at the comparison.
     - `trail` (first and last bytes, number and checksum): the bytes that are equal so far; all bytes if `part` is None.
     - `found`: the result; None while the comparison is unfinished."""

@@ -45,9 +45,9 @@ class Unread(NamedTuple):
 class CopyProof:
     """A comparison, made in steps, that can prove that an unchanged file is a copy of another file.
 
-    First, the checksum of the whole file is computed. If equally many bytes were read from the other file, the
-    checksums of both are compared. If more bytes were read, the beginning of the other file is read again and compared,
-    unless the other file is compressed. The other file may grow meanwhile."""
+    First, the checksum of the whole file is computed. If as many bytes were read from the other file, the two checksums
+    are compared. If more were read, the beginning of the other file is read again and compared, unless it is
+    compressed. It may grow meanwhile."""
 
     def __init__(self, fd: int) -> None:
         self.is_found = False
@@ -56,8 +56,8 @@ class CopyProof:
         """The computation of the file's checksum or, when it is finished, the trail (first and last bytes, size and
         checksum) of the whole content. None if the content is damaged or incomplete."""
         self._checks: dict[ReadPart, ContentCheck | bool] = {}
-        """For each part that was read of another file: the unfinished comparison of this file with the part, or its
-        result. The result is False if the part differs, or if no comparison is possible."""
+        """For each part of another file that was read: the comparison of this file with the part while it is
+        unfinished, later the result. The result is False if the part differs, or if no comparison is possible."""
 
     @property
     def is_summing(self) -> bool:
@@ -70,8 +70,8 @@ class CopyProof:
         return self._content.offset if isinstance(self._content, Trail) else None
 
     def step(self, fd: int, size: int, other: Followed, part: ReadPart) -> bool | None:
-        """Read the next bytes of this file or of `other`. Return whether this file is a copy of `part`, the part of
-        `other` that was read; None while the comparison is unfinished. Raise OSError if a file cannot be read."""
+        """Continue the comparison of this file with `part`, the part of `other` that was read. Return whether this
+        file is a copy of it; None while the comparison is unfinished. Raise OSError if a file cannot be read."""
         if isinstance(self._content, ContentSum):
             whole = self._content.step(fd, size)
             if whole is not None:
@@ -181,8 +181,8 @@ class Followed:
 
     @property
     def passed(self) -> int:
-        """Return a number that increases while the file is read: the number of bytes that were read from the file, plus
-        the number of bytes of content that were passed to the daemon."""
+        """Return a measure of the progress of reading the file: the number of bytes read from it plus the number of
+        bytes of content passed to the daemon."""
         return self.taken + self.handoff.content.offset
 
     def give_up_inflater(self) -> None:
@@ -246,9 +246,9 @@ class Followed:
             os.close(fd)
 
     def has_read(self, other: Followed) -> bool:
-        """Return whether `other`, a waiting file with the same device and inode, is the file that this session has
-        read. Compare the creation times or, if these are unknown, the contents. Return True if neither can be compared,
-        because no file must be read twice."""
+        """Return whether this session has read the file `other`, a waiting file with the same device and inode.
+        Compare the creation times or, if these are unknown, the contents. If neither is possible, return True, so
+        that no file is read twice."""
         at, birth = other.location, self.location.birth
         if birth and at.birth:
             return birth == at.birth
@@ -281,8 +281,8 @@ class Followed:
         return judge(known, head, last, grown=True).verdict == "same"
 
     def rest(self, now: float) -> None:
-        """Report to the daemon if the file has stopped growing: its writer has ended, or nothing was written for a long
-        time. The caller has read the whole file before. Raise OSError if the file cannot be examined."""
+        """Report to the daemon if the file has stopped growing: its writer has ended, or nothing was written for a
+        long time. Call this method only when the whole file was read. Raise OSError if the file cannot be examined."""
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
             return
@@ -353,8 +353,8 @@ class Followed:
         )
 
     def _suffices(self, whole: int) -> bool:
-        """Return whether this file is long enough to count as a copy of the beginning of a file of the size `whole`. It
-        must have `HEAD` bytes or the same size, because many files begin with the same header."""
+        """Return whether this file is large enough to count as a copy of a file of `whole` bytes, or of its
+        beginning. A copy of the beginning needs at least `HEAD` bytes: many files begin with the same header."""
         return self.size == whole or HEAD <= self.size < whole
 
     @property
@@ -370,8 +370,8 @@ class Followed:
             self._proof = None
 
     def is_ahead_of(self, other: Followed) -> bool:
-        """Return whether this file is known to have more content than was read from `other` so far, and `other` has
-        unread bytes. In this case, the files can be compared only after these bytes are read."""
+        """Return whether this file has more content than was read from `other` so far, and `other` has unread bytes.
+        The files can then be compared only after these bytes are read."""
         own = self._proof.content_size if self._proof else None
         unread = other.has_more or other.queued
         return own is not None and own > other.handoff.content.offset and unread
@@ -382,8 +382,8 @@ class Followed:
         return self._proof is not None and self._proof.is_found
 
     def proves(self, other: Followed) -> bool | None:
-        """Continue to compare this file with the content that was read from `other`. Return whether this file is a copy
-        of the content or of its beginning; None while unfinished. Raise OSError if a file cannot be read."""
+        """Continue to compare this file with the content that was read from `other`. Return whether this file is a
+        copy of all this content or of its beginning; None while unfinished. Raise OSError if a file cannot be read."""
         try:
             fd = self.location.open()
             if self._proof is None:
@@ -420,8 +420,8 @@ class Followed:
         return known.found
 
     def was_read_as(self, content: Trail) -> bool | None:
-        """Return whether the bytes of this file are exactly `content`, which was read from a file that has ended.
-        Return None while the comparison is unfinished. Raise OSError if this file cannot be read."""
+        """Return whether this file's bytes are exactly `content`, the content of a file whose session has ended;
+        None while the comparison is unfinished. Raise OSError if this file cannot be read."""
         if content.offset != self.size or content.crc is None:
             return False
         known = self._compared.get(content)
@@ -524,8 +524,8 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def _examine(self, found: int) -> None:
-        """Find out whether the file still contains the bytes that were read from it; if not, end its session. `found`
-        is the file's size as the current check found it. Raise OSError if the file cannot be read."""
+        """Find out whether the file still contains the bytes that were read from it; if not, end its session.
+        `found` is the file's size at this check. Raise OSError if the file cannot be read."""
         fd = self.location.open() if self.taken else None
         before, self.size = self.size, found
         if fd is None:
@@ -572,8 +572,8 @@ class Followed:
         self.reset(FileEvent.REWRITTEN)
 
     def _end(self, reason: str, unread: int) -> None:
-        """End the file's session, and report that `unread` bytes were lost. If the file has no session yet, open one
-        for this report, unless the file may be a copy of another file or another source follows it."""
+        """End the file's session, and report that `unread` bytes were lost. If it has no session, open one for this
+        report, unless the file may be a copy or another source follows it."""
         if unread and self.phase in {Phase.NEW, Phase.CROWDED, Phase.FOLLOWED}:
             self._hand_on(Unread(unread))
         self.handoff.end(self.location.path, reason)

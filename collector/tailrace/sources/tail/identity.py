@@ -13,9 +13,9 @@ trail by these rules, in this order:
    were *overwritten* (ovnisort sorts in place), and reading continues.
 4. The first two bytes differ in another way than in rule 2: *overwritten*.
 
-A checksum (`ContentCheck`) detects changes in all other bytes that were read. It is computed again
-when a file was modified without growing and then stays unchanged. Only bytes that this run of the
-daemon has read are checked, and only in uncompressed files without holes.
+A checksum (`ContentCheck`) detects changes in all other bytes that were read. It is computed again once a file that was
+modified without growing stays unchanged. It covers only bytes that this run of the daemon has read, and only
+uncompressed files without holes.
 """
 
 from __future__ import annotations
@@ -168,9 +168,9 @@ def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
 
 
 def follows_on(known: Trail, again: Trail) -> bool:
-    """Return whether two trails (first and last bytes that were read) may describe the same
-    content: their bytes are equal where both have them. `again` is the trail of content that was
-    decompressed a second time, and may begin after the first byte."""
+    """Return whether two trails (first and last bytes that were read) may describe the same content: they have equal
+    bytes at each offset that both cover. `again` is the trail of content that was decompressed a second time; it may
+    lack the first bytes."""
     size = min(len(known.last), len(again.last))
     ends = not differing(known.last[-size:], again.last[-size:], known.offset - size)
     return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")

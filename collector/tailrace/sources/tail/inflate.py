@@ -2,12 +2,10 @@
 
 A file may contain many members in sequence. Real files have two kinds of errors:
 
-- A member whose writer was killed is *torn*: it stops in the middle, and the next member follows.
-  If a member's first bytes appear inside another member, either the other member is torn there, or
-  its compressed data happens to contain these bytes. The inflater then tries to decompress both,
-  and returns no content until one of the attempts has failed.
-- *Bad* bytes lie between members and cannot be decompressed. A range of bad bytes ends at the next
-  valid member.
+- A member whose writer was killed is *torn*: it stops in the middle, and the next member follows. Bytes inside a member
+  that look like the beginning of a member have two explanations: the outer member is torn there, or its data happens to
+  contain these bytes. The inflater tries both, and returns no content until one attempt has failed.
+- *Bad* bytes lie between members and cannot be decompressed. A range of bad bytes ends at the next valid member.
 
 The output does not depend on the division of the bytes into `feed` calls.
 
@@ -81,12 +79,11 @@ _TRIAL_MAX = 2**20
 decompress to so many bytes."""
 TRIALS_BLOCK = 64 * 1024
 TRIALS_MAX = 16
-"""Maximum number of trial decompressions in each block of `TRIALS_BLOCK` bytes of a file, to find
-out whether a member begins where its first bytes appear.
+"""Maximum number of trial decompressions in each block of `TRIALS_BLOCK` bytes of a file. A trial finds out whether a
+member begins where its first bytes appear.
 
-The first bytes of a member appear by accident once in 16 MiB. An attacker may repeat these bytes,
-and each trial takes as long as decompressing some KiB. If the maximum is reached, a member that
-begins later in the block counts as bad bytes."""
+These bytes appear by accident once in 16 MiB. An attacker may repeat them, and each trial takes as long as
+decompressing some KiB. Once the maximum is reached, further members that begin in the block count as bad bytes."""
 INFLATER_BYTES = 48 * 1024
 """Memory (bytes) that the decompression of one member takes: a window of 32 KiB, and tables."""
 
@@ -226,8 +223,7 @@ class Inflater:
         """Return the event behind the previous gzip member: the beginning of a member, bad bytes, or a stated loss.
         Return None if more input is needed.
 
-        A trial decompression determines where bad bytes end and a member begins. An inflater that starts there later
-        needs no second trial."""
+        A trial decompression determines where bad bytes end and a member begins."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):

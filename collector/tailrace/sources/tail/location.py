@@ -2,9 +2,9 @@
 
 Only files within the roots of the configured patterns (the directories before the first wildcards) may be read, even
 through links (`Roots`). A user with write access below a root could replace a file or a directory by a link at any
-time. The collector therefore first obtains a descriptor of the file, asks the kernel for the descriptor's real path,
-and checks this path. Only the descriptor's file is then opened. A file outside all roots, a pipe or a device is never
-opened.
+time. The collector therefore first obtains a descriptor that does not permit reading, checks the real path that the
+kernel states for the descriptor, and only then opens the descriptor's file. It never opens a file outside all roots, a
+pipe or a device.
 
 A `Location` is the path, inode and descriptor of one file. The most recently used files stay open
 (`TailDescriptors`); other files are opened again when they grow. `System` contains the system
@@ -65,9 +65,9 @@ class OutsideError(OSError):
 
 
 class Roots:
-    """The files and directories within which one source may read files. `documents` returns, for the path of a stream's
-    file, the paths of the documents beside it (files that describe the stream, such as metadata), relative to its
-    directory. `system` contains the calls with which the source examines files."""
+    """The files and directories within which one source may read files. `documents` returns the paths of the
+    documents (files such as metadata) that describe a stream, relative to the directory of the stream's file.
+    `system` contains the system calls on files."""
 
     def __init__(
         self, documents: Callable[[str], tuple[str, ...]], system: System = SYSTEM
@@ -80,7 +80,7 @@ class Roots:
     def add(self, root: str, *, is_file: bool) -> str | None:
         """Add a file or directory within which the source may read; return its path with all links resolved.
 
-        If `root` is a file, also add the documents of its format (such as metadata files). If somebody replaced a link
+        If `root` is a file, also add the documents of its format (such as metadata files). If a link was replaced
         meanwhile, add nothing and return None."""
         real = followed(root)
         if real is None:
@@ -155,12 +155,11 @@ def _place(fd: int) -> str:
 
 
 class TailDescriptors:
-    """The open file descriptors of one source. There are at most `limit`, and at most half of the
-    number that the process may open. To open another file, the file that was not used for the
-    longest time is closed.
+    """The open file descriptors of one source: at most `limit`, and at most half of the number that the process may
+    open.
 
-    A pinned descriptor is never closed for this, because its file may have no path any more and
-    could not be opened again."""
+    To open another file, the least recently used file is closed. A *pinned* descriptor is never closed for this,
+    because its file may have no path any more and could not be opened again."""
 
     def __init__(self, limit: int, roots: Roots) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -316,8 +315,8 @@ class Location:
         return False
 
     def find(self, now: float) -> tuple[os.stat_result | None, bool]:
-        """Return two values: the status of the file, and whether there is another file at its path. The status is None
-        if the path does not lead to the file and the file is not open. Raise OSError if the path cannot be examined."""
+        """Return the file's status, and whether another file is at its path. The status is None if the path does not
+        lead to the file and the file is not open. Raise OSError if the path cannot be examined."""
         try:
             found = self._system.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -333,7 +332,7 @@ class Location:
     def _leads_here(self, found: os.stat_result) -> bool:
         """Return whether the file at the path, which has the status `found`, is this file.
 
-        Open the file if a descriptor is free, so that it can still be read if somebody deletes it. Raise OSError if the
+        If a descriptor is free, open the file, so that it can be read even after its deletion. Raise OSError if the
         file cannot be opened."""
         if (found.st_dev, found.st_ino) != self.node:
             return False
@@ -348,10 +347,10 @@ class Location:
         return True
 
     def is_succeeded(self, now: float) -> bool:
-        """Return whether a later file is at the path, possibly with the same inode. If so, record that the path no
-        longer leads to this file. Raise OSError if the path cannot be examined.
+        """Return whether a later file is at the path. If so, record that the path no longer leads to this file.
 
-        Return False for an open file: while it is open, no later file can have its inode."""
+        The later file may have the same inode, but not while this file is open; then return False. Raise OSError if the
+        path cannot be examined."""
         if self.is_open:
             return False
         try:

@@ -1,8 +1,8 @@
 """Define the phases of a followed file, and the phase after each event, as a table.
 
-A file waits, is read, or is no longer read. At each check of a waiting file, `watch` decides: the file may be a copy of
-another file, another source may follow it, too many files may be followed already, or the file is read from now on. If
-a file that is read, or no longer read, is rewritten, the file waits again.
+A file waits, is read, or is no longer read. At each check of a waiting file, `watch` decides whether the file is read
+from now on. It waits on if it may be a copy, if another source follows it, or if too many files are followed already. A
+file that is rewritten waits again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Phase(Enum):
     FOLLOWED = "followed"
     """Phase of a file that is read into a session."""
     SHADOW = "shadow"
-    """Phase of a file that begins like a file that has ended. It is read only to compare: if it has no more content
-    than the ended file, nothing of it is stored; otherwise it is read into a session."""
+    """Phase of a file that begins like a file that has ended. It is read only for a comparison with that file. If it
+    has more content, it is read into a session; otherwise nothing of it is stored."""
     LEFT = "left"
     """Phase of a file that is not read until it is replaced or rewritten."""
 

@@ -7,9 +7,9 @@ directories that are searched recursively. The part of a pattern before its firs
 not. `*`, `?` and `[…]` match within one part of a path, and `**` matches any number of parts. A
 hidden directory is entered only if the pattern contains its leading dot.
 
-A directory is listed again when its modification time has changed. Modification times may be
-coarse, so a listing within `COARSE` seconds after the modification is repeated. Modification times
-may be stale on network file systems, so all directories are listed again every `RELIST` seconds.
+A directory is listed again when its modification time has changed. A listing within `COARSE` seconds after the
+modification is repeated, because modification times may be coarse. All directories are listed every `RELIST` seconds,
+because modification times may be stale on network file systems.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from tailrace.sources.tail.session import Desk
 
 PATHS_SHOWN = 5
 OUTSIDE_MAX = 4096
-"""Maximum number of remembered links that lead out of the roots (the directories that the patterns search), so that
-each is counted once. When there are more, all are forgotten and counted again."""
+"""Maximum number of remembered links that lead out of the roots (the directories that the patterns search). They are
+remembered so that each link is counted once. Beyond the maximum, all are forgotten, and counted again."""
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +77,8 @@ class Complaints:
             )  # fmt: skip
 
     def is_of_no_format(self, path: str) -> None:
-        """Log a file that is not followed because neither its name nor its content shows the source's format. Log only
-        the first few such files. Do not call this method for files that match a pattern only by wildcards."""
+        """Log a file that is not followed because neither its name nor its content shows the source's format. Log
+        only the first few such files. Call this method only for a file whose name contains letters of a pattern."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
             logger.warning(
@@ -208,8 +208,8 @@ class Search:
         return False
 
     def run(self) -> Iterator[Found | Outside | None]:
-        """Search once. Yield each file and each link that leads out of the roots (the directories that the patterns
-        search); yield None from time to time, so that other tasks can run."""
+        """Search once. Yield each file, and each link that leads out of the roots (the directories that the patterns
+        search). Yield None from time to time, so that other tasks can run."""
         self._number += 1
         self._unseen.clear()
         seen: set[str] = set()
@@ -219,8 +219,9 @@ class Search:
             root = pattern.root
             found = self._stat(root)
             if found is None and self._stat(os.path.dirname(root)) is None:  # noqa: PTH120
-                # Count the files of the pattern as not searched: its root and the directory above the root are missing,
-                # so a file system may be unmounted. A missing root alone means that somebody deleted it.
+                # If the root of the pattern and the directory above the root are missing, a file system may be
+                # unmounted: count the files of the pattern as not searched. If only the root is missing, somebody
+                # deleted it.
                 self._unseen.add(root)
             if found is not None and stat.S_ISDIR(found.st_mode):
                 yield from self._descend(pattern, seen)
@@ -329,10 +330,10 @@ def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
 
 
 def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
-    """Return the pattern parts that paths below the entry `name` of a directory must match; none if no pattern matches.
+    """Return the pattern parts for paths below the entry `name` of a directory; an empty result if no pattern matches.
 
-    A hidden entry (with a leading dot) matches only a pattern part with a leading dot. With `hidden`, which is set for
-    files and links, it also matches `**` and the end of a pattern: the format later decides about hidden files.
+    A hidden entry (with a leading dot) matches only a pattern part with a leading dot. `hidden` is set for files and
+    links: then it also matches `**` and the end of a pattern, and the format decides about the hidden file later.
     """
     hides = name.startswith(".")
     if wanted == _ALL:
@@ -377,16 +378,17 @@ def _inside(path: str, root: str) -> bool:
 FILES_AT_ONCE = 100
 """Number of found files that are checked before other tasks run."""
 STRANGE_MAX = 16384
-"""Maximum number of files in `_strange`, and of files in `_settled`: remembered files whose content is not of the
+"""Maximum number of files in each of `_strange` and `_settled`, which remember files whose content is not of the
 source's format.
 
-Any other such file is checked again whenever its directory is listed. If a pattern matches its name only by wildcards,
-it is checked at most once in `YOUNG` seconds.
+A file of this kind that is not remembered is checked again whenever its directory is listed; if a pattern matches its
+name only by wildcards, at most once in `YOUNG` seconds.
 """
 YOUNG = RELIST
-"""Time (seconds) for which a changed file counts as young: its writer may still be writing the first record. Each
-search checks a changed young file again. An older file is checked at most once in this time, if its name matches only
-by wildcards and its content is not of the source's format so far."""
+"""Time (seconds) for which a changed file counts as young: its writer may still be writing the first record.
+
+Each search checks a young file whose content is not of the source's format. An older one is checked at most once in
+this time, if its name matches only by wildcards."""
 
 
 _LookedAt = tuple[int, int] | None
@@ -428,8 +430,8 @@ class Discovery:
         self._strange: dict[Found, _LookedAt] = {}
         """Files whose content is not of the source's format, and that each search examines again if they have changed."""
         self._settled: dict[Found, tuple[float, _LookedAt]] = {}
-        """Files whose content is not of the source's format. They are examined again when their directory is listed
-        again, at most once in `YOUNG` seconds. Each has the start time of the last search that examined it."""
+        """Files whose content is not of the source's format, each with the start time of the last search that
+        examined it. They are examined again when their directory is listed, but at most once in `YOUNG` seconds."""
         self._full: dict[str, float] = {}
         """Directories with files that do not fit into `_settled` (`STRANGE_MAX`). The value is the start time of the
         last search that examined such a file in the directory."""
@@ -472,8 +474,7 @@ class Discovery:
     def admit(self, path: str) -> None:
         """Check a path that was found; add its file if the file is new or was moved there.
 
-        If a known file was moved to this path, also check the path at which it was before, because another file may be
-        there now."""
+        If a known file was moved here, also check its former path, because another file may be there now."""
         vacated: str | None = path
         # Use a loop and no recursion, because a log rotation may move a thousand files.
         while vacated is not None:
@@ -506,8 +507,8 @@ class Discovery:
 
     def _known(self, path: str, found: os.stat_result) -> Followed | None:
         """Return the known file that is at a path now, or None if a new file is there. `found` is the status of the
-        file at the path. If a known file has left its former path, it may have been moved to this one. Raise OSError if
-        a file cannot be examined or read."""
+        file at the path. A known file that left its former path may be the one at this path. Raise OSError if a file
+        cannot be examined or read."""
         file = self._catalog.of_node((found.st_dev, found.st_ino))
         if file is None:
             return None
@@ -516,9 +517,9 @@ class Discovery:
         return file if file.location.gone is None or file.recognises(path) else None
 
     def _recognises(self, strange: Found) -> bool:
-        """Return whether a file's content is of the source's format. If not, remember the file, so that a later search
-        examines it again if it has changed or could not be read. Log the file if a pattern contains letters of its name
-        and not only wildcards."""
+        """Return whether a file's content is of the source's format. If not, remember the file, so that a later
+        search examines it again if it has changed or could not be read. Log the file if its name matches a pattern
+        by more than wildcards."""
         self._looks += 1
         path = strange.path
         is_new = strange not in self._settled
@@ -561,10 +562,10 @@ class Discovery:
             self._strange[strange] = looked
 
     def _may_be_one(self, strange: Found) -> bool:
-        """Return whether to examine the content of a file now, because its name does not show its format.
+        """Return whether to examine a file's content now, because its name does not show its format.
 
-        Always examine a file in `_strange`, and a file that a pattern matches by more than wildcards (`Found.spelled`).
-        Ignore other hidden files. Examine each other file at most once in `YOUNG` seconds."""
+        Always examine a file in `_strange`, and a file whose name matches a pattern by more than wildcards
+        (`Found.spelled`). Examine no other hidden file. Examine any other file at most once in `YOUNG` seconds."""
         if strange.spelled or strange in self._strange:
             return True
         if strange.path.rpartition("/")[2].startswith("."):

@@ -6,13 +6,13 @@ document once, even if several files share it. `Resting` determines whether the 
 ended, or nothing was written for a long time.
 
 `Writers` determines whether the process that writes a file is still running. A file's path may contain the writer's
-host and PID. A PID alone does not identify the writer: the system reuses PIDs, and the PID may belong to another host
-or PID namespace. So a process counts as the writer only after it was observed as such while it was running. Its PID and
-start time then identify it. `Resting` reports the end only of an observed process.
+host and PID. The PID alone does not identify the writer: the system reuses PIDs, and the PID may belong to another host
+or PID namespace. So a process counts as the writer only after it was observed while it was running; its PID and start
+time then identify it. `Resting` reports only the end of such a process.
 
-A process is observed as the writer if the process has the file open. The descriptors of another user's process cannot
-be read. Such a process counts as the writer under four conditions: the file's path contains the name of this host, the
-process's user owns the file, the process is older than the file, and the process is in the collector's PID namespace.
+A process is the writer if it has the file open. The open files of another user's process cannot be read. Such a process
+counts as the writer if the file's path names this host, its user owns the file, and it is older than the file and in
+the collector's PID namespace.
 """
 
 from __future__ import annotations
@@ -153,9 +153,8 @@ def _after(path: Path, word: str) -> list[str]:
 
 
 CACHED, CACHED_BYTES = 16, 16 * 2**20
-"""Maximum number and total size (bytes) of documents (files that describe streams, such as metadata files) that are
-kept in memory, because streams that begin together share documents. The document that was read last is kept in any
-case."""
+"""Maximum number and total size (bytes) of documents (files that describe streams, such as metadata files) in
+memory. Streams that begin together share documents. The document that was read last is always kept."""
 
 Signature = tuple[int, int, int, int]
 
@@ -169,8 +168,8 @@ class _Document:
         """CRC-32 of the content that was last read from the document (such as a metadata file); None if it was never
         read."""
         self.settled = False
-        """Whether the document was read again after its size and times had stopped changing. This second reading
-        detects a change that followed the first one so soon that the times are equal."""
+        """Whether the document was read again after its size and times had stopped changing. Two changes in quick
+        succession have equal times, so only this second reading detects the later one."""
         self.readers: dict[Handoff, str] = {}
         """The sessions of the streams that refer to the document (such as a metadata file), each with the name by which
         it knows the document."""
@@ -280,8 +279,8 @@ class DocumentWatch:
 
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
-"""Reasons for the end of a session that mean that the content at the file's path is new. The documents beside the file,
-such as metadata files, may then belong to the new content."""
+"""Reasons for the end of a session after which the file's path has new content. Documents beside the file, such as
+metadata files, may then belong to the new content."""
 
 
 class Desk(msgspec.Struct):
@@ -365,7 +364,7 @@ class Handoff:
             return
         if reason not in SUCCEEDED:
             # Pass the latest documents (such as metadata files) to the session before it is closed. After a restart,
-            # their changes are noticed only when a search has found the file again.
+            # changes are noticed only once a search has found the file.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)
@@ -404,8 +403,10 @@ class Resting:
         return True
 
     def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
-        """Find out why a file has stopped growing, and return whether this must be reported: the reason is not the last
-        reported one. The caller has read the file to its end, and the file has not changed since the last check.
+        """Find out why a file has stopped growing. Return whether the reason must be reported, because it is not the
+        last reported one.
+
+        Call this method only if the file was read to its end and has not changed since the last check.
 
         `written` is the time of the last write (Unix ns). `unchanged` is the time (seconds) during which checks found
         no change. `pending` is the number of bytes behind the last complete gzip member. Raise OSError if the file

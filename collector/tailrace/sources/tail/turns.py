@@ -6,13 +6,12 @@
 inflater, which takes 48 KiB. Only the most recently read files keep their inflaters. When another file grows, its last
 member must be decompressed again from its beginning. Three rules limit this repeated work:
 
-- At most `ACTIVE` files are read at a time. A file's turn ends when the whole file is read, or when at least as many
-  bytes are new as were decompressed again.
-- A file with at least as many new bytes as must be read again waits in `_line`, in order of arrival. So does a deleted
-  file. Such a file gets turns until it is read whole. On average, each compressed byte is then decompressed at most
-  four times.
+- At most `ACTIVE` files are read at a time. A file's turn ends when the whole file is read, or when as many new bytes
+  were read as were decompressed again.
+- A deleted file, and a file with at least as many new bytes as must be read again, waits in `_line`, in order of
+  arrival, until it is read whole. On average, each compressed byte is then decompressed at most four times.
 - All other files share the rate `AGAIN_RATE` for repeated decompression. Within this rate, they come before the files
-  in `_line`. Files with few bytes to decompress again come first. The longer a file has waited, the earlier it comes.
+  in `_line`: first files with few bytes to decompress again, and files that have waited long.
 """
 
 from __future__ import annotations
@@ -98,16 +97,16 @@ class Inflaters:
         self._active: dict[Followed, float] = {}
         """The files that are read at present. Each file's turn ends when `Followed.passed` reaches the value here."""
         self._idle: OrderedDict[Followed, int] = OrderedDict()
-        """The files that keep an inflater (decompressor) although it is not their turn to be read, each with the memory
-        (bytes) of the inflater. The file that was read last is last."""
+        """The files that keep an inflater (decompressor) although it is not their turn, each with the inflater's
+        memory (bytes). The most recently read file is last."""
         self._idle_bytes = 0
         self._unread: set[Followed] = set()
         """Files that had unread bytes when their last turn to be read ended."""
         self._line: dict[Followed, None] = {}
         """Compressed files that wait for their turn, in the order of requests."""
         self._later: dict[Followed, int] = {}
-        """Files that must be decompressed again and wait because of `AGAIN_RATE`. The value is the number of the file's
-        valid entry in `_heap`. Other entries of the file are outdated."""
+        """Files that must be decompressed again and wait because of `AGAIN_RATE`, each with the number of its entry
+        in `_heap`. Entries in `_heap` with other numbers are outdated."""
         self._heap: list[tuple[float, int, Followed]] = []
         self._order = count()
         self._next_again = float("-inf")
@@ -153,9 +152,9 @@ class Inflaters:
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # A file that will not grow keeps its inflater (decompressor) until the end of the file, because the last
-        # content comes only after all bytes were fed. A new inflater would not reach this content before the end, and
-        # the file would count as changed.
+        # A file that will not grow keeps its inflater (decompressor) until the end of the file: the last content comes
+        # only after all bytes were fed. A new inflater would not reach this content before the end, and the file would
+        # count as changed.
         lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
         if file.queued and lasts:
             return

@@ -1,8 +1,8 @@
 """Search for files, check them for changes, and read them, in short steps that do not block.
 
-One task handles all files of a source. A check determines the size of a file. The files that have
-grown are then read in turn, one chunk each. The generator `Watch.steps` owns this loop. Between two
-steps, it yields what to wait for (`Wait`), and its caller resumes it afterwards.
+One task handles all files of a source. A check determines the size of a file. The files that have grown are then read
+in turn, one chunk each. The generator `Watch.steps` is this loop. Between two steps, it yields what its caller must
+wait for (`Wait`).
 
 A file that was deleted or renamed stays open and is read until nothing was written to it for
 `LINGER` seconds, because its writer may still have it open. Then its session ends, unless a search
@@ -155,9 +155,9 @@ class Watch:
         return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
-        """Continue the given sessions, whose files no source follows at present. The next search finds the files again.
-        Close a session whose file has an unread end that was already reported as lost: an earlier daemon was killed
-        before it could close the session."""
+        """Continue the given sessions, whose files no source follows at present. The next search finds the files
+        again. If the unread end of a session's file was already reported as lost, close the session: an earlier
+        daemon was killed before it could do so."""
         for number, state in files.items():
             file = Followed.resumed(self._desk, number, state, self._clock.monotonic())
             if state.unread:
@@ -228,8 +228,8 @@ class Watch:
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> bool:
-        """Decide whether a waiting file is read from now on. Return False if the decision must wait for the next check;
-        then the caller must keep the file, even if it was deleted. Raise OSError if a file cannot be read."""
+        """Decide whether a waiting file is read from now on. Return False if the decision must wait for the next
+        check: the caller must then keep the file, even a deleted one. Raise OSError if a file cannot be read."""
         self._turns.give_back(file)
         if not file.size or not file.location.is_readable or self._turns.waits(file):
             # Keep the file and decide at a later check: it is empty or unreadable, or waits for its turn (`files_max`).
@@ -260,8 +260,8 @@ class Watch:
     def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
         """Read a file from now on. Raise OSError if the file cannot be read.
 
-        `begun` is a copy of the file that is already followed, or None. The file continues the session of this copy,
-        and the copy is no longer read."""
+        If a copy of the file is already followed (`begun`), continue its session with this file, and stop reading the
+        copy."""
         copies = catalog.yielding(self._catalog, file)
         for other in copies:
             other.reset(FileEvent.GIVEN_UP)
@@ -284,9 +284,9 @@ class Watch:
         """Return whether another source or an earlier session prevents a new session for a file:
 
         - `yes`: another source follows the file or its possible original.
-        - `later`: a session that no source follows has read the file or its possible original. From now on, this source
-          continues the session, and the file counts as newly found. `later` is also returned while the ingest does not
-          know whether there is such a session. Check the file again.
+        - `later`: check the file again later. Either a session that no source follows has read the file or its possible
+          original, and this source continues the session from now on. Or the ingest does not know yet whether there is
+          such a session.
         - `no`: the file may be read into a new session.
 
         Raise OSError if the file cannot be read."""
@@ -300,11 +300,11 @@ class Watch:
         return "later" if former else "no"
 
     def _find_anew(self, file: Followed, former: Mapping[int, FileState]) -> None:
-        """Continue the sessions `former`, which no source follows.
+        """Continue the sessions `former`, which no source follows. `file`, and the waiting files with an inode in
+        `former`, then count as newly found.
 
-        `file` and the waiting files with an inode in `former` then count as newly found. But if one of the sessions has
-        read such a file, the session takes over the file's path and open descriptor: a deleted file cannot be opened
-        again."""
+        If one of the sessions has read such a file, the session takes over its path and open descriptor, because a
+        deleted file cannot be opened again."""
         nodes = ((state.facts.device, state.facts.inode) for state in former.values())
         known = {file, *filter(None, map(self._catalog.of_node, nodes))}
         waiting = [each for each in known if each.phase in WAITING]
@@ -347,8 +347,8 @@ class Watch:
         return bool(replaced)
 
     def _is_over(self, file: Followed, now: float) -> bool:
-        """Return whether to stop following a file that was deleted or renamed. The file must not have grown for
-        `LINGER` seconds. A search that began after its disappearance must have found the file at no other path."""
+        """Return whether to stop following a file that was deleted or renamed: it has not grown for `LINGER`
+        seconds, and a search that began after its disappearance has not found it at another path."""
         at = file.location
         if at.gone is None or now - at.changed_at < self._linger:
             return False
@@ -360,9 +360,11 @@ class Watch:
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
-        """Handle a deleted file that does not grow any more: continue its session with a copy of the file or, if there
-        is none, read the file to its end. If its file system seems to be unmounted, wait up to `MISSING_LINGER`. Raise
-        OSError if a copy cannot be read."""
+        """End a deleted file that does not grow any more: continue its session with a copy or, if there is none, read
+        the file to its end.
+
+        If its file system seems to be unmounted, wait up to `MISSING_LINGER` first. Raise OSError if a copy cannot be
+        read."""
         if self._bequeath(file, now):
             return
         if self._once or not file.location.is_missing:
@@ -461,8 +463,8 @@ class Watch:
         self._inflaters.grown(file)
 
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
-        """Count an error of a file, and check the file again after a delay that grows with each error. Close
-        the file instead if it is `final`, or if the source reads each file once, as an import does."""
+        """Count an error of a file, and check the file again after a delay that grows with each error. If the file
+        is `final`, or if the source reads each file once, as an import does, close the file instead."""
         if error.errno != errno.ENOENT:
             self._complaints.failed(name_of(error))
         if error.errno == errno.ESTALE:
