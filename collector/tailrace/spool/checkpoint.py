@@ -7,8 +7,8 @@ The CRC-32 covers position, length, reach (unless the reach is 0) and state. The
 follows the header; this module does not interpret the state. A file with its final name is
 complete. The *reach* is the number of log bytes before the position that the state still needs.
 
-Checkpoints are stored in the spool's directory, so that moving the spool also moves its
-checkpoints. Only one thread at a time may call this module.
+Checkpoints are stored in the spool's directory, so that moving the spool also moves its checkpoints. Only one thread at
+a time may call this module.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Checkpoints:
         """Return the lowest log position that the kept checkpoints need, so that entries below this position may be
         deleted.
 
-        Return None if there are fewer than two checkpoint files. Raise FullError if a checkpoint file cannot be read
-        now, because a later call may succeed. Raise FullError, LostError or SyncError if the directory cannot be read.
+        Return None if there are fewer than two checkpoint files. Raise FullError if a later call may succeed: a
+        checkpoint file cannot be read now. Raise FullError, LostError or SyncError if the directory cannot be read.
         """
         with opening(self.directory):
             files = self._files()
@@ -89,13 +89,13 @@ class Checkpoints:
         return max((self._disk.size(path) for path in self._files().values()), default=0)
 
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
-        """Save a checkpoint durably. Then delete all but the newest two checkpoints, and the files of unfinished
+        """Save a checkpoint durably. Then delete all but the newest two checkpoints, and files of unfinished
         checkpoints.
 
-        Call this method after the table has committed all rows from entries below `position`, because a restart only
-        uses a checkpoint at or below the committed position. `since` is the lowest log position that the restart needs;
-        it defaults to `position`. Raise FullError, LostError or SyncError if the checkpoint cannot be saved; earlier
-        checkpoints are kept."""
+        Call this method after the table has committed all rows from entries below `position`: a restart uses no
+        checkpoint beyond the committed position. `since`, the lowest log position that the restart needs, defaults to
+        `position`. Raise FullError, LostError or SyncError if the checkpoint cannot be saved; earlier checkpoints are
+        kept."""
         reach = 0 if since is None else position - since
         checksum = _checksum(position, reach, state)
         header = _HEADER.pack(MAGIC, position, len(state), checksum, reach)
@@ -110,7 +110,7 @@ class Checkpoints:
     def newest(self, not_beyond: int) -> Checkpoint | None:
         """Return the newest valid checkpoint at or below the position `not_beyond`, or None if there is none.
 
-        Raise FullError if no file descriptor is free, because an unread file may be valid."""
+        Raise FullError if a file cannot be read because no file descriptor is free."""
         with waiting(self.directory):
             files = self._files()
         for position in sorted(files, reverse=True):

@@ -1,11 +1,11 @@
 """Run the spool's disk operations, and convert each OSError of a write to an exception that tells the caller
 what to do next.
 
-- `FullError`: the disk has no room for all of the data. A quota, a size limit, and a file system that became
-  read-only count as no room. No data has been acknowledged yet, so the caller may retry the write.
+- `FullError`: the disk has no room for all of the data. A quota, a size limit, and a file system that became read-only
+  count as no room. The data is not acknowledged yet, so the caller may retry the write.
 - `LostError`: a file or directory that the process uses was removed or renamed.
-- `SyncError`: all other errors, and every error of a sync. After a failed fsync, the kernel may drop the pages
-  and report success for the next fsync, so a sync must not be retried.
+- `SyncError`: all other errors, and every error of a sync. After a failed fsync, the kernel may drop the pages and
+  report success for the next fsync, so a sync must not be retried.
 
 `FileSystem` performs the system calls. `tests/simulation/disk.py` contains a simulated file system that loses
 unsynced data at a power cut.
@@ -205,7 +205,9 @@ class Disk:
     @contextlib.contextmanager
     def naming(self, directory: Path) -> Iterator[None]:
         """Sync a directory at the end of the `with` block, so that names created, changed or removed in the block are
-        on disk. If no file descriptor is free, raise FullError before the block runs, so that nothing has changed.
+        on disk.
+
+        Raise FullError before the block runs if no file descriptor is free.
         """
         with opening(directory):
             fd = self.files.open_directory(directory)
@@ -381,11 +383,10 @@ class LockedDirectory:
         self._take_file()
 
     def check(self) -> None:
-        """Raise LostError if the directory was removed or renamed. Create the file `lock` again if this file
-        was removed or replaced.
+        """Raise LostError if the directory was removed or renamed, or locked by another process meanwhile.
 
-        Raise LostError if another process has locked the directory meanwhile, and StoreError if the file cannot
-        be created. Any thread may call this method."""
+        If its file `lock` was removed or replaced, create the file again. Raise StoreError if that fails. Any thread
+        may call this method."""
         if self._disk.files.found(self.path) != self._identity:
             raise owned.lost(self.path)
         with self._mutex:

@@ -32,11 +32,10 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
 
     - process_gone: the process that wrote the file has ended.
     - silent: the file has not grown for longer than the source's `rest_time`.
-    - waits: the file has not grown for longer than `rest_time`, but the process that writes the
-      file is running.
+    - waits: the file has not grown for longer than `rest_time`, but the process that writes the file is running.
     - ended: the file's stream was complete when the daemon stopped.
     - stopped: the daemon stopped while the file ended with an incomplete record.
-    - unfollowed: no source follows the file any more, so the file may have grown."""
+    - unfollowed: no source follows the file any more; it may have grown since."""
 
     why: Literal["process_gone", "silent", "waits", "ended", "stopped", "unfollowed"]
     since: int
@@ -72,15 +71,15 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     - hole: a part of the file that was never written.
     - bad_member: compressed bytes that cannot be decompressed; `data` contains these bytes.
-    - torn_member: a gzip member without its end. The session has the content that could be decompressed; the
-      size of the lost content is unknown.
+    - torn_member: a gzip member without its end. The session has the content that could be decompressed; the size of
+      the lost content is unknown.
     - overwritten: bytes that changed in the file after they had been read.
     - unread: bytes that disappeared before they could be read.
-    - shed: datagrams that were dropped because too many new peers sent datagrams.
+    - shed: datagrams of new peers that were dropped because there were too many new peers.
     - spool_damaged: bytes that the spool lost.
 
-    `stated`: the file itself is whole. It is an exported copy, and states that its original had this loss (see
-    `sources.tail.inflate`).
+    With `stated`, the file is an exported copy, which states that its original had this loss (see
+    `sources.tail.inflate`). The copy itself is whole.
     """
 
     detail: LossDetail
@@ -99,7 +98,7 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def skip(self) -> int:
         """Return the size of a hole in the file, which the session's file reader must skip. Return 0 for any other
-        loss, or if `stated` is true (the file is a copy without the hole)."""
+        loss, and with `stated`, because the file is then a copy without the hole."""
         return self.size if self.detail == "hole" and not self.stated else 0
 
 
@@ -107,9 +106,9 @@ class DropCount(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of a DROPS entry: the number of datagrams that the kernel has dropped at a source's socket since the time
     `since` (Unix ns).
 
-    A DROPS entry precedes the entries of the datagrams that were queued after the drops. If the drops happened between
-    datagrams that were read together (`QueuePart`), the entry has the time of these datagrams. If they happened before
-    the first of these datagrams, the entry has an earlier time."""
+    A DROPS entry precedes the entries of the datagrams that were queued after the drops. It has the same time as these
+    datagrams if they were read together with datagrams from before the drops (`QueuePart`), and otherwise an earlier
+    time."""
 
     source: str
     count: int
@@ -134,8 +133,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of an OPEN entry, which begins a session.
 
-    The payload contains the limits from the configuration at the session's begin, so that a replay does not
-    depend on the current configuration."""
+    It contains the limits that were configured when the session began, because the configuration may change before a
+    replay."""
 
     source: str
     format: str
@@ -161,8 +160,8 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     collector: str = ""
     """The name of the collector that receives the session; empty for the collector `main`."""
     replaces: tuple[str, ...] = ()
-    """Ids of earlier sessions that read only the beginning of this session's file, or an incomplete copy of the
-    file. The views omit the earlier sessions once this session is closed."""
+    """Ids of earlier sessions that read the beginning or an incomplete copy of this session's file. The views omit
+    them once this session is closed."""
 
     @property
     def connected(self) -> bool:
@@ -182,9 +181,8 @@ file is recognized by its content."""
 
 
 def checksum(crc: int, data: bytes, offset: int) -> int:
-    """Update the CRC-32 `crc` of a file's content with `data`, and return the result.
-
-    `data` begins at `offset` in the content. The first `UNSAYING` bytes of the file are excluded."""
+    """Continue the CRC-32 `crc` of a file's content with `data`, and return the result. `data` begins at `offset` in
+    the content. The first `UNSAYING` bytes of the file do not count."""
     return crc32(data[UNSAYING - offset :] if offset < UNSAYING else data, crc)
 
 

@@ -31,15 +31,14 @@ Discarded frames therefore cannot reappear.
 
 Constraints:
 
-- A segment's name is its first position in 20 digits. The file gets this name after all earlier
-  segments and the segment's own header are on disk. In all segments but the newest, all entries
-  were therefore acknowledged, the segment ends where the next segment begins, and a bad frame is
-  damage.
-- The first segment is created before the file `identity`, and each segment's header contains the
-  identity. A crash therefore never leaves an `identity` without a segment. A directory whose
-  segments were removed is never treated as a new spool, because positions would then be used twice.
-- Segments are preallocated. A sync then allocates no new extents (0.7 ms instead of 3.8 ms for 1
-  MiB), and a nearly full disk is detected while the newest segment still has room.
+- A segment's name is its first position in 20 digits. The file gets this name after all earlier segments and the
+  segment's own header are on disk. All segments except the newest therefore have only acknowledged entries, and end
+  where the next segment begins. A bad frame in them is damage.
+- The first segment is created before the file `identity`, and each segment's header contains the identity. A crash
+  therefore never leaves an `identity` without a segment. A directory with an `identity` but no segments is never
+  treated as a new spool, because positions would be used twice.
+- Segments are preallocated. A sync then allocates no new extents (0.7 ms instead of 3.8 ms for 1 MiB), and a nearly
+  full disk is detected while the newest segment still has room.
 
 The directory has these files:
 
@@ -210,8 +209,7 @@ class Header(NamedTuple):
     def read_whole(cls, path: Path, disk: Disk) -> Header | None:
         """Return the header of a segment's file, or None if the header is damaged.
 
-        Raise StoreError for another version of the format, and if the file's name does not match the first
-        position."""
+        Raise StoreError if the format has another version, or if the file's name does not match the first position."""
         data = disk.read(path, HEADER_SIZE)
         if data.startswith(MAGIC[:-1]) and not data.startswith(MAGIC):
             raise StoreError(
@@ -377,11 +375,11 @@ class SegmentWriter:
     @classmethod
     def resume(cls, segment: Segment, *, synced: int, end: int, leftovers: bool) -> Self:
         """Continue writing a segment at position `end`. Clear the `leftovers` after `end`, so that they read as zeros.
+        Everything before `end` is on disk on return.
 
-        Everything before `end` is on disk on return. The previous process may have been killed between a write and its
-        sync, or its sync may have failed. The kernel may then return data from memory that is not on disk, and report
-        success for the next sync. Therefore write all entries from position `synced` on again, because no frame records
-        them as synced."""
+        Write all entries from position `synced` on again: an earlier process may have been killed before a sync, or its
+        sync may have failed. The kernel may then return data that is only in memory, and report success for the next
+        sync."""
         disk = segment.disk
         with opening(segment.path):
             fd = disk.files.open(segment.path, write=True)
@@ -459,11 +457,11 @@ _IDENTITY = re.compile(r"[0-9a-f]{32}")
 def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
     """Return the segments of the spool in `directory`, oldest first.
 
-    The newest segment has its first position as `end`, because `survey` has not read it yet. An empty directory
-    becomes a spool. The file `identity` and the segments' headers both contain the identity, so either one is
-    repaired from the other. A segment that cannot be opened is renamed to `<digits>.segment.bad`, and its
-    positions count as damage. Raise StoreError if the beginning or the end of the log is lost, or if the
-    directory contains files of another spool.
+    The newest segment has its first position as `end`, because `survey` has not read it yet. An empty directory becomes
+    a spool. The file `identity` and each segment's header contain the spool's identity; a damaged copy is repaired from
+    another one. A segment that cannot be opened is renamed to `<digits>.segment.bad`, and its positions count as
+    damage. Raise StoreError if the beginning or the end of the log is lost, or if the directory contains files of
+    another spool.
     """
     for path in [directory / SPARE_NAME, *released_paths(directory, disk)]:
         disk.make_way(path)
@@ -523,8 +521,8 @@ def _readable(directory: Path, disk: Disk) -> list[Path]:
 def _headers(paths: list[Path], marked: bytes | None, disk: Disk) -> list[Header]:
     """Return the headers of all segments. Rebuild a damaged header from the spool's id and the segment's name.
 
-    `marked` is the spool's id in the file `identity`; without it, the id in a whole header counts. Raise StoreError if
-    neither exists."""
+    The spool's id is `marked`, from the file `identity`, or without it the id in an undamaged header. Raise StoreError
+    if there is neither."""
     read = [Header.read_whole(path, disk) for path in paths]
     known = marked or next((header.identity for header in read if header), None)
     if paths and known is None:

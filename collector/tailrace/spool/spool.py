@@ -1,7 +1,7 @@
 """Store everything that the sources receive in one ordered log on the local disk.
 
-Data is decoded only after it is synced in the log. The ingest's rows depend on the log alone: a
-restarted daemon reads the log from a checkpoint on and produces the same rows.
+Data is decoded only after it is synced in the log. The ingest's rows depend on the log alone: a restarted daemon that
+reads the log again produces the same rows.
 
 A *position* is a byte offset in the whole log, across all segments. No position is used twice.
 Three positions grow with time:
@@ -25,13 +25,12 @@ Threads:
 - Any thread calls `check`. Each change replaces the list of segments by a new list, so readers need
   no lock.
 
-Entries wait in memory between `append` and `sync`. The memory has no limit: the caller of `append`
-must check `buffered` and `full`, and must make the sources wait. `sync` writes the entries to the
-newest segment, and begins another segment when the newest one is full. The newest durable entries
-stay in memory, so that a fast reader needs no disk reads; this saves a third of the spool's work. A
-released segment's file is reused for a later segment, because overwriting cached pages costs less
-than writing new pages (docs/decisions/speed.md, D93). Old frames remain in the reused file after
-the new frames.
+Entries wait in memory between `append` and `sync`. The memory has no limit: the caller of `append` must check
+`buffered` and `full`, and must make the sources wait. `sync` writes the entries to the newest segment, and begins
+another segment when this one is full. The newest durable entries also stay in memory, which saves a fast reader disk
+reads, a third of the spool's work. A released segment's file is reused for a later segment, because overwriting cached
+pages costs less than writing new pages (docs/decisions/speed.md, D93). Old frames remain in the reused file after the
+new frames.
 """
 
 from __future__ import annotations
@@ -64,22 +63,20 @@ from tailrace.spool.segment import (
 )
 
 ROOM_MIN = 4 * 2**20
-"""Size (bytes) to which the first segment is preallocated.
-
-Whenever half of the room is used, it is doubled, up to a whole segment. A short log therefore uses little disk
-space, and a long log is preallocated far ahead."""
+"""Size (bytes) to which the first segment is preallocated. Whenever half of the preallocated room is used, it is
+doubled, up to a whole segment. A short log therefore uses little disk space."""
 
 RELEASED_MIN, RELEASED_MAX = 4, 16
 """Minimum and maximum number of files of released (no longer needed) segments that are kept for reuse.
 
-Within these bounds, the log keeps as many files as the last call of `release` released: one to four under load, and
-more if checkpoints need old entries."""
+Within these bounds, as many files are kept as the last call of `release` released: one to four under load, and more if
+checkpoints need old entries."""
 
 RECENT_MAX = 16 * 2**20
-"""Maximum size (bytes) of durable entries that stay in memory for the reader.
+"""Maximum size (bytes) of durable entries that also stay in memory for the reader.
 
 Sources stop reading files while more than `daemon.loops.sync.BEHIND_MAX` bytes are not decoded. `RECENT_MAX` is not
-smaller, so entries of files are normally decoded from memory, without a read from the disk."""
+smaller, so entries of files are normally read from memory."""
 
 SYNC_EARLY = 4 * 2**20
 """Number of received bytes in memory beyond which the next sync begins before `sync_interval` has passed."""
@@ -127,8 +124,7 @@ class Spool:
         self.held_max = config.max_size - 2 * segment_size - chunk
         """Maximum size (bytes) of the entries on disk, beyond which sources must wait.
 
-        It is below `max_size`, because the newest segment and the spare file may be nearly empty, and one more
-        chunk may arrive."""
+        It is below `max_size` by the newest segment and the spare file, which may be nearly empty, and by one chunk."""
         self._lock = threading.Lock()
         """Lock for the lists of entries in memory. No thread holds it during disk operations."""
         self._appended: list[Entry] = []
@@ -197,9 +193,8 @@ class Spool:
             failed = failed or self._refusal is not None
             self._refusal = StoreError(f"{self.directory}: the spool is closed")
             if not failed:
-                # If a file of the spool was removed or renamed, its name may belong to another program's file. In this
-                # case, remove nothing. After an error, the preallocated room stays until the spool is closed the next
-                # time.
+                # If a file of the spool was removed or renamed, its name may belong to another program's file: then
+                # remove nothing. The preallocated room stays until the spool is closed the next time.
                 with contextlib.suppress(LostError, FullError, SyncError, StoreError):
                     self._check_names()
                     self._give_back()
@@ -252,10 +247,10 @@ class Spool:
     def full(self) -> bool:
         """Return whether sources must wait.
 
-        Sources must wait if the spool has reached `max_size` and `release` can free a segment, or
-        if the disk has no room for the next segment. In the second case, the rest of the newest
-        segment is reserved for entries that are still in memory. While sources wait, call `sync`
-        periodically, even without new entries, because `sync` retries the allocation of room.
+        They must wait if the spool has reached `max_size` and `release` can free a segment. They must also wait if the
+        disk has no room for the next segment: the rest of the newest segment is then reserved for entries that are
+        still in memory. Meanwhile call `sync` periodically, even without new entries, because `sync` retries the
+        allocation of room.
         """
         crowded = self._used >= self._max_size or self.durable - self.begin > self.held_max
         return self.shortage is not None or (crowded and len(self._segments) > 1)
@@ -340,8 +335,8 @@ class Spool:
         """Remove all segments that end at or below `position` from the log, except the newest
         segment.
 
-        Keep as many segment files for reuse as this call releases, because the log needs about as
-        many files until the next release."""
+        Keep as many segment files for reuse as this call releases: the log needs about as many until the next release.
+        """
         with self._disk_lock, self._refusing_after_sync_error():
             below = sum(segment.end <= position for segment in self._segments[:-1])
             kept = min(max(below, RELEASED_MIN), RELEASED_MAX)
@@ -360,13 +355,12 @@ class Spool:
                         self._disk.unlink(released.path)
 
     def read(self, position: int, limit: int) -> list[Entry]:
-        """Return entries from `position` on, in order: at least one entry, and about `limit` bytes. Return no entry if
-        `position` is `durable`, the end of the synced log.
+        """Return entries from `position` on, in order: at least one entry, and about `limit` bytes. If `position` is
+        `durable`, the end of the synced log, return none.
 
         Raise ValueError unless `position` is the position of an entry from `begin` to `durable`. Raise StoreError with
-        the file and offset if an acknowledged entry cannot be read any more; the caller must then report the entry as
-        missing and continue at `next_readable`. Raise FullError if no file descriptor is free; the caller must then
-        retry the call."""
+        the file and offset if an acknowledged entry cannot be read any more: report the entry as missing, and continue
+        at `next_readable`. Raise FullError if no file descriptor is free: retry the call."""
         self._refuse()
         if position >= self.begin:
             with self._lock:
@@ -407,8 +401,8 @@ class Spool:
         return segment.end
 
     def _forget(self, position: int) -> None:
-        """Drop the entries below `position` from `_recent`, the durable entries in memory. The caller must hold
-        `_lock`."""
+        """Drop the entries below `position` from `_recent`, which keeps entries in memory that are also on disk. The
+        caller must hold `_lock`."""
         del self._recent[: bisect_left(self._recent, position, key=_BY_POSITION)]
 
     def _fitting(self, entries: list[Entry], start: int) -> int:
@@ -463,7 +457,7 @@ class Spool:
     def _give_back(self) -> None:
         """Remove preallocated room, and all files except those with the log's entries.
 
-        If a power cut restores removed files, they are removed when the spool is closed the next time."""
+        A power cut may restore removed files; they are removed when the spool is closed the next time."""
         self._writer.cut()
         with self._disk.naming(self.directory):
             if self._spare is not None:
@@ -487,10 +481,8 @@ class Spool:
         )
 
     def _check_names(self) -> None:
-        """Check that the directory and the segments still have their names. In contrast to `check`, do this even after
-        a SyncError.
-
-        Raise LostError if a name is missing or belongs to another file."""
+        """Check that the directory and the segments still have their names, even after a SyncError. Raise LostError
+        if a name is missing or belongs to another file."""
         self._locked.check()
         for segment in list(self._segments):
             try:

@@ -4,18 +4,17 @@ The lost rows of a file are determined from the first available of three sources
 
 1. The journal (the second record of the table's files), for files into which upkeep merged other files.
 
-2. The rows that the file still contains, if they agree with the rest of the table: there are as many rows as the Delta
-log states, and other files or the statistics in the Delta log contain the same sessions. Each stream gets a gap with
-the stream's number of lost events.
+2. The rows that the file still contains, if their number is the number in the Delta log, and if other files or the
+   statistics in the Delta log contain the same sessions. Each stream gets a gap with the stream's number of lost
+   events.
 
 3. The statistics in the Delta log. They state the source, and also the session if all rows belong to one session. If
 they do not state the source, each source of the table gets a gap. If they do not state the session, the gap gets the
 session `DAMAGED_SESSION`. Readers treat such a gap as a gap of each session of its source.
 
-`set_aside` adds one version to the table. In one log entry, this version removes the damaged files and adds their gap
-rows. A reader sees either the file or the gaps, also after a kill. The library cannot commit both at once, so this
-module writes the log entry itself. It creates the entry as a hard link, which fails if another writer has used the
-version number.
+`set_aside` removes the damaged files and adds their gap rows in one version of the table, so that a reader sees either
+the file or the gaps, also after a kill. The library cannot commit both at once, so this module writes the log entry
+itself. It creates the entry as a hard link, which fails if another writer has used the version number.
 
 Damaged files move to `DIRECTORY`, where users can inspect them. No code reads or removes files in `DIRECTORY`.
 """
@@ -101,9 +100,8 @@ def losses(
     """Return the lost events of a damaged data file, by stream.
 
     `noted` is the number of rows by group (source, format, session, stream and kind) that the table's journal states
-    for the file, or None. `sessions` are the sessions in the other files of the table. `same` maps a column to its
-    value if all rows of the file have the same value in this column. These values come from the statistics in the Delta
-    log.
+    for the file, or None. `sessions` are the sessions in the other files of the table. `same` has, according to the
+    statistics in the Delta log, each column in which all rows of the file have one value, with this value.
     """
     if noted is not None:
         return list(_by_stream(noted))
@@ -201,8 +199,7 @@ def set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]
     message for the user about each removed file.
 
     Files that the newest version does not contain are ignored. The change is durable on return. Raise StoreError,
-    FullError or SyncError if the change fails. Even after an error, each file is either still in the table or replaced
-    by gap rows.
+    FullError or SyncError if it fails; each file is then either still in the table or replaced by gap rows.
     """
     try:
         return _set_aside(root, damaged, clock)

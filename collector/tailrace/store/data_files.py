@@ -1,18 +1,17 @@
 """Convert a batch to Arrow, and write it to Parquet files of a local table. For a table at a URL, the Delta library
 writes the files.
 
-Constraints: files and their names must be on disk before a log entry names the files (`sync`). So after a power cut, no
-log entry names a file that does not exist. A killed process leaves files without a log entry, which the daily vacuum
+Constraint: files and their names must be on disk before a log entry names the files (`sync`), so that a power cut
+leaves no log entry without its files. A killed process leaves files without a log entry, which the daily vacuum
 removes.
 
 Format: each Arrow table and each file has the rows of one day, with all columns of the table in order except the day.
-Columns with repeated strings are dictionary-encoded, and each value of a dictionary occurs in the rows. So `write` need
-not hash the string of each row, and computes minimum and maximum from the few strings of the dictionary. The Delta
-library would expand the dictionary and hash each string again.
+Columns with repeated strings are dictionary-encoded, and each value of a dictionary occurs in the rows. So `write` does
+not hash the string of each row, and computes minimum and maximum from the dictionary.
 
 Rows of rare kinds (`FEW_KINDS`) come first, in a row group of their own (`few_first`), because readers search every
-file for such rows (`query/inner_views.py`). If these rows were mixed with events, readers would have to read whole
-pages of each column for each of them.
+file for such rows (`query/inner_views.py`). Otherwise readers would have to read whole pages of each column for each
+such row.
 
 Operation: `to_arrow` uses the buffers of packed rows without a copy. It builds a column such as `session` from one
 value for each series of rows that share the value. `to_arrow` holds the GIL. In a batch of 100,000 rows, `write` takes
@@ -68,11 +67,9 @@ class DayRows(NamedTuple):
 
 
 def to_arrow(batch: Batch) -> list[DayRows]:
-    """Return the rows of `batch` as Arrow tables in order. A new table begins wherever the day changes.
-
-    A value that does not fit its column is a bug of the caller: raise TypeError, OverflowError or UnicodeError, with
-    the column's name as a note.
-    """
+    """Return the rows of `batch` as Arrow tables in order. A new table begins wherever the day changes. Raise
+    TypeError, OverflowError or UnicodeError, with the column's name as a note, for a value that does not fit its
+    column."""
     return [DayRows(day, _rows(runs, parts)) for day, runs, parts in batch.packed()]
 
 
@@ -191,12 +188,10 @@ _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
 
 
 def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
-    """Move the rows of rare kinds (`FEW_KINDS`) to the front. Return all rows, and the number of the moved
-    rows.
+    """Move the rows of rare kinds (`FEW_KINDS`) to the front. Return all rows, and the number of moved rows.
 
-    Both the moved and the other rows keep their order. Return the rows unchanged, and 0, if there are fewer
-    than `ROWS_MIN` rows, if all rows or no rows are of rare kinds, or if the rows of rare kinds form more than
-    `RUNS_MAX` runs.
+    Otherwise the order stays. Move no rows if there are fewer than `ROWS_MIN` rows, if all or none of them are of rare
+    kinds, or if the rows of rare kinds form more than `RUNS_MAX` runs.
     """
     if rows.num_rows < ROWS_MIN:
         return rows, 0
@@ -213,7 +208,7 @@ def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
 def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
     """Return one byte for each row: 1 for a row of a rare kind (`FEW_KINDS`), else 0.
 
-    All chunks of the column must share one dictionary. The equivalent functions of pyarrow would take 9 MB of
+    All chunks of the column must share one dictionary. No function of pyarrow is used, because it would take 9 MB of
     memory.
     """
     words = kinds[0].dictionary.to_pylist()
@@ -239,10 +234,8 @@ def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int
 
 
 TEXT_MAX = 256
-"""Maximum length (characters) of a string that the Delta log states as minimum or maximum of a column.
-
-If a column of a file has a longer string as a bound, the Delta log states no bounds of this column.
-"""
+"""Maximum length (characters) of a string that the Delta log states as minimum or maximum of a column. If either of
+the two is longer in a file, the Delta log states neither."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -251,8 +244,8 @@ def write(root: Path, day_rows: DayRows) -> Add:
     """Write rows of one day to a new data file of the table in `root`. Return the Delta log action that adds the
     file.
 
-    Call `sync` before the action is logged. The name of a new directory is on disk on return. Raise OSError if
-    the file cannot be written, and leave no file then. Raise SyncError if a sync fails.
+    Call `sync` before the action is logged. The name of a new directory is on disk on return. Raise OSError, and leave
+    no file, if the file cannot be written. Raise SyncError if a sync fails.
     """
     date = str(layout.date_of(day_rows.day))
     directory = root / f"day={date}"

@@ -6,8 +6,8 @@ and 3:
 1. The library's own checkpoints and clean-up are off (`NO_HOOKS`).
 
 2. A data file and its name are on disk before a log entry names the file (`data_files`). After a commit, `sync` syncs
-the log file and the directories. It also syncs all other files of the version and of versions before it, because other
-writers may not have done so yet. The collector acknowledges data only after `sync`.
+   the log file, the directories, and all files of this version and of earlier versions, which their writers may not
+   have synced yet. The collector acknowledges data only after `sync`.
 
 3. `checkpoint` syncs a checkpoint before it deletes the log files that the checkpoint replaces.
 
@@ -20,8 +20,7 @@ An object store keeps accepted data, so this module is not used for a table at a
 no retry is made: the kernel may have dropped the pages, and would report success next time.
 
 Several collectors and an upkeep may write at the same time. Each writer syncs all lower versions before it acknowledges
-its own version. So a power cut can only remove versions that are newer than all acknowledged ones. `LocalVersions`
-records the newest version that is synced, and the newest version that is in the journal.
+its own version. So a power cut can only remove versions that are newer than all acknowledged ones.
 """
 
 from __future__ import annotations
@@ -40,24 +39,22 @@ from tailrace.store.log import DeltaLog, Journal, is_parquet
 from tailrace.store.presence import DirectoryLock
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Options for every operation of the Delta library on the table, which turn off the library's own checkpoints and
-clean-up, because the library never syncs the files that it writes."""
+"""Options that turn off the Delta library's own checkpoints and clean-up, for every operation on the table. The
+library never syncs the files that it writes."""
 
 UNSYNCED_MAX = 16
 """Number of newest versions that a starting collector syncs and validates, because their writers may not have synced
 them yet.
 
-Each writer may leave one version unsynced. An upkeep (a process that merges and cleans up) may leave two, because it
-syncs after each step and a vacuum adds two versions. If a store has many collectors, `unsynced_max` returns a higher
-number.
+A writer may leave one version unsynced, and an upkeep (a process that merges and cleans up) two. For a store with many
+collectors, `unsynced_max` returns a higher number.
 """
 
 LOG_VERSIONS_KEPT = 800
 """Number of log files that are kept below a checkpoint of the Delta log, regardless of their age.
 
 A merge fails if log files of versions since its begin are deleted meanwhile. At the highest rate, 15 commits a second,
-this number of versions is written in 50 s, so a merge must be faster. A checkpoint follows every 20 commits, so the log
-always has less than 1,000 files. A commit takes 17 ms of CPU if the log has 200 files, and 21 ms if it has 600.
+a merge must therefore end within 50 s. A commit takes 17 ms of CPU if the log has 200 files, and 21 ms if it has 600.
 """
 
 LOG_LOCK = "log.lock"
@@ -67,8 +64,7 @@ LOG_LOCK = "log.lock"
 def sync(root: Path, after: int, upto: int) -> None:
     """Sync the files of the versions above `after`, up to and including `upto`. Raise SyncError if a sync fails.
 
-    All files of `upto` must exist. Files of lower versions may be missing, because another process may have merged,
-    synced and vacuumed them.
+    Files of versions below `upto` may be missing, because another process may have merged, synced and vacuumed them.
     """
     log = DeltaLog(root)
     directories = {root}
@@ -116,11 +112,12 @@ def unsynced_max(root: Path) -> int:
 
 
 def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
-    """Write a checkpoint of the Delta log, sync it, and then delete old log files.
+    """Write a checkpoint of the Delta log, sync it, and then delete old log files. Keep `keep` log files below the
+    checkpoint.
 
-    `table` must be open at a version whose files are synced. `keep` log files below the checkpoint are kept. Raise
-    SyncError if a sync fails, and LockedError while another process shortens or repairs the log. If the Delta library
-    cannot write the checkpoint, raise its exception; the log is unchanged then.
+    `table` must be open at a version whose files are synced. Raise SyncError if a sync fails, and LockedError while
+    another process shortens or repairs the log. Raise the Delta library's exception if the checkpoint cannot be
+    written; the log is unchanged then.
     """
     log = DeltaLog(root)
     version = table.version()
@@ -181,10 +178,8 @@ def _sync_file(path: Path, *, required: bool) -> None:
 
 def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:
     """Delete log files that are more than `keep` versions below the checkpoint `checkpoint`. Delete the oldest ones
-    first, so that a kill leaves no missing version in between.
-
-    Keep the previous checkpoint and all later files, because a reader may still use that checkpoint.
-    """
+    first, so that a kill leaves no missing version in between. Keep the previous checkpoint and all later files for
+    readers that still use them."""
     checkpoints = log.checkpoints()
     below = min([checkpoint - keep, *list(checkpoints)[-2:]])
     _delete(log.path(version) for version in log.versions() if version < below)
@@ -199,10 +194,10 @@ def _delete(paths: Iterable[Path]) -> None:
 
 
 CHECKPOINT_EVERY = 20
-"""Number of commits of a collector after which it writes a checkpoint of the log.
+"""Number of commits after which a collector writes a checkpoint of the log.
 
-At each commit the library reads every version above the newest checkpoint (0.4 ms of CPU each). A checkpoint
-takes 13 to 33 ms of CPU (D100).
+At each commit the library reads every version above the newest checkpoint (0.4 ms of CPU each). A checkpoint takes 13
+to 33 ms of CPU (D100).
 """
 
 CHECKPOINT_DUE = 100
@@ -212,10 +207,11 @@ another collector wrote the last one.
 
 
 def occupy_thread(directory: Path) -> None:
-    """Make the Delta library look for a table in a directory that has none.
+    """Make the Delta library look for a table in a directory without a table. This starts a thread in each of the
+    library's two runtimes (computing and I/O).
 
-    The library then starts one thread in each of its two runtimes (computing and I/O). Regular calls of this function
-    keep both threads alive, because the library hangs if it cannot start a thread (see `threads`).
+    Regular calls keep both threads alive. This is necessary because the library hangs if it cannot start a thread (see
+    `threads`).
     """
     with suppress(DeltaError, OSError):
         DeltaTable.is_deltatable(str(directory))
@@ -223,11 +219,8 @@ def occupy_thread(directory: Path) -> None:
 
 
 class LocalVersions:
-    """Records which versions of the table in `root` are synced, and which are in the journal (the second record of the
-    table's versions and checksums).
-
-    Any process may have written these versions.
-    """
+    """Records which versions of the table in `root` are synced, and which are in the journal (the second record of
+    the table's versions and checksums). Versions of other processes count, too."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -270,8 +263,8 @@ class LocalVersions:
         self._synced = version
 
     def sync_newest(self) -> None:
-        """Sync the newest versions, which another writer may not have synced yet. Add to the journal (the second record
-        of the table's versions and checksums) those of these versions that it lacks.
+        """Sync the newest versions, which their writers may not have synced yet. Add them to the journal (the second
+        record of the table's versions and checksums), if it lacks them.
 
         Call `recover` first, which validates these versions. Raise SyncError if a sync fails.
         """

@@ -1,7 +1,7 @@
 """Define the table `events` on disk: its path, properties, encodings and data files.
 
-The properties are part of the durability rules (see `durable`): Delta's own checkpoints and log clean-up are off,
-because both delete log files before the files that replace them are on disk.
+Delta's own checkpoints and log clean-up are off (see `durable`), because both delete log files before the files that
+replace them are on disk.
 
 The Delta library writes merged files, and all files at a URL. Its encodings were chosen by measurements of commits with
 100,000 rows. zstd level 1 with delta-packed counters and times takes 0.40 CPU s for a million rows and 9.6 B for a row;
@@ -47,11 +47,11 @@ MERGED_ROW_GROUP = 131_072
 Smaller groups compress worse. Larger groups are rarely skipped by queries."""
 
 LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
-"""Time for which the log file of a version is kept after a later checkpoint replaces it. `local` is for a table in a
-directory, `remote` for a table at a URL.
+"""Time for which the log file of a version is kept after a later checkpoint replaces it, for a table in a directory
+(`local`) and at a URL (`remote`).
 
-A merge needs all log files since the version with which it began. At the usual rate of commits, this time keeps about
-1,000 log files.
+A merge needs all log files since the version with which it began. At the usual rate of commits, about 1,000 log files
+are kept.
 """
 
 REMOVED_HOURS = 1
@@ -63,15 +63,14 @@ Readers may still have the file open.
 REMOVED_RETENTION = "interval 150 minutes"
 """Time for which the Delta log keeps the entry about a data file that a merge has removed.
 
-The vacuum finds removed files by these entries. The time is therefore longer than `REMOVED_HOURS` plus the hour between
-two vacuums.
+The vacuum finds removed files by these entries, at most an hour after `REMOVED_HOURS`. So the time is longer than both
+together.
 """
 
 TRANSACTION_RETENTION = "interval 36500 days"
-"""Time for which the Delta log keeps a collector's spool position after its last commit. In practice there is no limit.
-
-If the position were lost after a long pause, or because of a wrong clock, the rows of the spool would be stored twice.
-"""
+"""Time for which the Delta log keeps a collector's spool position after its last commit. In practice there is no
+limit: if the position were lost after a long pause, or because of a wrong clock, the rows of the spool would be
+stored twice."""
 
 STATED = (
     "source",
@@ -92,8 +91,8 @@ STATISTICS = "delta.dataSkippingStatsColumns"
 MERGED_STATED = ",".join(name for name in STATED if name != "wall")
 """Columns whose minimum and maximum the Delta log states for merged files, as a comma-separated list.
 
-The library computes these bounds for merged files, and truncates timestamps to milliseconds. Timestamps are not in the
-list: because of a truncated maximum, readers would skip a file that has matching rows.
+Timestamps are not among them: the library truncates their maximum to milliseconds, so readers would skip a file that
+has matching rows.
 """
 
 OPEN_TRIES = 5
@@ -162,10 +161,8 @@ def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
 
 
 def _obstacle(root: str) -> OSError | None:
-    """Return a "not a directory" error if the path of the table's directory leads to a file. Otherwise return None.
-
-    The Delta library's own error does not state that a file is in the way.
-    """
+    """Return a "not a directory" error if a file is where the table's directory should be, otherwise None. The Delta
+    library's own error does not state this cause."""
     in_the_way = is_local(root) and os.path.lexists(root) and not Path(root).is_dir()
     return OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) if in_the_way else None
 
@@ -288,10 +285,8 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each data file the columns that have the same value in all its rows, with this value.
-
-    Only the given `columns` are considered. The statistics in the Delta log show whether all values are equal.
-    """
+    """Return for each data file the columns in which all rows have one value, with this value. Consider only the
+    given `columns`. The values come from the statistics in the Delta log."""
     actions = table.get_add_actions(flatten=True)
     found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
     for column in columns:

@@ -6,9 +6,9 @@ versions and files.
 module decodes only the actions that durability needs: the files that a version adds and removes. Source: Delta
 transaction log protocol, "Delta Log Entries" and "Actions".
 
-The journal has a copy of each log entry and a checksum of each file. A writer adds a line to it after it has synced a
-version, and before it acknowledges the version's rows. The library writes no page checksums into Parquet files, so only
-the journal shows whether a file has changed.
+The journal has a copy of each log entry and a checksum of each file. After a writer has synced a version, and before it
+acknowledges the version's rows, it adds a line to the journal. The library writes no page checksums into Parquet files,
+so only the journal shows whether a file has changed.
 
 The journal is the text file `_journal` in the table's directory. Each line has three parts: the CRC-32 of all that
 follows the space (8 hexadecimal digits), a space, and a JSON object with these members:
@@ -144,10 +144,10 @@ class DeltaLog:
 
 
 def decode(data: bytes) -> list[Action]:
-    """Decode the content of a version's log file into actions. Raise ValueError if the content is incomplete.
+    """Decode the content of a version's log file into actions.
 
-    delta-rs writes no newline at the end of a file. So a newline at the end of a file by delta-rs means that the file
-    was truncated between two lines. Other writers end their files with a newline.
+    Raise ValueError if the content is incomplete: a line is cut, or a file by delta-rs ends with a newline. delta-rs
+    writes no newline at the end of a file, so the file was truncated between two lines.
     """
     lines = data.split(b"\n")
     ended = not lines[-1]
@@ -203,10 +203,8 @@ Group = tuple[str, str, str, str, str]
 """Source, format, session, stream and kind. Rows of one group have all five in common."""
 
 GROUPS_MAX = 1000
-"""Maximum number of groups in a data file (rows with equal source, format, session, stream and kind).
-
-If a file has more, the table's journal does not record its number of rows in each group.
-"""
+"""Maximum number of groups (rows with equal source, format, session, stream and kind) of a data file that the
+table's journal records. If a file has more groups, the journal does not record their numbers of rows."""
 
 
 class JournalLine(msgspec.Struct, omit_defaults=True):
@@ -259,20 +257,17 @@ class Journal:
         """Add to the table's journal the log entries of `versions`, and the checksums of the data files that these
         versions added.
 
-        With `merges`, also add the checksums of files whose rows come from earlier files. Otherwise skip such files:
-        the upkeep that wrote them adds their checksums itself. Raise OSError if the journal or a file cannot be
-        accessed.
+        With `merges`, also add the checksums of files that upkeep has merged from earlier files; by default the upkeep
+        itself adds them. Raise OSError if the journal or a file cannot be accessed.
         """
         lines = [line for version in versions if (line := self._line(version, merges=merges))]
         self._append(lines)
 
     def note_rest(self, versions: range) -> None:
         """Add to the table's journal the missing log entries of `versions`, and the checksums of the data files that
-        these versions added. Skip data files into which upkeep merged earlier files.
-
-        Several collectors call this method for the same versions. A lock makes sure that each version gets only one
-        line. Raise OSError if the journal or a data file cannot be accessed.
-        """
+        these versions added. Skip data files into which upkeep merged earlier files. Several collectors may call
+        this method for the same versions: a lock ensures that each version gets only one line. Raise OSError if the
+        journal or a data file cannot be accessed."""
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             self._look_on()
             rest = [version for version in versions if version not in self._noted]
@@ -281,10 +276,10 @@ class Journal:
             self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add to the table's journal the number of rows of each group (equal source, format, session, stream and kind)
-        in a data file, unless there are more than `GROUPS_MAX` groups.
+        """Add to the table's journal how many rows of each group (equal source, format, session, stream and kind) a
+        data file has.
 
-        Raise OSError if the journal cannot be written."""
+        Do nothing if there are more than `GROUPS_MAX` groups. Raise OSError if the journal cannot be written."""
         if len(counts) <= GROUPS_MAX:
             self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 

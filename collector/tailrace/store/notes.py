@@ -43,8 +43,8 @@ Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """A user's text about a range of time (Unix ns), with the time of the note's creation.
 
-    If the note is about a moment, both ends of the range are equal. A note may be about one source, session or stream.
-    An empty source, session or stream stands for all.
+    If the note is about a moment, both ends of the range are equal. A note may be about one source, session or stream;
+    an empty value stands for all.
     """
 
     id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
@@ -67,7 +67,7 @@ class ListedNotes(NamedTuple):
 class NoteStore:
     """The notes that users have written about a store. `store` is a directory or URL.
 
-    Methods raise StoreError if the store does not allow an operation, and FullError if there is no room."""
+    Methods raise StoreError if the store refuses an operation, and FullError if there is no room."""
 
     def __init__(self, store: str, options: dict[str, str]) -> None:
         self._files: _NoteFiles = (

@@ -4,19 +4,16 @@ collectors' spools are.
 Constraint: a repair removes and restores versions in the table's log, so no other process may write meanwhile. The
 operating system's kernel releases each lock when the process ends, for any reason.
 
-`DirectoryLock` admits one process at a time to a directory. The lock is a kernel lock (flock) on a file in the
-directory. The collector never removes this file. If another program removes the file, `DirectoryLock.check` creates it
-again. A directory that only this collector uses is itself locked, too. This second lock excludes other processes while
-the file is missing.
+`DirectoryLock` admits one process at a time to a directory, by a kernel lock (flock) on a file in the directory. If
+another program removes this file, `DirectoryLock.check` creates it again. A directory that only this collector uses is
+itself locked, too, which excludes other processes while the file is missing.
 
 `Entrance` detects whether a collector is alone in a local store and may repair the table. The check uses two kernel
 locks in the store's directory:
 
-- `writers.lock`: every collector holds this lock, shared, from start to end. If a starting collector obtains an
-  exclusive lock, no other process may write. The directory itself is locked in the same way, for the case that the file
-  is removed.
-- `start.lock`: one starting collector at a time holds this lock until the table is repaired. If it finds other
-  collectors in the store, the table is already repaired: the first of them did so.
+- `writers.lock`: every collector holds this lock, shared, from start to end. A starting collector that can lock it
+  exclusively is alone. The directory itself is locked in the same way, because the file may be removed.
+- `start.lock`: one starting collector at a time holds this lock until the table is repaired.
 
 A starting collector that is not alone need not repair the table: a killed process leaves a consistent table. A power
 cut can damage the table, but ends all collectors, so the next collector to start is alone. Upkeep handles damage by the
@@ -92,8 +89,7 @@ def locked_again(path: Path, operation: int) -> int:
     Return the new descriptor.
 
     Raise LostError if the directory is gone. Raise StoreError if the file cannot be created, or if another process has
-    locked the new file first. The other process is often a starting collector, which soon ends because the spool is
-    still locked.
+    locked the new file first: often a starting collector, which soon ends because the spool is still locked.
     """
     try:
         make_way(path)
@@ -108,11 +104,10 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager that locks a file in `directory`. If another process holds the lock, entering raises
-    LockedError.
+    """A context manager that locks a file in `directory`.
 
-    With `wait`, entering waits for the lock instead; this is meant for locks that are held for seconds. If a directory
-    `whole` is given, it is locked as well, without a file: its lock remains if the lock file is removed.
+    If another process holds the lock, entering raises LockedError, or with `wait` waits until the lock is free. If a
+    directory `whole` is given, this directory is locked as well: its lock remains if the file is removed.
     """
 
     def __init__(
@@ -235,8 +230,8 @@ class Entrance:
         `operation` contains flags of flock. Raise StoreError if the file system does not support locks.
         """
         try:
-            # Lock the directory itself first. While another collector creates a removed lock file again, a starting
-            # collector could otherwise lock the new file exclusively, although a collector runs.
+            # Lock the directory itself first. `writers.lock` may have been removed. Before a running collector creates
+            # it again, a starting collector could create and lock it exclusively, as if it were alone.
             self._fds.append(owned.lock_directory(self._store, operation))
             self._fds.append(locked(self._path, operation))
         except BlockingIOError:
@@ -309,7 +304,7 @@ def find(
     """Return the running collector `name`, or None if it does not run on this host and in this container.
 
     It runs if a process holds the lock of one of `directories`. `data` is the directory of the file `ports.json`, and
-    `root` the directory whose /proc is read. For a collector elsewhere, `is_finished` shows whether it has finished.
+    `root` the directory whose /proc is read.
     """
     held = (_holder(directory / NAME, root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
@@ -379,11 +374,8 @@ class RunningMarks:
 
 
 def is_finished(data: Path) -> bool:
-    """Return whether all data that collectors received in a directory is in the table. This is so if the last collector
-    has finished, or if no collector has ever used the directory.
-
-    Return False if the directory is not readable.
-    """
+    """Return whether all data that collectors received in a directory is in the table: the last collector has
+    finished, or no collector has ever used the directory. Return False if the directory is not readable."""
     try:
         return not (data / UNFINISHED).exists()
     except PermissionError:
@@ -400,8 +392,7 @@ def is_import(data: Path) -> bool:
 def _holder(lock: Path, root: Path) -> int | None:
     """Return the id of the process that holds the lock file `lock`, or None.
 
-    The id is read from the kernel's list of locks, because a test that takes the lock would briefly block a daemon that
-    is starting.
+    The id comes from the kernel's list of locks. An attempt to take the lock would briefly block the start of a daemon.
     """
     try:
         inode = str(lock.stat().st_ino)
@@ -409,8 +400,8 @@ def _holder(lock: Path, root: Path) -> int | None:
         locks = (root / "proc/locks").read_text(errors="replace")
     except (OSError, ValueError):
         return None
-    # Fields: NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. Only the inode is compared, because
-    # on some file systems the device differs from the device in `stat`.
+    # Fields: NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END. Compare only the inode: on some file
+    # systems, the device in the list is not the device in `stat`.
     for line in locks.splitlines():
         fields = line.split()
         held = fields[1:2] == ["FLOCK"] and fields[5].rpartition(":")[2] == inode

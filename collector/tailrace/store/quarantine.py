@@ -3,10 +3,10 @@
 Each session has a file of frames (`model.quarantine`). The caller passes the offset of each frame, so a replay writes
 the same bytes to the same offsets.
 
-There are two limits: a session's file never exceeds `session_size`, and all files together never exceed `max_size`. If
-a limit requires it, the least recently written file is removed. If the session of a removed file continues, its new
-file begins with a frame without a reason, which stands for the removed bytes and is a hole in the file. The size of a
-file is rounded up to whole blocks, which also limits the number of files: 65,536 with the default limit of 256 MiB.
+A session's file never exceeds `session_size`, and all files together never exceed `max_size`: before that, the least
+recently written file is removed. If the session of a removed file continues, its new file begins with a hole, as a
+frame without a reason, in place of the removed bytes. The size of a file is rounded up to whole blocks, which also
+limits the number of files: 65,536 with the default limit of 256 MiB.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Quarantine:
         """Write `data`, the bytes of a frame, at offset `at` of the session's file. Return False if a limit would be
         exceeded.
 
-        `at` is the sum of the sizes of the session's earlier frames, whether these were written or not. Raise FullError
+        `at` is the total size of the session's earlier frames, including those that were not written. Raise FullError
         or StoreError if the write fails; the call may be repeated with the same arguments.
         """
         name = file_name(session)

@@ -1,7 +1,7 @@
 """Repair the table at the start of a collector, after a power cut or damage (rule 5 of `durable`).
 
-After a power cut an unsynced version may be incomplete, and a disk may damage synced files. Incomplete and damaged
-files look alike. Recovery first determines the best repair for each problem, and changes nothing until all are known:
+A power cut may leave an unsynced version incomplete, and a disk may damage synced files. Both look alike. Recovery
+determines the best repair for each problem before it changes anything:
 
 1. A *log entry* that is missing, unreadable or changed is restored from the journal.
 
@@ -19,7 +19,7 @@ A starting collector reads the files of the newest versions, which may not be sy
 files. For all other files, it checks only the size and the magic bytes. `upkeep` verifies a file before a merge, and
 all files once a day. If the process is killed at any step, the next collector to start continues the repair.
 
-`EndOfLog` implements rule 3: it removes damaged versions if the spools still have their rows.
+`EndOfLog` implements rule 3.
 """
 
 from __future__ import annotations
@@ -47,10 +47,8 @@ from tailrace.store.refusal import line, os_error, refusal
 from tailrace.store.verify import damage, stat_damage
 
 Refills = Callable[[int | None], bool]
-"""Function that returns whether a collector's spool still has all rows from a spool position on.
-
-If the position is None, it returns whether the spool has all rows that the collector ever wrote.
-"""
+"""Function that returns whether a collector's spool still has all its rows from the given spool position on. With
+None for the position, the rows are all that the collector ever wrote."""
 
 Others = Mapping[str, Refills]
 """For each other collector, by its spool's identity, a function that returns whether the spool still has all rows from
@@ -174,9 +172,8 @@ class EndOfLog:
     ) -> bool:
         """Return whether version `bad` and all later versions can be removed without losing any row.
 
-        The spools of the writers of these versions must still have the rows, and the files that these versions merged
-        must still exist. An unreadable log entry may be from any collector, so the spools of all collectors are checked
-        for it.
+        The spools of their writers must still have the rows, and the files that they merged must still exist. An
+        unreadable log entry may be from any collector: then the spools of all collectors must have the rows.
         """
         if any(version < bad for version in broken):
             return False
@@ -239,11 +236,8 @@ def _is_ours(action: Action) -> bool:
 
 
 READ_MAX = 32 * 2**20
-"""Maximum number of bytes of data files, besides those of the newest versions, whose checksums a starting collector
-verifies.
-
-Computing these checksums takes 0.03 s of CPU, and the files must be read from disk.
-"""
+"""Maximum total size (bytes) of older data files whose checksums a starting collector verifies; it always verifies
+the files of the newest versions. The checksums of this many bytes take 0.03 s of CPU."""
 
 
 class TableRecovery(msgspec.Struct):
@@ -268,9 +262,9 @@ def recover(
 ) -> TableRecovery:
     """Validate the table in `root` at the start of a collector, and repair it. Do nothing if there is no table.
 
-    `collector` is the collector's name in the table. `refills` and `others` return whether its own spool and the spools
-    of other collectors still have rows. No other collector may write to the table meanwhile (see `presence`). Raise
-    StoreError, and change nothing, if the damage cannot be repaired.
+    `collector` is the collector's name in the table. `refills` returns whether its own spool still has rows, and
+    `others` has such a function for each other collector. No other collector may write to the table meanwhile (see
+    `presence`). Raise StoreError, and change nothing, if the damage cannot be repaired.
     """
     log = DeltaLog(root)
     if not os.path.lexists(root):

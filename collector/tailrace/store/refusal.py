@@ -42,8 +42,8 @@ def is_conflict(error: Exception) -> bool:
     """Return whether another writer caused this error, so that the operation may succeed after the table was opened
     again.
 
-    Either the other writer's commit changed data that the failed commit had read, or it removed log files that this
-    process had to read.
+    The writer's commit changed data that the failed commit had read, or it removed log files that this process had to
+    read.
     """
     # Compare the name of the exception's type. Importing the library for the type itself would take longer than most
     # commands that fail.

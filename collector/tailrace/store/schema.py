@@ -1,19 +1,15 @@
 """Define the columns of the table, the version of its schema, and the steps that upgrade an older table.
 
-The version is the table property `tailrace.schema`. Other engines ignore the property. One commit changes it, both for
-a local table and at a URL.
-
-The version covers more than the columns: a reader of a version understands every row that writers of this version have
-written. So the version also increases when older readers would misinterpret new rows.
+The version is the table property `tailrace.schema`. Other engines ignore the property. The version covers more than the
+columns: it also increases when older readers would misinterpret new rows.
 
 A starting collector upgrades an older table step by step. Existing rows stay unchanged, and the views read the rows of
 all versions. A reader opens an older table without an upgrade, and returns NULL for missing columns. A reader of a
 newer table ignores unknown columns.
 
-A step that adds columns must first add nullable columns in one commit, and then set the property in the last commit. If
-it is interrupted in between, the table still has the older version, and the next start continues. No upgrade step
-exists yet. The first step that adds columns must also make DuckDB combine old and new files by column name
-(`query/engine.py`).
+A step that adds columns must first add nullable columns in one commit, and then set the property in a last commit. The
+next start continues a step that was interrupted in between. No upgrade step exists yet. The first step that adds
+columns must also make DuckDB combine old and new files by column name (`query/engine.py`).
 """
 
 from __future__ import annotations
@@ -96,8 +92,8 @@ def check_writable(table: DeltaTable) -> None:
 
 
 def _shape(columns: Schema) -> list[tuple[str, object, bool]]:
-    """Return the name, the type and the nullability of each column, by which two schemas are compared. The comments of
-    columns are left out: another version of Tailrace may word them differently, and a catalog may change them."""
+    """Return the name, the type and the nullability of each column, by which two schemas are compared. Leave out the
+    comments of columns, which another version of Tailrace or a catalog may change."""
     return [(field.name, field.type, field.nullable) for field in columns.fields]
 
 

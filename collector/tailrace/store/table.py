@@ -5,9 +5,9 @@ up to which all rows are in the table. The version of `COLLECTOR` is the epoch (
 instance that wrote the commit. A restart continues at the committed position. If two instances use one name,
 the older one is refused and ends.
 
-A commit that raises an exception may have succeeded (the response of an object store can be lost). The position
-in the table decides: the new position means success, the old position means failure, and any other position
-means that another instance writes under the same name.
+A commit that raises an exception may have succeeded (the response of an object store can be lost). The position in the
+table then shows what happened: the new position means success, the old position failure, and any other position means
+that another instance writes under the same name.
 
 CPU time on a local disk: 6 ms for a commit of few rows, or 26 ms with a table that was opened 90 commits ago. A
 commit of 100,000 rows takes 32 to 37 ms, and one of 500,000 rows takes 135 ms, half of it for the conversion to
@@ -60,8 +60,8 @@ LIBRARY_TRIES = 15
 SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
 """Maximum age (ns) that a data file may have when it is committed. An older file is renamed first.
 
-An upkeep (merges and clean-up) removes files without a log entry once they are `REMOVED_HOURS` old. An upkeep may list
-an older file before the commit and remove the file after the commit.
+Upkeep (merges and clean-up) removes files without a log entry once they are `REMOVED_HOURS` old. It may list an older
+file before the commit, and remove it after the commit.
 """
 
 
@@ -94,11 +94,8 @@ class PreparedRows(Sized):
             self._touch()
 
     def bring_to_disk(self) -> None:
-        """Sync the data files. Call this method only while no log entry names them.
-
-        Raise FullError or StoreError if that fails but may be repeated. Raise SyncError if a sync fails, or if
-        a file was removed.
-        """
+        """Sync the data files. Call this method only while no log entry names them. Raise FullError or StoreError
+        for an error after which the call may be repeated. Raise SyncError if a sync fails, or if a file was removed."""
         if self._root is None:
             return
         try:
@@ -123,8 +120,8 @@ class PreparedRows(Sized):
         """Write a version of the table with these rows.
 
         Return False if another writer has added a version since `table` was read. The caller must then check that
-        `table` still has this collector's newest commit. For a table at a URL, always return True. Raise the exceptions
-        of the Delta library if the write fails. The version may be in the table nevertheless.
+        `table` still has this collector's newest commit. For a table at a URL, always return True. If the write fails,
+        raise the exception of the Delta library; the version may be in the table nevertheless.
         """
         if self._rows:
             write_deltalake(
@@ -205,10 +202,9 @@ class Table:
         """Open or create the table in the store `path`, a directory or URL.
 
         If this collector is `alone` in a local store, repair the table. The repair may remove damaged versions whose
-        rows the spools can give again: `refills` (for this collector) and `others` (for each other collector) have
-        functions that return whether a spool still has all rows from a given position on. `collector` is the permanent
-        name of the collector in the table. Raise StoreError for an unusable table, FullError if the disk is full, or
-        SyncError if a sync fails.
+        rows the spools still have: `refills` (for this collector) and `others` (for each other collector) are functions
+        that return whether this is so. `collector` is the permanent name of the collector in the table. Raise
+        StoreError for an unusable table, FullError if the disk is full, or SyncError if a sync fails.
         """
         self = cls(layout.table_root(path), options, collector, clock)
         try:
@@ -244,8 +240,8 @@ class Table:
     def prepare(self, batch: Batch) -> PreparedRows:
         """Prepare the rows of the next commit, which `land` makes. Another thread may call `land` meanwhile.
 
-        Raise FullError or StoreError if the rows cannot be written; the caller then repeats the call. Raise SyncError
-        if a sync fails; the process must then end. Raise TypeError, OverflowError or UnicodeError as `to_arrow` does.
+        Raise FullError or StoreError if the rows cannot be written: repeat the call. Raise SyncError if a sync fails:
+        the process must end. Raise TypeError, OverflowError or UnicodeError for a value that does not fit its column.
         """
         root = self._local.root if self._local else None
         with self._refusing_after_sync_error(), ExitStack() as undo:
@@ -265,13 +261,13 @@ class Table:
     def land(self, rows: PreparedRows, position: int) -> Committed:
         """Commit the rows that `prepare` returned, exactly once. On return, they are durable.
 
-        The rows must be all rows of the spool from the committed position (`position()`) to the new `position`. If
-        there are no rows, commit a version without files if the position advances. Otherwise do nothing.
+        The rows must be all rows of the spool from the committed position (`position()`) to the new `position`. Without
+        rows, commit a version without files if the position advances, and otherwise do nothing.
 
         Raise FullError or StoreError if success is unknown; then call again with the same rows. Raise FencedError if
         another instance of this collector has committed, or SyncError if a sync fails: the process must then end
-        without an acknowledgement. Raise ValueError if there are rows and the position does not advance: such a commit
-        would look like the previous one.
+        without an acknowledgement. Raise ValueError if there are rows and the position does not advance, because a
+        commit is identified by its position.
         """
         with self._refusing_after_sync_error():
             begun = self._clock.monotonic()
@@ -315,9 +311,9 @@ class Table:
     def _shorten(self, version: int) -> None:
         """Shorten the log or reopen the table, so that the next commit takes less time. Ignore failures.
 
-        At a URL, shorten the log each time the table's version passes a multiple of `CHECKPOINT_DUE`. Commits of all
-        collectors count, because each collector may end after a few commits. If the log is not shortened, reopen the
-        table after `RENEW_DUE` versions.
+        At a URL, shorten the log each time the table's version passes a multiple of `CHECKPOINT_DUE`, whichever
+        collector made the commits: each collector may end after a few. Otherwise, reopen the table after `RENEW_DUE`
+        versions.
         """
         before, self._seen = self._seen, version
         if self._local is None and before // CHECKPOINT_DUE != version // CHECKPOINT_DUE:
@@ -336,10 +332,9 @@ class Table:
         """Shorten the log: write a checkpoint, and keep `keep` log files below it. Return whether the log was
         shortened.
 
-        Call this method every `checkpoint_every` commits. The log stays unchanged if the disk is full, or if
-        another process shortens the log or has recently shortened it. Commits then become slower until a later
-        call succeeds. Raise SyncError if a sync fails, and FencedError if another instance of this collector
-        has written to the table.
+        Call this method every `checkpoint_every` commits. The log stays unchanged if the disk is full, or if another
+        process shortens the log or has recently shortened it. Until it is shortened, commits become slower. Raise
+        SyncError if a sync fails, and FencedError if another instance of this collector has written to the table.
         """
         done = True
         try:
@@ -366,9 +361,8 @@ class Table:
         """Upgrade the table to the current schema, with one commit for each step. Return the steps.
 
         The upgrade is durable on return. Raise FullError if the disk is full, or StoreError if a step fails for another
-        reason. The table then has the schema before or after a step, and the next start of a collector continues the
-        upgrade. Raise FencedError if another instance of this collector has written to the table, or SyncError if a
-        sync fails. The process must then end.
+        reason; the next start of a collector then continues the upgrade. Raise FencedError if another instance of this
+        collector has written to the table, or SyncError if a sync fails. The process must then end.
         """
         taken: list[schema.SchemaStep] = []
         for attempt in range(1, CONFLICT_TRIES + 1):
@@ -411,12 +405,12 @@ class Table:
         )
 
     def _reopen(self, position: int | None = None) -> bool:
-        """Open the table again. Return True if it has this collector's commit up to `position`, or False if the newest
-        commit of this collector is still the previous one.
+        """Open the table again. Return True if it has this collector's commit up to `position`, or False if it has only
+        the commit before.
 
         Raise FencedError if another instance of this collector has written to the table, or StoreError if it is not
-        readable. Commits are faster afterwards: at each commit, a handle reads all versions since its opening (7 ms of
-        CPU for a commit, and 38 ms more for each 100 versions).
+        readable. Commits are faster afterwards: each commit reads all versions since the table was opened (7 ms of CPU,
+        and 38 ms more for each 100 versions).
         """
         table, found, epoch = self._ask()
         if (found, epoch) not in {(position, self._epoch), (self._position, self._fence)}:
@@ -428,8 +422,8 @@ class Table:
     def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
         """Open the table at its newest version. Return a handle, and this collector's position and epoch in the table.
 
-        Raise StoreError if the table is not readable. The caller must compare position and epoch before it commits with
-        the handle. At a commit, the library looks for conflicts only in versions after the opening of the handle.
+        Raise StoreError if the table is not readable. The caller must check position and epoch before it commits with
+        the handle, because the library looks for conflicts only in versions after the opening.
         """
         for attempt in range(1, layout.OPEN_TRIES + 1):
             table = layout.open_table(self.root, self._options)
@@ -448,7 +442,8 @@ class Table:
         """Raise FencedError unless the newest commit under this collector's name in the opened table is the commit of
         this instance up to `position`.
 
-        If another instance with the same name has committed, the library itself would not refuse the next commit.
+        Otherwise another instance with the same name has committed. The library itself would not refuse the next
+        commit.
         """
         if self._stands_at(self._table) != (position, self._epoch):
             raise self._fenced(self._table.transaction_version(self._spool_id))

@@ -10,9 +10,9 @@ lock. At a URL both are transactions in the table (ids `tailrace/...`). If the p
 after `LEASE_NS`, or earlier if the collector that started the process ends the lease. An alarm kills a process that
 runs for half of `LEASE_NS`.
 
-The library commits a merge to whatever version is current. If a process is suspended during a merge and its lease ends,
-it would later store rows twice. Only the alarm prevents this. If a whole machine is suspended, its timers stand still,
-too, so rows may still be stored twice.
+The library commits a merge to whatever version is current. A process that is suspended during a merge, until its lease
+has ended, would later store rows twice. The alarm prevents this, unless the whole machine was suspended with its
+timers.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ STATE_NAME = "upkeep.json"
 LEASE_NS = 2 * 3600 * 10**9
 """Duration (ns) of the lease of an upkeep (merges and clean-up).
 
-It is much longer than an upkeep takes, and longer than the possible difference between the clocks of two hosts.
+It is much longer than an upkeep takes, and than the clocks of two hosts may differ.
 """
 
 HOLDER = "tailrace/upkeep"
-"""Id of a Delta transaction of a table at a URL. The transaction contains the lease for merges and clean-up.
+"""Id of the Delta transaction that contains the lease for merges and clean-up, in a table at a URL.
 
-Its version is the number of the process that holds the lease (`draw`), or 0 if none does.
+The version number of the transaction is the number of the process that holds the lease (`draw`), or 0 if none does.
 """
 
 TRIES = 7
@@ -106,8 +106,7 @@ def draw(clock: Clock) -> int:
 def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = None) -> Turn:
     """Return the object that takes the lease of the table in `root`, a directory or URL.
 
-    `number` identifies the process that merges and cleans up. If it is None, a unique number is generated for a table
-    at a URL.
+    `number` identifies the process that merges and cleans up; None generates a unique number for a table at a URL.
     """
     if layout.is_local(root):
         return LocalTurn(Path(root).parent)
@@ -258,7 +257,7 @@ class RemoteTurn:
         """Write the given Delta transactions if this process holds the lease. Retry after any error: if the end of the
         lease were not written, no upkeep could run for `LEASE_NS`.
 
-        Each try reads the table first, because an earlier try may have succeeded although its response was lost.
+        Before each retry, read the table, because the failed attempt may have succeeded although its response was lost.
         """
         for attempt in range(1, TRIES + 1):
             try:

@@ -1,9 +1,9 @@
 """Keep the table small and fast by upkeep, which merges small files, deletes old days and vacuums.
 
 `decide` returns the due steps, from the list of files and the time. `run` performs the steps in a separate process,
-because a merge takes up to 150 MB of memory that the allocator does not return. Writers never wait for the upkeep and
-lose no rows, because the table's commit protocol resolves conflicts. A step that conflicts with a writer is retried
-once, and then left to the next run. Only one upkeep runs at a time (`turn`).
+because a merge takes up to 150 MB of memory that the allocator does not return. Writers never wait for the upkeep. A
+step that conflicts with a writer is retried once, and then left to the next run. Only one upkeep runs at a time
+(`turn`).
 
 - A first merge combines the files of days with many small files into files of 4 MiB. A second merge, every hour or for
   many files, combines the result into files of `compact_size`. If there were only one kind of merge, each row would be
@@ -19,13 +19,14 @@ once, and then left to the next run. Only one upkeep runs at a time (`turn`).
 Days are deleted before files are merged, because merging needs disk space. After each step the new files are synced
 (rule 4 of `durable`), and all versions are synced before a vacuum.
 
-`retention` returns which days are too old by the clock. It does not trust the clock alone: a clock that is set far
-ahead makes every day look old. It searches for a *jump*: a time without rows that is longer than half of
-`retention_age` and longer than a day. Either no collector ran in this time, or the clock is wrong after it; both cases
-look alike. Until the clock is trusted again, days before the jump keep the age that they had at the jump. The clock is
-trusted again once the days after the jump span as much time as a jump, or once a user confirms the clock
-(`UpkeepState.trusted`). If a wrong clock is corrected before it is trusted again, no day younger than half of
-`retention_age` is deleted. The newest day with rows is never deleted for its age.
+`retention` returns which days are too old by the clock. A clock that is set far ahead makes every day look old. So
+`retention` searches for a *jump*: a time without rows that is longer than half of `retention_age` and longer than a
+day. Either no collector ran in this time, or the clock is wrong after it.
+
+After a jump, days before it keep the age that they had at the jump, until the clock is trusted again: once the days
+after the jump span as much time as a jump, or once a user confirms the clock (`UpkeepState.trusted`). If a wrong clock
+is corrected before that, no day younger than half of `retention_age` was deleted. The newest day with rows is never
+deleted for its age.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class Jump(NamedTuple):
 class Retention(NamedTuple):
     """The days that retention deletes: all days before `below`, or none if `below` is None.
 
-    `held` is a long time without rows, after which the clock may be wrong (`Jump`). Because of it, days are kept that
-    would otherwise be too old. It is None if there are no such days.
+    `held` is the long time without rows (`Jump`), after which the clock may be wrong, because of which days are kept
+    that would otherwise be too old. None if no such days are kept.
     """
 
     below: int | None
@@ -84,8 +85,8 @@ class Retention(NamedTuple):
 def retention(
     files: Sequence[DataFile], config: StoreConfig, now: int, trusted: int = 0
 ) -> Retention:
-    """Return which days to delete at time `now`. `trusted` is when a user last confirmed the clock (both Unix
-    ns)."""
+    """Return which days to delete at time `now` (Unix ns). `trusted` is the last time (Unix ns) at which a user
+    confirmed that the clock is right, or 0; see the module."""
     today = now // DAY_NS
     days = {file.day for file in files}
     below, held = _by_age(days, config, now, trusted)
@@ -98,8 +99,8 @@ def _by_age(
 ) -> tuple[int, Jump | None]:
     """Return the first day to keep because of `retention_age`.
 
-    If a long time without rows (`Jump`) makes the clock doubtful, keep older days, too, and also return the jump.
-    Otherwise return None with the day.
+    If a long time without rows (`Jump`) makes the clock doubtful, also keep older days, and return the jump as the
+    second value; otherwise None.
     """
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
@@ -119,8 +120,8 @@ def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | Non
     """Return the first `Jump` (a long time without rows) that makes the present wall time doubtful, or None.
 
     `days` are the days with rows, sorted. A jump has more than `longest` days without rows. After it, wall time is
-    doubtful until the rows span `longest` days without another jump. `trusted` is the day on which a user confirmed the
-    clock: jumps that ended by then do not count.
+    doubtful until the rows span `longest` days without another jump. `trusted` is the last day on which a user
+    confirmed the clock. Jumps that ended by this day are ignored.
     """
     jumps = [
         Jump(before, after)
@@ -156,21 +157,16 @@ FIRST_SIZE = 4 * 2**20
 merge again."""
 
 FIRST_FILES = 30
-"""Minimum number of small files of a day for a first merge; half of `CROWDED`.
-
-A file is small if it has less than half of `FIRST_SIZE` bytes, so that two small files always fit into one.
-"""
+"""Minimum number of small files of a day for a first merge; half of `CROWDED`. A small file has less than half of
+`FIRST_SIZE` bytes."""
 
 CROWDED = 60
 """If one day has this number of small files, an upkeep (merges and clean-up) is due at once. Otherwise it waits for the
 end of the hour."""
 
 SECOND_FILES = 200
-"""If one day has more than this number of files, the merge into files of `compact_size` is due at once. Otherwise it is
-due at the end of the hour.
-
-Only files smaller than half of `compact_size` count.
-"""
+"""If one day has more than this number of files, the merge into files of `compact_size` is due at once; otherwise
+once an hour. Only files smaller than half of `compact_size` count."""
 
 HOUR_NS = 3600 * 10**9
 
@@ -192,10 +188,13 @@ class Merge(NamedTuple):
 class Plan(NamedTuple):
     """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
 
-    `delete_below` is the first day to keep. `held` is the long time without rows (`Jump`) because of which old days are
-    kept, as the clock may be wrong. `vacuum` selects the files to remove: `removed` for files that the log lists as
-    removed, `all` for these and for files that the log does not mention. `merges` make files of `compact_size` if
-    `second` is true, otherwise files of `FIRST_SIZE`.
+    - `delete_below`: the first day to keep.
+    - `held`: the long time without rows (`Jump`) because of which old days are kept, as the clock may be wrong.
+    - `vacuum`: which files to remove: `removed` for files that the log lists as removed, `all` to add files that the
+      log does not mention.
+    - `second`: whether the merges are second merges (into files of `compact_size`) or first merges (into files of
+      `FIRST_SIZE`).
+    - `merges`: the merges to make.
     """
 
     delete_below: int | None
@@ -251,8 +250,8 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
     """Return whether an upkeep (merges and clean-up) is due at `now` (Unix ns) for a table with the given files.
 
-    All collectors of the store get the same result, because it depends only on the table and on the times of the last
-    upkeeps. A small table without an earlier upkeep waits until the table has `CROWDED` files.
+    The result depends only on the table and on the times of the last upkeeps, so it is the same for all collectors of
+    the store. The first upkeep waits until the table has `CROWDED` files.
     """
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED
@@ -265,7 +264,7 @@ def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | Non
     """Return whether an upkeep (merges and clean-up) of the store `path` is due and none runs.
 
     Also return the long time without rows (`Jump`) because of which days older than `retention_age` are kept, or None.
-    Change nothing and take no lease. Raise StoreError if the table is not readable.
+    Change nothing, and take no lease. Raise StoreError if the table is not readable.
     """
     root = layout.table_root(path)
     files = data_files(layout.open_table(root, config.options))

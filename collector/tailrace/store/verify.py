@@ -3,9 +3,8 @@
 Log entries, checkpoints and data files of a local table are compared with the journal (copies of the log entries, and
 checksums of the files). Each quarantine file must consist of complete frames, in which unreadable bytes are stored.
 
-`damage` checks one data file. If the journal has no checksum of the file, as for each file at a URL, `damage` reads the
-whole file. This detects unreadable rows, but no changed values. So the file counts as unverifiable, never as
-*verified*.
+If the journal has no checksum of a data file, as for each file at a URL, `damage` reads the whole file. This detects
+unreadable rows, but no changed values. So the file counts as *unverifiable*.
 """
 
 from __future__ import annotations
@@ -114,11 +113,10 @@ class FileDamage(msgspec.Struct):
 
 
 class StoreVerification(msgspec.Struct):
-    """The result of the verification of a store.
+    """The result of the verification of a store. All numbers count data files of the table.
 
-    `files` is the number of data files of the table. `verified` is the number of those whose content has the checksum
-    in the table's journal. `unverifiable` is the number of those that are readable, but have no checksum in the
-    journal.
+    `files` is the number of all files, `verified` of those with the checksum in the table's journal, and `unverifiable`
+    of those that are readable but have no checksum in the journal.
     """
 
     files: int = 0
