@@ -3,19 +3,18 @@
 The reader of the output may be slow or gone, the disk may be full, and the parent process may have closed a stream.
 None of this may harm the collected data:
 
-- If a stream is closed, its descriptor (0 to 2) is free. The next file of the store or socket would get this
-  descriptor, and messages of a library would be written to it. So `begin` opens /dev/null there in the opposite mode:
-  input for writing, output for reading. Each use then fails like a use of a closed descriptor. The descriptor is closed
-  on exec, so child processes find it closed.
+- If a stream is closed, its descriptor (0 to 2) is free. The next opened file or socket would get this descriptor, and
+  messages of a library would be written to it. So `begin` opens /dev/null there in the opposite mode: input for
+  writing, output for reading. Each use then fails like a use of a closed descriptor. Child processes find the
+  descriptor closed.
 - Standard output has the result of a command. A write waits for a slow reader, even if another process made the
   descriptor non-blocking. A failed write raises StreamError once. Later writes are ignored, so that no exit handler
   fails.
 - Standard error has the messages of a command. Messages that cannot be written are dropped, without effect on the exit
   code.
 - `never_wait` is for processes that collect or serve: a thread writes while the process continues. At most `ROOM` bytes
-  are queued. Lines that do not fit are dropped and counted, and the next written line has the number of dropped lines.
-  At exit the process waits as long as the thread makes progress. If it makes none, the process waits up to
-  `DRAIN_SECONDS` longer (`drain`).
+  are queued. Lines that do not fit are dropped, and the next written line states their number. At exit the process
+  waits until all lines are written, or the thread has made no progress for `DRAIN_SECONDS` (`drain`).
 
 Text is UTF-8 in any locale, and a character without a UTF-8 encoding is escaped.
 """
@@ -70,11 +69,9 @@ def begin() -> None:
 
 
 def never_wait(*numbers: int) -> None:
-    """Start one thread for each of these standard streams. The thread then does all writes to the stream for the
-    process, so that the process neither waits nor fails.
-
-    If a thread cannot start, the stream stays as it is. `numbers` are file descriptors (`STDOUT`, `STDERR`).
-    """
+    """Start one thread for each of these standard streams. The thread does all writes to the stream, so that the
+    process neither waits nor fails. If a thread cannot start, the stream stays as it is. `numbers` are file
+    descriptors (`STDOUT`, `STDERR`)."""
     for number in numbers:
         stream = _streams.get(number)
         if stream is not None and stream.queue is None:

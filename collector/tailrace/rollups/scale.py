@@ -212,8 +212,10 @@ class Scales:
 
     @cached_property
     def _bounds(self) -> dict[bool, tuple[Longs, Longs]]:
-        """Numbers of the first and last bucket of the window, as two arrays with one entry for each lane. The arrays
-        under the key True are for rows with a stored time, the arrays under the key False for other rows."""
+        """For each lane, return the numbers of the first and the last bucket of the window, as two arrays.
+
+        There are two pairs of arrays: the key True has the pair for rows with a stored time, False the pair for rows
+        without a stored time."""
         return {
             timed: _pairs((each.first, each.behind - 1) for each in buckets)
             for timed, buckets in self._buckets.items()
@@ -231,10 +233,10 @@ class Scales:
         return bucket, (bucket >= low) & (bucket <= high)
 
     def place(self, pieces: Pieces, at: Longs) -> Longs:
-        """Convert stored times and ticks to times (ns) on the timeline's axis. `at` has the stored time or the tick of
-        each entry in `pieces` (a row or a partial sum).
+        """Convert stored times and ticks to times (ns) on the timeline's axis.
 
-        Return `NOWHERE` for a time that is unknown, below 0 or beyond `LATEST`."""
+        `at` has, for each row or partial sum in `pieces`, its stored time or tick. Return `NOWHERE` for a time that is
+        unknown, below 0 or beyond `LATEST`."""
         found = np.where(pieces.timed, np.maximum(at, NOWHERE), NOWHERE)
         for rate, rows in self._by_rate(pieces, ~pieces.timed & self.placed[pieces.number]):
             of = pieces.number[rows]

@@ -1,15 +1,14 @@
-"""Write and read sidecars. A sidecar is a pair of files with the sums of short spans and each long span of one data
-file.
+"""Write and read sidecars: precomputed sums of spans, kept in two files for each data file of the table.
 
-The two files of a sidecar are in the store's directory `rollups/vVERSION`. Their names are a hash of the data file's
-path in the table. The file with `cells` in its name has the sums for several bucket widths (levels), and a header in
-its metadata. The file with `longs` has the long spans. Data files never change, so a sidecar never becomes stale, and
-may be deleted at any time. If the table is behind a URL, or the store is not writable, the sidecars are in the user's
-cache directory.
+The file with `cells` in its name has the sums of short spans, for several bucket widths (levels). The file with `longs`
+has each long span. Both files are in the store's directory `rollups/vVERSION`, under a hash of the data file's path. If
+the table is behind a URL, or the store is not writable, they are in the user's cache directory.
 
-`PagedFile` reads one of the two files page by page. A page is a row group of the file, as columns in memory. The footer
-states the bounds of the two sort columns in each page, so that few pages are read for a window. `KeptPages` caches
-pages, because many windows use the same pages of wide buckets.
+Data files never change, so a sidecar never becomes stale. It may be deleted at any time.
+
+`PagedFile` reads a file page by page (a page is a row group). The footer states the bounds of the two sort columns in
+each page, so that few pages are read for a window. `KeptPages` caches pages, because many windows use the pages of wide
+buckets.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class SidecarPage(NamedTuple):
 class PagedFile:
     """One of the two files of a sidecar, read page by page.
 
-    The rows are sorted by two columns. `outer` has the least and the greatest value of the first of these columns in
-    each page, and `inner` those of the second column."""
+    The rows are sorted by a first and a second column. For each page, `outer` has the least and the greatest value of
+    the first column, and `inner` those of the second column."""
 
     def __init__(self, path: str, outer: str, inner: str) -> None:
         """Open the file and read its footer. Raise OSError or pyarrow's errors if the file cannot be read."""
@@ -145,8 +144,8 @@ _OF_THE_PROCESS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.
 
 
 class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
-    """A lane (a stream or substream) in the data file of a sidecar. To compare a duration in ticks with a duration in
-    nanoseconds, a tick of this lane counts as 2 ** `scale` ns."""
+    """A lane (a stream or substream) in the data file of a sidecar. Durations in ticks are compared with durations
+    in nanoseconds as if a tick took 2 ** `scale` ns."""
 
     scale: int
     extent: LaneExtent
@@ -155,9 +154,9 @@ class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
 class RollupHeader(msgspec.Struct, frozen=True):
     """The header of a sidecar, which has precomputed sums of the spans in a data file.
 
-    `path` and `rows` are the path of the data file in the table and the number of its rows. `levels` has the base-2
-    logarithms of the bucket widths by which spans are summed, and `sizes` the number of sums for each of them. `lanes`
-    are the streams and substreams in the data file."""
+    `path` is the path of the data file in the table, and `rows` the number of its rows. `levels` has the base-2
+    logarithms of the bucket widths. `sizes` has the number of sums for each bucket width. `lanes` are the streams and
+    substreams in the data file."""
 
     path: str
     rows: int
@@ -208,10 +207,8 @@ class Sidecars:
         return None
 
     def refuse(self, sidecar: Sidecar) -> bool:
-        """Read a sidecar completely, and remove it if it is damaged. Return whether it is damaged or no longer exists.
-
-        If the read fails because permissions, descriptors or memory are lacking, the sidecar does not count as damaged.
-        """
+        """Read a sidecar completely, and remove it if it is damaged. Return whether it is damaged or no longer
+        exists. A read that fails for lack of permissions, descriptors or memory is no sign of damage."""
         try:
             for path in (sidecar.cells, sidecar.longs):
                 for _ in parquet.ParquetFile(path).iter_batches():

@@ -98,8 +98,8 @@ FROM (
 ) AS w
 LEFT JOIN part.runs AS r USING (source, session) LEFT JOIN part.clocks AS c USING (source, session)
 """
-"""SQL for the clock, run and peer of each session that has a session row, and for the times at which it was opened and
-closed. The columns are those of `timeline.FACTS`.
+"""SQL for the clock, run and peer of each session that has a session row, and for the times at which the session was
+opened and closed. The columns are those of `timeline.FACTS`.
 
 Unlike the view `sessions`, this SQL does not count the rows of each session."""
 
@@ -135,10 +135,11 @@ class TimelineLane(NamedTuple):
     """A lane of a timeline (a stream or substream), and facts about its rows.
 
     `first` and `last` are times (ns) on the time axis `axis`, or None if no row has a time. Lanes with wall time share
-    the axis `wall`. All other lanes of a run share an axis, and so do those of a session without a run.
+    the axis `wall`. A lane without wall time shares an axis with the other such lanes of its run or, if its session
+    belongs to no run, of its session.
 
-    `missing` is the number of events that are known to be missing from the stream. `unknown`: whether the stream also
-    lacks an unknown number of events. For a lane of a substream, `missing` is 0 and `unknown` is false."""
+    `missing` is the number of events that are known to be missing from the stream. `unknown` states whether further
+    events may be missing. For a lane of a substream, `missing` is 0 and `unknown` is false."""
 
     key: LaneKey
     format: str
@@ -234,8 +235,8 @@ class TimelineSnapshot:
     def on(self, axis: str) -> set[SessionKey]:
         """Return the sessions that share the time axis with this name.
 
-        Raise UnknownError if there is no such axis. If no session has wall time, return an empty set for the axis
-        `WALL`."""
+        Raise UnknownError if there is no such axis. The axis `WALL` always exists: without a session with wall time,
+        return an empty set."""
         found = {lane.key[:2] for lane in self.lanes if lane.axis == axis}
         if not found and axis != WALL:
             raise UnknownError(f"there is no axis {axis[:100]!r}; each lane names its axis")

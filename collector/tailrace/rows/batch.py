@@ -227,9 +227,8 @@ class Batch:
             self._parts.append(Part(day, [list(column) for column in columns]))
 
     def column(self, name: str) -> list[Any]:
-        """Return one column of the table for all rows. A value that consecutive rows share is repeated for each row.
-
-        The column `wall` is computed from `time`: microseconds since 1970, rounded towards zero."""
+        """Return one column of the table for all rows. The column `wall` is computed from `time`: microseconds since
+        1970, rounded towards zero."""
         if name == "wall":
             return [
                 time if time is None else time // 1000 if time >= 0 else -(-time // 1000)

@@ -20,8 +20,8 @@ from tailrace.model.record import FLAW_OF_ROW, Record
 Buffer = bytes | bytearray | memoryview
 
 ROWS_MIN = 16
-"""Minimum number of records that a compiled kernel packs into a block. For fewer records, single records are
-cheaper: all stages together spend as much time on a block as on a dozen records."""
+"""Minimum number of records that a compiled kernel packs into a block. Fewer records are passed one by one, which is
+cheaper: a block costs as much time as a dozen records."""
 
 
 class Integers(NamedTuple):
@@ -60,8 +60,9 @@ class Integers(NamedTuple):
 class Words(NamedTuple):
     """A column of repeated texts. Each row has a code, which is a 32-bit index into `texts`.
 
-    Blocks may share `texts`, which only grows; this column uses only its first `known` texts. A row without a
-    value has the code 0. `valid` is the bitmap of the rows that have a value; None if all rows have a value."""
+    Several blocks may share the list `texts`. Texts are only added to it; this column uses the first `known` of them. A
+    row without a value has the code 0. `valid` is the bitmap of the rows that have a value; None if all rows have a
+    value."""
 
     codes: Buffer
     texts: list[str]
@@ -123,8 +124,8 @@ Values = Integers | Words | Texts | None
 class Block(NamedTuple):
     """A sequence of ordinary events, as packed columns, that covers `length` bytes of the input.
 
-    The covered bytes are contiguous. An exception is a block with the events of one process: events of other processes
-    may lie between them.
+    The covered bytes are contiguous, unless the block has the events of one process: events of other processes may lie
+    between them.
 
     The columns are those of `Record`, without `detail`. Begins and ends are separate rows. Attributes are JSON
     without white space around their names. If an event has a flaw, its attributes begin with `$flaw`, as in a
@@ -156,7 +157,7 @@ class Block(NamedTuple):
         """Return the rows from `begin` to `stop` as new lists, one list for each field of `Record`, in its
         order.
 
-        Without `stop`, return all rows from `begin` on. The attributes do not contain `$flaw`."""
+        Without `stop`, return all rows from `begin` on. Leave `$flaw` out of the attributes."""
         stop = self.rows if stop is None else stop
         values: tuple[Values, ...] = (*self[2:], None)
         columns: list[list[Any]] = [

@@ -66,9 +66,9 @@ _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def united(ends: str | None, begins: str | None) -> str | None:
     """Return the attributes of a span: the attributes of its end record, then those that only its begin record has.
 
-    If both records have an attribute, the result has the end's value. If the begin's value differs, the object
-    `$begin` holds it. If both records have an object `$late` (keys in place of names), the result has the keys of
-    both."""
+    If both records have an attribute with different values, the result has the end's value, and the object `$begin`
+    holds the begin's value. If both have an object `$late` (keys in place of names), the result has the keys of both.
+    """
     if begins is None or begins == "{}":
         return ends
     if ends is None or ends == "{}":

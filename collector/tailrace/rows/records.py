@@ -174,8 +174,8 @@ class Records(ABC):
 
     @abstractmethod
     def count(self, counters: EventCounters, now: int) -> SeqNumbers:
-        """Count the events in the ledger, and return their sequence numbers. If an event shows a restart of the
-        producer, stop before this event, because it belongs to another incarnation.
+        """Count the events in the ledger, and return their sequence numbers. Stop before an event that shows a restart
+        of the producer, because it belongs to the next incarnation.
 
         `now` is the log time (ns)."""
 
@@ -455,7 +455,7 @@ def numbered(chunk: Sequence[Records]) -> list[Numbered]:
 def marks_of(columns: Columns) -> list[int]:
     """Return a fingerprint (mark) of each record: the sum of its start, end and size.
 
-    The mark distinguishes an event from another event under the same sequence number. Marks increase with the times of
+    The mark shows whether two events with equal sequence numbers are the same event. Marks increase with the times of
     the events."""
     try:
         return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))

@@ -60,11 +60,10 @@ OwnRow = Literal[
     "close",
 ]
 OWN_ROWS: tuple[OwnRow, ...] = get_args(OwnRow)
-"""Names of the session rows that the collector itself writes.
+"""Names of the session rows that the collector itself writes. A producer may write session rows with the same names.
 
-A producer may write session rows with the same names and any attributes. Only the collector's rows have a `time` and no
-`start`: a producer's record without a `start` becomes a row without a `time`. A record of size 0 may become a row with
-a `time` and no `start`, but its name comes from the decoder, which uses none of these names."""
+Only the collector's rows have a `time` and no `start`. A producer's record without a `start` becomes a row without a
+`time`. Records of size 0 are an exception, but the decoder chooses their names, and uses none of these names."""
 
 IS_OWN = f"""(
   kind = 'session' AND start IS NULL AND time IS NOT NULL AND name IN ({", ".join(f"'{name}'" for name in OWN_ROWS)})

@@ -54,8 +54,8 @@ class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The event counts and the digest of one stream of one session, computed from the table.
 
     `expected` is `stored` plus all known missing events. `missing` holds the number of missing events by reason.
-    `unknown` states whether a further, unknown number of events is missing. `rows` is the number of the stream's rows
-    of all kinds. `digest` is the SHA-256 (hex) of all columns of these rows.
+    `unknown` states whether further events may be missing. `rows` is the number of the stream's rows of all kinds.
+    `digest` is the SHA-256 (hex) of all columns of these rows.
     """
 
     source: str
@@ -254,10 +254,10 @@ def digest(certificate: Signed) -> bytes:
 
 
 def write(certificate: Signed, path: Path) -> Path:
-    """Write the certificate to a new file. The file is `path` or, if it exists, the next free numbered name beside it.
-    Return the file's path.
+    """Write the certificate to a new file, and return its path.
 
-    Never overwrite an existing file. Raise StoreError if the certificate cannot be written.
+    If `path` exists already, use the next free numbered name beside it. Never overwrite a file. Raise StoreError if the
+    certificate cannot be written.
     """
     text = msgspec.json.format(msgspec.json.encode(certificate), indent=2)
     for free in alternatives(path):
@@ -279,10 +279,10 @@ def read(path: Path) -> Certificate:
 
 
 def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
-    """Decode the content of a file with a run certificate or a job certificate.
+    """Decode a run certificate or a job certificate from a file's content.
 
-    Raise StoreError if it is no valid certificate of this `kind` and `version`. Also refuse unknown and repeated
-    members: the digest does not cover them, but another program that reads the certificate may rely on them.
+    Raise StoreError if it is no valid certificate of this `kind` and `version`. Also raise it for unknown and repeated
+    members: the digest does not cover them, but another program might rely on them.
     """
     what = kind.removeprefix("tailrace ")
     try:

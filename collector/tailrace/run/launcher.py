@@ -4,11 +4,11 @@ One launcher may run inside another: in a batch script of Slurm, each process of
 rank. So the variables of the innermost launcher take precedence. The clients apply the same rule to themselves
 (PROTOCOL.md).
 
-Slurm gives the batch script rank 0 without a step. A program that the script starts without a launcher inherits this
+Slurm gives the batch script rank 0, but no step. A program that the script starts without a launcher inherits this
 rank. Such a program is `alone`.
 
-Runs often start within the same second in a shared directory. This module makes the names of their stores and
-certificates from the rank, among other things, so that no two runs use the same names.
+Runs often start within the same second in a shared directory. The rank is one of the parts from which this module makes
+unique names for their stores and certificates.
 """
 
 from __future__ import annotations
@@ -55,10 +55,8 @@ RANKS = tuple(launcher.rank for launcher in LAUNCHERS)
 SCHEDULERS = ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 NODE, JOB = "TAILRACE_JOB_NODE", "TAILRACE_JOB_ID"
-"""Environment variables with which a user corrects the node and the job if the launcher's values are wrong.
-
-They also set the keys of the section `[job]` of the configuration.
-"""
+"""Environment variables with which a user corrects the node and the job if the launcher's values are wrong. They
+also set the keys in the section `[job]` of the configuration."""
 
 SLURM_NO_STEP = 0xFFFF_FFF0
 """The lowest of Slurm's special step ids.
@@ -115,10 +113,8 @@ def _size(by: Launcher, environ: Mapping[str, str]) -> int | None:
 
 
 def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
-    """Return the job's id: the scheduler's job id, a dot, and the id of the step or launch.
-
-    If only one of the two ids is known, return this one without the dot. Return None if neither is known.
-    """
+    """Return the job's id: the scheduler's job id, a dot, and the id of the step or launch. If one of the two ids is
+    unknown, return the known one without the dot. Return None if both are unknown."""
     scheduler, launch = _first(environ, SCHEDULERS), _first(environ, by.launches)
     if scheduler is not None:
         # Flux writes job ids with U+0192 or with f. Use f, which is easier to type.
@@ -173,11 +169,8 @@ def file_name(text: str) -> str:
 
 
 def unused(name: Path) -> Path:
-    """Make a new directory, and return its path. The name is `path`, with a number appended if it is taken.
-
-    A name may be taken because a process in another container has the same process id. Raise StoreError if the
-    directory cannot be made.
-    """
+    """Make a new directory, and return its path. If the name `path` is taken, append a number: a process in another
+    container may have the same process id. Raise StoreError if the directory cannot be made."""
     for path in alternatives(name):
         try:
             path.mkdir(parents=True)

@@ -1,13 +1,11 @@
-"""Connect the ranks of one node with the node's collector. Define the private directory with a lock and a socket, and
-the messages.
+"""Connect the ranks of one node with the node's collector, through a private directory with a lock and a socket.
 
-The node's collector holds the lock during its lifetime, and listens on the socket while ranks may join. The kernel
-releases the lock if the collector is killed. So if a rank finds no socket and gets the lock, no collector runs, and the
-rank starts one.
+The node's collector holds the lock during its lifetime, and listens on the socket while ranks may join. If the
+collector is killed, the kernel releases the lock. A rank that finds no socket and gets the lock starts a collector.
 
 The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the same rank
-is connected. When its program has ended, the rank sends `Bye` and receives `Released`. A rank is released at once if
-other ranks are connected. The last rank is released when the node's certificate is written.
+is connected. When its program has ended, the rank sends `Bye` and receives `Released`: at once if other ranks are
+connected, otherwise when the node's certificate is written.
 """
 
 from __future__ import annotations
@@ -75,8 +73,8 @@ class Bye(msgspec.Struct, kw_only=True):
 class Released(msgspec.Struct, kw_only=True):
     """Reply to `Bye`, after which the rank may end.
 
-    `others` states whether other ranks of the node still run. If none runs, `certificate` is the path of the node's
-    certificate, or None if it could not be written.
+    `others` states whether other ranks of the node still run. If not, `certificate` is the path of the node's
+    certificate, or None if the certificate could not be written.
     """
 
     others: bool
@@ -130,10 +128,10 @@ class Meeting:
 
     @classmethod
     def of(cls, rank: LaunchedRank, store: str | None) -> Self:
-        """Return the private directory through which this rank finds a collector (`Meeting`). Make the directory if it
-        does not exist.
+        """Return the private directory through which this rank finds a collector (`Meeting`); make it if it does not
+        exist.
 
-        Ranks with the same job, node and store get the same directory. Raise TailraceError if the directory belongs to
+        Ranks with equal job, node and store get the same directory. Raise TailraceError if the directory belongs to
         another user.
         """
         place = os.path.abspath(store or os.curdir)  # noqa: PTH100 - a URL may stand there
@@ -210,8 +208,8 @@ class Meeting:
 
 
 def _root() -> Path:
-    """Return the parent of all private directories through which ranks of this user's jobs join a collector
-    (`Meeting`).
+    """Return the directory for the private directories (`Meeting`) through which ranks of this user's jobs join a
+    collector.
 
     It is the runtime directory of the user's login session, or else the directory for temporary files. Its path must be
     short, because the paths of sockets are limited."""
@@ -230,10 +228,9 @@ def _fits(root: Path) -> bool:
 def _launch() -> str:
     """Return a name that all ranks of this launch have in common, for a launcher that sets no job id.
 
-    The name identifies the process that started the session (see setsid) of the rank: the parent of the session's
-    leader. This process is the same for all ranks of a launch. Hydra, MPICH's launcher, gives each rank a session of
-    its own; other launchers run all ranks in their own session. Processes between the session leader and a rank are not
-    used, because they may end while further ranks start.
+    The name identifies the parent of the leader of the rank's session (see setsid). This process is common to all ranks
+    of a launch: Hydra, MPICH's launcher, starts each rank in its own session; other launchers run all ranks in one
+    session. Processes between the session leader and a rank may end while further ranks start, so they are not used.
     """
     session = os.getsid(0)
     leader = _process(session)

@@ -72,8 +72,8 @@ class RankWanted(NamedTuple):
 
 
 def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
-    """Run the program of a rank, traced if possible. Return its result. If it was the node's last rank, also return the
-    path of the node's certificate; otherwise None.
+    """Run the program of a rank, traced if possible. Return its result and, if it was the node's last rank, the path of
+    the node's certificate (otherwise None).
 
     Raise ConfigError if the program does not exist. With `wanted.require`, also raise any error that prevents tracing.
     """
@@ -167,10 +167,10 @@ def join(wanted: RankWanted) -> Membership:
 
 
 def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
-    """Try to join the node's collector. Return the membership.
+    """Try to join the node's collector, and return the membership.
 
-    Return None if no collector runs, or if it accepts no further ranks. Return the collector's answer `Taken` if
-    another program of the same rank is connected.
+    Return None if no collector runs, or if it accepts no further ranks. Return `Taken` if another program of the same
+    rank is connected.
     """
     connection = meeting.connect()
     if connection is None:

@@ -3,9 +3,8 @@
     python -I …/interpreter.py tailrace.run.node SPECIFICATION
 
 The collector inherits the lock of its `Meeting`. A rank is present from its `Hello` until its connection ends. The
-kernel closes the connection of a killed rank, so a killed rank does not keep the collector running. After a signal, the
-collector does not end at once, but waits until the ranks that are present have left: launchers send signals to all
-processes of a job, including this one.
+kernel also ends the connection of a killed rank. After a signal, the collector does not end at once, but waits until
+the ranks that are present have left: launchers send signals to all processes of a job, including this one.
 """
 
 from __future__ import annotations
@@ -101,10 +100,8 @@ class NodeCollecting(Collecting):
         """The rank of each open connection; None until the `Hello` of the connection has arrived."""
         self._came: set[int] = set()
         self._waiting: tuple[trio.SocketStream, int] | None = None
-        """Connection and number of the rank whose program ended last. This rank waits for the node's certificate.
-
-        None if programs of other ranks still run, or if no program has ended yet.
-        """
+        """Connection and number of the rank whose program ended last; it waits for the node's certificate. None
+        while other programs run, and before the first program has ended."""
         self._hurried = False
         self._quiet_since = 0.0
         self._receiving: Receiving | None = None
@@ -236,10 +233,7 @@ class NodeCollecting(Collecting):
 
     async def _release(self, stream: trio.SocketStream, rank: int, *, gone: bool) -> None:
         """Send `Released` to a rank whose program has ended, if other ranks are present. Otherwise let the rank wait
-        for the node's certificate.
-
-        `gone` states that the rank's connection ended without a message, so that no message can be sent.
-        """
+        for the node's certificate. With `gone`, the rank's connection has ended, so only close it."""
         if gone:
             await stream.aclose()
         elif self._here:

@@ -34,9 +34,9 @@ Its arguments are a description and the exception that caused the problem.
 class RunDone(NamedTuple):
     """The result of a run: the program's exit status and, if tracing succeeded, the certificate.
 
-    `others` states whether other ranks of the node still run; then the last of them gets the node's certificate.
-    `refused` holds the number of connections and datagrams that the collector refused because they came from other
-    users, by cause. The certificate does not cover their events.
+    `others` states whether other ranks of the node still run; the last of them gets the node's certificate. `refused`
+    is the number of connections and datagrams from other users that the collector refused, by cause. The certificate
+    does not cover their events.
     """
 
     status: int

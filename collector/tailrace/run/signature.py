@@ -36,9 +36,9 @@ def sign(certificate: Signed, key: Ed25519PrivateKey) -> None:
 
 
 def differences(certificate: Signed, wanted: str | None) -> list[str]:
-    """Return what is wrong with a certificate's signature, as a list of messages; an empty list if it is valid.
+    """Return a message for each fault of a certificate's signature; an empty list if it is valid.
 
-    `wanted` is the public key (hex) that must have made the signature. If it is None, any key is accepted, and so is a
+    `wanted` is the public key (hex) that must have made the signature. If it is None, accept any key, and also a
     missing signature.
     """
     signature = certificate.signature

@@ -24,10 +24,11 @@ _NONE: Mapping[str, int] = MappingProxyType({})
 def lines(
     done: Certificate, path: Path | None, refused: Mapping[str, int] = _NONE
 ) -> Iterator[str]:
-    """Yield text lines for the user about a run. `done` is its certificate (a report on stored and missing events).
+    """Yield text lines for the user about a run.
 
-    `path` is the certificate's file, or None if it could not be written. `refused` holds the number of connections and
-    datagrams that the collector refused because they came from other users, by cause.
+    `done` is its certificate (a report on stored and missing events). `path` is the certificate's file, or None if it
+    could not be written. `refused` is the number of connections and datagrams from other users that the collector
+    refused, by cause.
     """
     totals = done.totals
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
@@ -65,9 +66,10 @@ def document(
     others: bool = False,
     refused: Mapping[str, int] = _NONE,
 ) -> bytes:
-    """Return the summary of a run as one line of JSON, with or without the run's certificate.
+    """Return the summary of a run as one line of JSON.
 
-    `others` states whether other ranks of the node still run. If so, there is no certificate yet, and `traced` is null.
+    `others` states whether other ranks of the node still run. In this case, there is no certificate yet, and `traced`
+    is null.
     """
     found: dict[str, object] = {
         "arguments": arguments,

@@ -100,11 +100,8 @@ def sources(
 
 
 CONNECTIONS_MAX = 65_536
-"""Maximum number of concurrent connections to a node's collector. It limits the total, and also the connections from
-one address: all ranks of a node have the same address.
-
-The number of file descriptors is a further limit.
-"""
+"""Maximum number of concurrent connections to a node's collector, and also of those from one address, because all
+ranks of a node have the same address. The number of file descriptors is a further limit."""
 
 
 def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
@@ -152,8 +149,8 @@ def own_directories(environ: Mapping[str, str]) -> dict[str, str]:
 def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceConfig]:
     """Return the file sources that one rank needs in addition to the sources of its node.
 
-    `files` are the FORMAT=PATH texts of the rank's files. `own` has the output directories that the user has set for
-    tracers, by format. The name of a source includes a hash of the followed path. Raise ConfigError for invalid `files`
+    `files` are the FORMAT=PATH texts of the rank's files. `own` has, by format, the output directories that the user
+    has set for tracers. A source's name includes a hash of the followed path. Raise ConfigError for invalid `files`
     (see `followed`).
     """
     wanted = [*followed(files), *own.items()]
@@ -203,10 +200,10 @@ def variables(
     token: str,
     store: str,
 ) -> dict[str, str]:
-    """Return the environment variables to set for the program. Leave out variables that `environ` already has.
+    """Return the environment variables to set for the program, without those that `environ` already has.
 
-    `addresses` holds host:port by source. Include `token` only if `environ` names neither a collector nor a token. Set
-    the store's path to `store`, even if `environ` has another path. Do not set it if `environ` names a collector or a
+    `addresses` holds host:port by source. Include `token` only if `environ` names neither a collector nor a token.
+    Include `store`, the store's path, even if `environ` has another path, but not if `environ` names a collector, or a
     file that contains the path.
     """
     ours = {

@@ -1,7 +1,6 @@
 """Provide TLS for a listener from its certificate, its key and the authority for client certificates.
 
 The minimum version is TLS 1.2. TLS sessions are not resumed, so each connection is checked against the current files.
-No session tickets are sent: a client that only sends would leave them unread in its socket.
 
 Before a new certificate is used, it is tested in a TLS handshake in memory, which also shows its validity period.
 """
@@ -38,8 +37,8 @@ class _Usable(NamedTuple):
 class Certificates:
     """Provides the TLS context for new connections, and builds it again when a file changes.
 
-    A certificate that is not valid now never replaces a valid one. At the start of the daemon, even such a certificate
-    is used: its clients reject it, but the daemon starts and its other listeners work.
+    A certificate outside its validity period never replaces a valid one. At its start, the daemon uses even such a
+    certificate: clients of this listener reject it, but the other listeners work.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""Keep a value that is built from files, and build it again when a file changes. If this fails, keep the value from the
-last successful build.
+"""Keep a value that is built from files, and build it again when a file changes.
 
-Each time that the value is requested, the files are checked for changes, but at most once a second. If two files belong
-together and only one has been replaced so far, building fails and the last valid value stays in use.
+The files are checked for changes at each request for the value, but at most once a second. If building fails, the last
+value stays in use, for example while only one of two files that belong together has been replaced.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ class Kept(Generic[T]):
     def _look(self) -> None:
         """Build the value again with `make` if one of the files in `_paths` has changed.
 
-        Also build it again if the last attempt failed: a file may be complete now although its size and time are
-        unchanged.
+        Also build it if the last attempt failed: a file may be complete now, although its size and time are the same.
         """
         state = self._state()
         if state == self._seen and self.problem is None:

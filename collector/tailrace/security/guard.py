@@ -109,10 +109,8 @@ def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
 
 
 def problems(loaded: Loaded) -> list[Problem]:
-    """Return a problem for each certificate, key or token file of a configuration that cannot be used.
-
-    Each problem names the key of the configuration that contains the path of the file.
-    """
+    """Return a problem for each certificate, key or token file of a configuration that cannot be used. A problem
+    names the configuration key with the file's path."""
     config = loaded.config
     listeners = {("admin",): config.admin} | {
         ("sources", name): source

@@ -1,9 +1,10 @@
-"""Keep listening sockets open across a restart of the process, so that data which arrives meanwhile waits in them.
+"""Keep listening sockets open across a restart of the process, so that arriving data waits in them.
 
-The service manager creates the sockets (socket units), or keeps sockets that an earlier process passed to it (its
-descriptor store). It passes them to the next process of the service (sd_listen_fds(3)). A listener finds its socket by
-the socket's address, whatever the socket's name is. If the operating system chose the port, the address is not known in
-advance. Then the listener finds its socket by the name under which the service manager keeps it.
+The service manager creates the sockets (socket units), or keeps sockets that an earlier process passed to it
+(descriptor store). It passes them to the next process of the service (sd_listen_fds(3)).
+
+A listener finds its socket by the socket's address. If the operating system chose the port, the listener does not know
+the address, and finds its socket by the name under which the service manager keeps it.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 class Notifier:
     """The connection to the service manager.
 
-    `address` is the path of its socket (`@` at the beginning stands for the abstract namespace), or empty without a
-    service manager. `watchdog_seconds` is how long its watchdog waits for the next signal; None without a watchdog.
+    `address` is the path of its socket (a leading `@` means the abstract namespace); empty without a service manager.
+    The service manager expects a watchdog signal every `watchdog_seconds`; None without a watchdog.
     """
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:

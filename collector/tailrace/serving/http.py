@@ -37,10 +37,8 @@ ANSWER_SECONDS = 10.0
 
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**20
-"""Maximum number of bytes from the client that are read and discarded after the last response, within `LINGER_SECONDS`.
-
-If a socket is closed while it holds unread bytes, the client may lose the response.
-"""
+"""Maximum number of bytes that are read from the client and discarded after the last response, within
+`LINGER_SECONDS`. If a socket with unread bytes is closed, the client may lose the response."""
 
 RECEIVE_MAX = 16 * 2**10
 
@@ -188,9 +186,8 @@ class Conversation:
 def _head(data: bytes) -> int:
     """Return the position in `data` behind the line and the headers of a request; 0 if these are not complete yet.
 
-    Raise RemoteProtocolError if they are too long or not valid. Also refuse lines that end with LF alone, and headers
-    that continue on a second line. h11 accepts both, but a proxy in front of this server may read such requests
-    differently.
+    Raise RemoteProtocolError if they are too long or not valid. Also raise it for lines that end with LF alone, and for
+    headers that continue on a second line: a proxy in front of this server may read such requests differently.
     """
     end = data.find(b"\r\n\r\n", 0, HEADERS_MAX) + 4
     if end < 4 and len(data) > HEADERS_MAX:

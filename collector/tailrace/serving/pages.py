@@ -1,9 +1,9 @@
 """Answer requests for the read-only pages of the admin endpoint: /, /status, /metrics, /healthz, /readyz.
 
 The status code of /healthz is 200 while the daemon runs or can recover by itself (states ok, degraded, starting,
-stopping), else 503. The status code of /readyz is 200 only while the daemon receives input. Both pages state the
-problems as JSON. If tokens are required and a request has none, they state only the daemon's state. /status is HTML for
-browsers and JSON for other clients. HTML pages contain no scripts, and text browsers can show them.
+stopping), else 503. The status code of /readyz is 200 only while the daemon receives input. /healthz and /readyz return
+the problems as JSON, but only the daemon's state to a request without a required token. /status is HTML for browsers
+and JSON for other clients. HTML pages contain no scripts, and text browsers can show them.
 """
 
 from __future__ import annotations
@@ -228,11 +228,8 @@ def has_token(request: Request, accepts: Callable[[bytes], bool]) -> bool:
 
 
 def wanted(request: Request) -> str:
-    """Return the format of the response that a request asks for: the value of its parameter `format`, otherwise "html"
-    or "json".
-
-    Without the parameter, the format is "html" only if the header `Accept` prefers HTML to JSON, as browsers do.
-    """
+    """Return the format of the response that a request asks for: the value of its parameter `format`. Without the
+    parameter, return "html" if the header `Accept` prefers HTML to JSON, as browsers do, and otherwise "json"."""
     given = parse_qs(request.query).get("format")
     if given:
         return given[-1]

@@ -1,14 +1,15 @@
-"""Accept connections to the admin endpoint, and limit what clients can cost.
+"""Accept connections to the admin endpoint, and limit the time that clients can take from the daemon.
 
-Clients cannot block the daemon: the server accepts one connection after the other, with a pause after each. After each
-response, the server pauses for longer than the work for the response took. Requests for /healthz and /readyz do not
-wait for other responses. If half of all allowed connections already wait for other pages, further requests for other
-pages are refused.
+The server accepts connections one by one, with a pause after each. After each response, it pauses for longer than the
+work for the response took. Requests for /healthz and /readyz do not wait for other responses. If half of all allowed
+connections wait for other pages, the server refuses further requests for such pages.
 
-If there are too many connections, the server closes the oldest one that waits for its client. So silent and slow
-clients do not lock out new ones. During a flood of connections, the server accepts half of all allowed connections in a
-short time (0.16 s if 64 are allowed). Each client then has this time to send its request, and the same time again to
-read the response. Slower health checks and scrapers fail during the flood.
+If there are too many connections, the server closes the oldest one that waits for its client. Silent and slow clients
+therefore do not lock out new ones.
+
+During a flood of connections, half of all allowed connections are accepted in a short time (0.16 s if 64 are allowed).
+A client has this time to send its request, and as long again to read the response. Slower clients fail during the
+flood.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ ACCEPT_SECONDS = 0.005
 REST = 3
 """Pause after a response, as a multiple of the time that the work for the response took.
 
-Thus responses take at most a quarter of the daemon's time. Health pages and refusals have a pause of their own, and
-take at most another quarter.
+Responses therefore take at most a quarter of the daemon's time. Health pages and refusals have a pause of their own,
+and take at most a further quarter.
 """
 
 HANDSHAKE_SECONDS = 10.0
