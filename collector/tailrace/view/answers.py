@@ -1,9 +1,8 @@
 """Answer requests: parse the parameters, lease snapshots, run the endpoint in a thread, and encode its answer or error
 as JSON.
 
-If the client disconnects, or the work takes longer than `SECONDS`, the work is interrupted. An answer depends only on
-the question and the snapshots, so the latest answers are cached: several browser pages that show the same view cost as
-much as one.
+If the client disconnects, or the work takes longer than `SECONDS`, the work is interrupted. The latest answers are
+cached, because an answer depends only on the question and the snapshots.
 """
 
 from __future__ import annotations
@@ -201,11 +200,8 @@ def from_row(type_: type[S], row: Iterable[object]) -> S:
 
 
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
-    """Return an object of the API class `type_`.
-
-    A field takes its value from `others` if its name is there. Otherwise it takes the value of the attribute of `given`
-    with the same name.
-    """
+    """Return an object of the API class `type_`. The value of a field comes from `others` if it has the field's
+    name, and otherwise from the attribute of `given` with this name."""
     names = type_.__struct_fields__
     return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
 
@@ -253,7 +249,7 @@ class Endpoint(NamedTuple, Generic[Q]):
     """An endpoint of the API.
 
     The function `answer` runs in a thread. It returns an object of the class `gives`, or a FileAnswer. `kept` states
-    whether its answers may be cached. This is allowed if they depend only on the question and the snapshot.
+    whether its answers may be cached, because they depend only on the question and the snapshot.
     """
 
     method: str

@@ -215,10 +215,8 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""Media types of the page's files, by file name extension. Files with other extensions are not served.
-
-The table of the operating system is not used, because it may differ from host to host.
-"""
+"""Media types of the page's files, by file name extension. Files with other extensions are not served. The operating
+system's own table of media types is not used, because hosts differ in it."""
 
 
 class ServedFile(NamedTuple):

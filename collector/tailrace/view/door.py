@@ -106,8 +106,8 @@ class Door:
     def _answer(self, scope: Scope, *, at_page: bool) -> Response | None:
         """Return the response to a request that `app` must not answer; otherwise None.
 
-        The response refuses the request, or it sets the cookie if the URL of the request contains the token. `at_page`
-        states whether the request has the path at which the cookie is valid.
+        The response refuses the request, or sets the cookie because the URL of the request contains the token.
+        `at_page` states whether the request has the path at which the cookie is valid.
         """
         headers = Headers(scope=scope)
         host = headers.get("host", "")

@@ -1,9 +1,8 @@
 """Lease snapshots of stores to requests.
 
-An engine (a database connection with a snapshot) serves one request at a time. An engine is opened when no idle one
-exists, and is used again by later requests. At most `SLOTS` questions run at the same time, however many pages are
-open; all others wait in order of arrival. If the client of a question disconnects, or the question takes too long, it
-is interrupted.
+An engine (a database connection with a snapshot) serves one request at a time. Later requests use it again; a new one
+is opened if none is idle. At most `SLOTS` questions run at the same time; all others wait in order of arrival. If the
+client of a question disconnects, or the question takes too long, it is interrupted.
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
 """Limits on the resources of each SQL statement that the viewer itself runs."""
 
 FRESH_SECONDS = 1.0
-"""Time (seconds) for which a snapshot is used before the server checks for a newer version.
-
-A report of the collectors is used for the same time before they are asked again.
-"""
+"""Time (seconds) for which a snapshot is used before the server checks for a newer version of the table. The
+collectors' reports are also used for this time."""
 
 UNANSWERED_SECONDS = 15.0
 """Time (seconds) for which no collector is asked again after one of them did not answer.
@@ -105,10 +102,9 @@ class TimelineCache:
 
 
 class ServedStore:
-    """A store that this server shows, and those of its engines that no request uses at the moment.
+    """A store that this server shows, and its engines (database connections) that no request uses at the moment.
 
-    `name` is the argument on the command line. If the argument was a run certificate, `sessions` are the sessions of
-    this run.
+    `name` is the argument on the command line. If it was a run certificate, `sessions` are the sessions of this run.
     """
 
     def __init__(
@@ -160,10 +156,10 @@ class ServedStore:
             self._idle.append((engine, self.clock.monotonic()))
 
     def live(self, engine: Engine) -> Live:
-        """Return the number of events for which the collectors still wait. It is valid for the version of the table
-        that the engine's snapshot has. If necessary, the snapshot first advances to a newer version.
+        """Return the number of events for which the collectors still wait.
 
-        The collectors are asked once for all requests within `FRESH_SECONDS`.
+        The number belongs to the version of the table in the engine's snapshot; if necessary, this snapshot first
+        advances to a newer version. The collectors' reports are used for `FRESH_SECONDS`, for all requests.
         """
         with self._live_lock:
             if self._live is not None:
@@ -235,11 +231,8 @@ class SnapshotLease:
         return self._timeline
 
     def own_snapshot(self, limits: Limits) -> LeasedSnapshot:
-        """Return a snapshot of the newest version of the first store in `stores`. Its new engine runs SQL statements
-        with the given limits.
-
-        The caller must close the engine. `interrupt` interrupts the engine, but does not close it.
-        """
+        """Return a snapshot of the newest version of the first store in `stores`, with a new engine that runs SQL
+        statements with the given limits. The caller must close the engine; `interrupt` does not close it."""
         self.still_wanted()
         store = self.stores[0]
         engine = store.open(limits)

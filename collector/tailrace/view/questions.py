@@ -1,7 +1,6 @@
 """Define the parameters of the endpoints of the HTTP API, with one class for each set of parameters.
 
-A request with an unknown parameter is refused. Otherwise a misspelled filter would have no effect and the answer would
-mislead.
+A request with an unknown parameter is refused, because a misspelled filter would otherwise have no effect.
 """
 
 from __future__ import annotations
@@ -97,8 +96,8 @@ class OfSelection(OfPlaces, frozen=True, kw_only=True):
     ) -> bool:
         """Return whether missing events of a gap in this stream may belong to the selection.
 
-        `stream` is empty if the stream of the gap is unknown. `placed` has the sessions of the selected ranks, nodes
-        and jobs (see the method `placed`). It is None if these select all sessions.
+        `stream` is empty if the stream of the gap is unknown. `placed` is the result of the method `placed`: the
+        sessions of the selected ranks, nodes and jobs, or None for all sessions.
         """
         return (
             (placed is None or session == DAMAGED_SESSION or (source, session) in placed)
@@ -201,12 +200,9 @@ class OfStatement(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfComparison(ApiQuestion, frozen=True, kw_only=True):
-    """Two runs, `a` and `b`. Each is a selection from one store, which is given by its number in the answer of the
-    endpoint `store`.
-
-    With `align`, each run begins at its first event with this name. With `length`, it ends this number of nanoseconds
-    later.
-    """
+    """Two runs, `a` and `b`. Each is a selection from one store, by the store's number in the answer of the endpoint
+    `store`. With `align`, each run begins at its first event with this name. With `length`, it ends after this
+    number of nanoseconds."""
 
     a_store: Offset = 0
     a_source: list[Word] = []
@@ -277,11 +273,10 @@ class OfRow(ApiQuestion, frozen=True, kw_only=True):
 
 
 class OfSearch(OfSelection, frozen=True, kw_only=True):
-    """A search for events whose name contains `name`, in upper or lower case. It finds events that begin after the time
-    `after`, or with `backwards` events that begin before it.
+    """A search for events whose name contains `name`; upper and lower case count as equal.
 
-    With `axis`, the time axis of some lanes (streams or substreams, see `ShownLane`), only events of these lanes are
-    found, and all times are on this axis.
+    It finds events that begin after the time `after`, or with `backwards` before it. With `axis`, it finds only events
+    of the lanes (streams or substreams, see `ShownLane`) with this time axis, and all times are on this axis.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -292,11 +287,8 @@ class OfSearch(OfSelection, frozen=True, kw_only=True):
 
 
 class OfNextGap(OfSelection, frozen=True, kw_only=True):
-    """A search for the first gap that begins after the time `after`, or with `backwards` for the last gap that begins
-    before it.
-
-    With `axis`, only gaps of lanes (streams or substreams) with this time axis are found.
-    """
+    """A search for the first gap that begins after the time `after`, or with `backwards` for the last gap that
+    begins before it. With `axis`, it finds only gaps of lanes (streams or substreams) with this time axis."""
 
     after: Nanoseconds
     backwards: bool = False

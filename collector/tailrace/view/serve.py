@@ -92,10 +92,10 @@ def listen(address: str) -> socket.socket:
 
 @contextmanager
 def listen_at(path: Path) -> Iterator[socket.socket]:
-    """Yield a socket in the file system that only its owner can open. Remove the socket's file at the end of the `with`
-    block.
+    """Yield a socket in the file system that only its owner can open, for the duration of a `with` block; then remove
+    its file.
 
-    If a killed server left a file there, replace it. Raise AddressError if the path cannot be used.
+    Replace a file that a killed server left there. Raise AddressError if the path cannot be used.
     """
     sock = socket.socket(socket.AF_UNIX)
     try:

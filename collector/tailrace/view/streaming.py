@@ -1,8 +1,8 @@
 """Send answers piece by piece: news for the open pages, and exports.
 
 **News.** Once a second, every open page gets the version of the table, rates of events, and the health of the
-collectors. One thread collects this for all pages, and only while a page is open. When a page has received a message,
-it next gets the newest one. So a slow page misses messages, and no messages are queued.
+collectors. One thread collects this for all pages, and only while a page is open. Messages are not queued: a slow page
+gets the newest one, and misses those before.
 
 **Exports.** An export has the same content as a file of `tailrace export`. A browser saves it, or passes it to
 Perfetto. The whole export is written to a temporary directory, from one snapshot, and then sent. If it consists of

@@ -1,9 +1,9 @@
 """Define the answers of the HTTP API. The OpenAPI description is generated from these classes.
 
-Times and durations are decimal texts (`Ns`), because JavaScript represents integers exactly only up to 2^53. The
-columns of the timeline are an exception: there, times are integers, in nanoseconds since the frame's `from`. Such
-integers beyond 2^53 are so far outside the window that no pixel shows them. The `version` of an answer is the version
-of the table from which all its figures were computed. Null stands for an unknown value, never for zero."""
+Times and durations are decimal texts (`Ns`), because JavaScript represents integers exactly only up to 2^53. In the
+columns of the timeline, times are integers: nanoseconds since the frame's `from`. Those beyond 2^53 are far outside the
+window. The `version` of an answer is the version of the table from which all its figures were computed. Null stands for
+an unknown value, never for zero."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Whole(msgspec.Struct, kw_only=True):
     """How complete an answer is.
 
     `missing` counts missing events by reason. `unknown` counts gaps of unknown size. `awaited` counts events for which
-    running collectors still wait. If a collector could not be asked for this number, `unasked` explains why. `selected`
-    states whether any event matches the question. If none does, the answer is never `complete`."""
+    running collectors still wait; if a collector did not answer, `unasked` explains why. `selected` states whether any
+    event matches the question. If none does, the answer is never `complete`."""
 
     complete: bool
     text: str
@@ -129,10 +129,8 @@ class Sessions(WholeAnswer, kw_only=True):
 
 
 class ShownGap(msgspec.Struct, kw_only=True):
-    """A row of the view `gaps`, with the times of the last event before the gap (`begins`) and the first one after it
-    (`ends`).
-
-    `placed` describes how exact these times are. They are null if the session has no events."""
+    """A row of the view `gaps`, with the times of the last event before the gap (`begins`) and the first event after
+    it (`ends`). They are null if the session has no events. `placed` describes how exact they are."""
 
     source: str
     format: str
@@ -213,8 +211,7 @@ class RowsAnswer(WholeAnswer, kw_only=True):
     """All rows of a record, which a session and an offset identify. `parent` is the span that encloses the first of
     them; `children` are the spans directly inside it.
 
-    `related` states how parent and children were found: by `id` (the records contain their ids), or by `containment`
-    (by their times)."""
+    `related` states how they were found: by `id` (the records contain ids), or by `containment` of their times."""
 
     rows: list[ShownRow]
     parent: ShownEvent | None
@@ -296,7 +293,7 @@ class StoreAnswer(msgspec.Struct, kw_only=True):
     ranks: list[int]
     """All ranks of the store's sessions.
 
-    If there are very many, the list contains only the first ones. The same holds for `nodes` and `jobs`."""
+    If there are very many, the list contains only the first ones. `nodes` and `jobs` are limited likewise."""
     nodes: list[str]
     jobs: list[str]
     notes: str | None
@@ -331,8 +328,8 @@ class Rate(msgspec.Struct, kw_only=True):
 class News(msgspec.Struct, kw_only=True):
     """One message of the stream `live`. `number` is the number of the message.
 
-    `collectors` are the running collectors that answered. `unasked` states which collectors did not answer, and why. If
-    the table cannot be read, `unasked` has this error instead."""
+    `collectors` are the running collectors that answered. `unasked` states which collectors did not answer, and why, or
+    that the table cannot be read."""
 
     number: int
     version: int
@@ -391,8 +388,8 @@ class ShownLane(LaneName, kw_only=True):
 
     `first` and `last` are the times of its first and last event, on `axis`: `wall` for wall time, or a separate axis if
     the lane's clock is not related to wall time. `clock` describes the clock in words. `depths` is the number of rows
-    for nested spans, if depths were recorded. The lane without a substream has the number of missing events of the
-    stream (`missing`), and whether further events may be missing (`unknown`)."""
+    for nested spans, if depths were recorded. `missing` is the number of events that are missing from the stream, and
+    `unknown` states whether further events may be missing; only the lane without a substream has them."""
 
     format: str
     depths: int
@@ -416,7 +413,7 @@ class FrameGap(msgspec.Struct, kw_only=True):
 
     `begin` and `end` are nanoseconds since `from` of the window, or null if unknown. `remaining` is the known number of
     missing events, and `unknown` the number of gaps of unknown size. `placed` states how exact the times are. For
-    several gaps, `placed`, `detail`, `first`, `last` and `of` are null, and `reason` is null if their reasons differ.
+    several gaps, `placed`, `detail`, `first`, `last` and `of` are null, and so is `reason` if their reasons differ.
     """
 
     source: Key
@@ -467,8 +464,8 @@ class Group(msgspec.Struct, kw_only=True):
 
     `unit` is the unit of their durations: `ns` or `ticks`. Only spans that have ended have a duration. If none has
     ended, the durations are null. `self` is null unless the question requested it. The figures are computed from the
-    spans in the table. If spans are missing, `bounds` contains an interval for each figure in which its true value
-    lies; null if there is no figure."""
+    spans in the table. If spans are missing, `bounds` contains for each figure the interval in which its true value
+    lies, or null without a figure."""
 
     group: list[str | None]
     unit: str
@@ -527,9 +524,11 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class Difference(msgspec.Struct, kw_only=True):
-    """A group of spans in both runs or in one of them. `a` and `b` are the figures of the stored spans. If spans are
-    missing, the true figures lie in `a_bounds` and `b_bounds`. `growth` is a share (0.1: 10 percent more); null if `a`
-    or `b` is null or `a` is 0. `word` is the growth with bounds as text. `verdict`: as in `tailrace diff`."""
+    """A group of spans in both runs or in one of them. `a` and `b` are its figures in the two runs, from the stored
+    spans. If spans are missing, the true figures lie in `a_bounds` and `b_bounds`.
+
+    `growth` is a share (0.1 means 10 percent more); null if `a` or `b` is null or `a` is 0. `word` is the growth with
+    bounds as text. `verdict` is the verdict of `tailrace diff`."""
 
     group: list[str | None]
     unit: str
@@ -545,9 +544,10 @@ class Difference(msgspec.Struct, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """The compared groups: first those whose figure grew, in order of growth, then new ones, then those that are gone.
+    """The compared groups: first those whose figure grew, in order of growth, then groups only in the second run, then
+    groups only in the first run.
 
-    `total` is the number of all groups, `verdicts` their number by verdict. `differences` may have fewer groups."""
+    `total` is the number of all groups, and `verdicts` their number by verdict. `differences` may list fewer groups."""
 
     version: int
     a: Side
@@ -563,7 +563,7 @@ class ShownFlameNode(msgspec.Struct, kw_only=True):
     """A node of a flame graph: all spans with the same name whose enclosing spans have the same names, too.
 
     `parent` is the index of the enclosing node in the list, or null. `self` is the time during which a span of this
-    node is the innermost open span of its lane. `total` is the same time including the nodes inside this node."""
+    node is the innermost open span of its lane. `total` also includes the time of all nodes inside this node."""
 
     parent: int | None
     name: str | None

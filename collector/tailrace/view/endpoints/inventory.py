@@ -146,9 +146,8 @@ def streams(lease: SnapshotLease, asked: OfStreams) -> wire.Streams:
 
 
 def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
-    """Return the streams that `asked` selects, ordered by the column `asked.sort`. Skip the first `offset` of them, and
-    return at most `limit`. Unknown values come last in both directions.
-    """
+    """Return the streams that `asked` selects, ordered by the column `asked.sort`. Skip the first `offset` of them,
+    and return at most `limit`. Unknown values come last in either order."""
     condition = _matching(asked)
     direction = "DESC" if asked.descending else "ASC"
     sql = (

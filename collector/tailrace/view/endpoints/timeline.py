@@ -1,8 +1,8 @@
 """Serve the timeline: its lanes (streams and substreams), the content of a window of time (`rollups`), the rows of one
 record, and a search for names.
 
-A search works in wall time. For sessions whose clock is not related to wall time, it works on the axis of their clock.
-There, an event's time is computed from the tick at which the event begins (`tailrace.timeline`).
+A search uses wall time. In sessions whose clock is not related to wall time, it uses the axis of their clock, and
+computes an event's time from the tick at which the event begins (`tailrace.timeline`).
 """
 
 from __future__ import annotations
@@ -133,10 +133,8 @@ WHERE contains(lower(name), lower($name)) AND time IS NULL AND aligned BETWEEN n
   AND (len($streams::VARCHAR[]) = 0 OR list_contains($streams::VARCHAR[], stream))
 QUALIFY row_number() OVER (PARTITION BY source, session ORDER BY aligned {order}, "offset") <= $limit
 """
-"""SQL that selects, for each session in `near`, the next events that match a search. The sessions have no wall time.
-
-`near` has for each session the first and the last tick at which a selected event may begin.
-"""
+"""SQL that selects the next events that match a search, for each session in `near`; these sessions have no wall
+time. `near` has the first and the last tick at which a selected event of the session may begin."""
 
 _FARTHEST = 2**61
 """Search for events only between the ticks -2^61 and 2^61, if the question sets no bound."""
@@ -190,10 +188,8 @@ def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent
 
 
 def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return the events that match a search on an axis without wall time, ordered by time.
-
-    If more than `limit` events match, more than `limit` are returned, so that the caller knows.
-    """
+    """Return the events that match a search on an axis without wall time, ordered by time. The result may have more
+    than `limit` events, which shows the caller that there are more."""
     timeline = lease.timeline()
     sessions = timeline.on(asked.axis)
     placed = asked.placed(lease.snapshot().engine)
@@ -255,9 +251,8 @@ def _first_tick(clock: SessionClock, time: int) -> int:
 
 CHILDREN_MAX = 200
 ROWS_MAX = 100
-"""Maximum number of rows that the endpoint `row` returns for one offset of a session. The limit is needed because all
-rows that the collector itself writes have the same session and offset.
-"""
+"""Maximum number of rows that the endpoint `row` returns for one offset of a session. All rows that the collector
+itself writes have the same session and offset."""
 
 _OF_SPAN = (
     "source, session, \"offset\", stream, substream, 'span', name, category, time, duration, open"
@@ -345,11 +340,8 @@ def _span(engine: Engine, asked: OfRow) -> _Span:
 def _relatives(
     engine: Engine, span: _Span
 ) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], bool, str]:
-    """Return the parent of a span, its children, whether it has more children than were returned, and how they were
-    found.
-
-    They are found by `id` if the records of the spans contain ids, otherwise by `containment` of their times.
-    """
+    """Return the parent of a span, its children, whether it has further children, and how these spans were found: by
+    `id` if the spans' records contain ids, otherwise by `containment` of their times."""
     here = "source = ? AND session = ?"
     of_session = (span.source, span.session)
     children = RowCondition(f"{here} AND parent = ? AND parent IS NOT NULL", (*of_session, span.id))
