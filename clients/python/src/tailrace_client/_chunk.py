@@ -84,9 +84,11 @@ class ChunkSource(Protocol):
 
 
 def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Iterator[Chunk]:
-    """Yield chunks of at most `size` bytes each, made from the packets of one stream. A longer packet becomes a chunk
-    of its own. Each item of `packets` is an event packet, perhaps preceded by metadata packets. `following` is the
-    sequence number after the stream's last event."""
+    """Yield chunks of at most `size` bytes each, made from the packets of one stream; a longer packet becomes a chunk
+    of its own.
+
+    Each item of `packets` is an event packet, perhaps preceded by metadata packets. `following` is the sequence number
+    after the stream's last event."""
     data = b"".join(packets)
     ends = list(accumulate(map(len, packets)))
     at = begin = 0

@@ -12,11 +12,10 @@ _ALLOWED = "16 to 256 printable ASCII characters without spaces"
 
 
 class Credentials:
-    """A token for `tcp://` and `tls://`, and the PEM files for `tls://`. Each connection reads the files again, so that the
-    files may be replaced at any time.
-
-    `tls_authority` holds the certificates of the authority that signs collectors' certificates. The default is the system's
-    trust store. `tls_certificate` and `tls_key` are the client's own."""
+    """A token for `tcp://` and `tls://`, and the PEM files for `tls://`. Each connection reads the files again, so
+    that they may be replaced at any time. `tls_authority` has the certificates of the authority that signs
+    collectors' certificates; the default is the system's trust store. `tls_certificate` and `tls_key` are the
+    client's own."""
 
     __slots__ = ("_token", "tls_authority", "tls_certificate", "tls_key", "token_file")
 
@@ -60,8 +59,8 @@ class Credentials:
         return bool(self._token or self.token_file)
 
     def first_line(self) -> bytes:
-        """Return the line that a client sends first on a connection; empty without a token. Raise OSError for an unreadable
-        file, and ValueError for an invalid token. Neither error's text contains the token."""
+        """Return the first line that a client sends on a connection; empty without a token. Raise OSError for an
+        unreadable file, and ValueError for an invalid token; no error's text contains the token."""
         if self._token:
             return _line(_check(_encoded(self._token), "TAILRACE_TOKEN"))
         return _line(_read(self.token_file)) if self.token_file else b""

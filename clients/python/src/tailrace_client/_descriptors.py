@@ -1,12 +1,12 @@
 """Open sockets and files. Detect later whether their descriptor numbers still refer to them.
 
 A program may close every descriptor that it did not open itself (`os.closerange`, to become a daemon). The kernel then
-gives the number to the program's next file or connection. So a transport keeps a `Mark` of each opened descriptor, and
-uses or closes the number only while the mark holds. Otherwise the transport drops the number and opens a new
-descriptor.
+gives the number to the program's next file or connection. So a transport keeps a `Mark` (properties of the opened file
+or socket) of each descriptor, and uses or closes the number only while the mark holds. Otherwise the transport drops
+the number and opens a new descriptor.
 
-The client never uses the descriptors 0 to 2. They are reserved for standard input, output and error, which the program
-may have closed."""
+The client never uses the descriptors 0 to 2: they are for standard input, output and error, which the program may have
+closed."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ class Found(NamedTuple):
     inode: int
     kind: int
     flags: int
-    """The file's status flags; 0 for a socket. They help to detect a reused inode number: the kernel may give the
-    number of a removed file to another file. The program probably opens that file with other flags."""
+    """The file's status flags; 0 for a socket.
+
+    They help to detect that the kernel has given the inode number of a removed file to another file, which the program
+    probably opened with other flags."""
 
     @classmethod
     def behind(cls, number: int) -> Found:

@@ -30,9 +30,9 @@ before `connect` (or before a fork) has no negative start."""
 class Emitter:
     """An emitter to one collector, usable from any thread. Without an address the emitter is off: it keeps and sends nothing.
 
-    After its construction, an emitter never raises an error in the program. Only `flush` and `close` wait, and no longer than
-    their timeout. The methods of this class are those of an emitter that is off. An emitter that is on replaces them by its
-    recorder's methods."""
+    After its construction, an emitter never raises an error in the program. Only `flush` and `close` wait, and no
+    longer than their timeout. The methods of this class are for an emitter that is off. An emitter that is on replaces
+    them by its recorder's methods."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Emitter:
     ) -> None:
         """Begin to emit to `address`. Raise ValueError for an invalid address, or for labels that are too long.
 
-        `buffer_bytes` is the maximum size of the waiting events. Sent events that are not known to be durable may take up to
-        half of `buffer_bytes`. `clock` returns a simulator's own time (ns). The default clock is the monotonic clock, converted
-        to wall time. `process` is a name for users. `credentials` apply to TCP and TLS; the default is the credentials in the
-        environment. `acknowledge`: whether the client asks the collector which events are durable. If so, only acknowledged
-        events count as delivered. Pass False for a peer that never answers. `labels` describe the run: revision, job,
+        `buffer_bytes` is the maximum size of the waiting events. Sent events that are not known to be durable may take
+        up to half of it. `clock` returns a simulator's own time (ns); the default is the monotonic clock, converted to
+        wall time. `process` is a name for users. `credentials` apply to TCP and TLS; the default is the credentials in
+        the environment. With `acknowledge`, the client asks the collector which events are durable, and only these
+        count as delivered. Pass False for a peer that never answers. `labels` describe the run: revision, job,
         parameters."""
         self.epoch: int | None = None
         """Tick 0 in Unix nanoseconds; None if the program has its own clock."""

@@ -11,9 +11,9 @@
 `clk` is the hardware's own clock, in cycles. Records are numbered from 1 in the order in which they begin. The footer, written
 by `close` at the latest, carries the totals that a reader compares with its own counts.
 
-Over TCP the guarantees of `_sender` apply: the writer never waits or raises because of the network. Lines that do not fit into
-the buffer are discarded and counted. After a reconnect the sender sends the header again, and the trace continues. The footer
-has no totals then, since a reader counts the lines of one connection. Only one thread may use a writer."""
+Over TCP, the writer never waits or raises because of the network. Lines that do not fit into the buffer are discarded
+and counted. After a reconnect the header is sent again, and the trace continues. The footer then has no totals, because
+a reader counts the lines of one connection. Only one thread may use a writer."""
 
 from __future__ import annotations
 
@@ -161,8 +161,8 @@ class FileSink:
 
 
 class Record:
-    """A record that has begun. Within a `with` block of the record, it is the parent of all records that the writer
-    begins. If the record has not ended before the end of the block, it ends there, at the latest written `clk`."""
+    """A record that has begun. Used as a `with` block, it is the parent of all records that begin within the block.
+    At the end of the block, a record that has not ended yet ends at the latest written `clk`."""
 
     __slots__ = ("_ended", "_writer", "id")
 

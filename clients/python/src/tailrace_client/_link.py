@@ -2,20 +2,19 @@
 may use the module.
 
 The client announces its session on each new connection. After a reconnect, chunks wait for the collector's answer to
-the announcement. Without this wait, several connections that break before an answer would all carry the same chunks.
-The wait takes at most `ANSWER_SECONDS` at first, and doubles after each connection that broke without an answer,
-because a busy collector answers late. Then the link sends the chunks that are not durable, and after them the new
-chunks. Over UDP, the link does not wait: it sends the events again that the answer does not acknowledge. A window
-(`Window`) limits the number of bytes that were sent over UDP and not answered. If the kernel reports that no process
-listens at the address, the link sends only announcements.
+the announcement, because connections that break before an answer would all carry the same chunks. The first wait takes
+at most `ANSWER_SECONDS`; the limit doubles after each connection that broke without an answer. Then the link sends the
+chunks that are not durable, and after them the new ones. Over UDP, the link does not wait: it sends the events again
+that the answer does not acknowledge. A window (`Window`) limits the number of bytes that were sent over UDP and not
+answered. If the kernel reports that no process listens at the address, the link sends only announcements.
 
 A goodbye is unsettled until the collector answers it. If the connection breaks before the answer, the link connects
 again. If the dialogue `asks` for answers, only an answer makes an event durable, however late the answer arrives. If it
 does not ask, an event is delivered once the kernel has accepted it, and the queue keeps no copy.
 
 Datagrams overtake one another, so each datagram announces the session until the collector answers. If the client asks
-for no answer, the first `ANNOUNCEMENTS` datagrams announce the session. A later datagram announces the session only if
-the times in it do not identify the sender: reports, goodbyes, and events that are repeated or had to wait."""
+for no answer, the first `ANNOUNCEMENTS` datagrams announce the session. A later datagram does so only if the times in
+it do not identify the sender: reports, goodbyes, and events that are repeated or had to wait."""
 
 from __future__ import annotations
 
@@ -63,8 +62,10 @@ class Contact:
         self.error: str | None = None
         self.opened_at = self.answered_at = _NEVER
         self.greeted_at = _NEVER
-        """The time (seconds) since which the client has waited for the collector's first answer: when the transport was
-        opened, or later when the kernel reported that no process listens, or at the first call of `flush`."""
+        """Time (seconds) since which the client has waited for the collector's first answer.
+
+        The wait begins when the transport is opened. It begins again when the kernel reports that no process listens,
+        and at the first call of `flush`."""
 
     @property
     def has_answered(self) -> bool:
@@ -76,8 +77,8 @@ class Contact:
         self.opened_at = self.greeted_at = now
 
     def is_established(self, now: float) -> bool:
-        """Return whether the connection is established. This is so once the peer has answered. It is also so once the
-        peer has kept the connection open for a time in which it must have accepted the first bytes."""
+        """Return whether the connection is established: the peer has answered, or has kept the connection open for a
+        time in which it must have accepted the first bytes."""
         since = max(self.opened_at, self.greeted_at)
         return self.has_answered or now - since > ANSWER_SECONDS
 
@@ -140,8 +141,8 @@ class Introductions:
 ALL = -1
 
 _EAGER_SECONDS = 0.5
-"""Time (seconds) for which the link asks at short intervals if the collector has never answered a datagram. It begins
-with the connection, and once more with the first flush."""
+"""Time (seconds) for which the link asks at short intervals while the collector has never answered a datagram. The
+time begins with the connection, and once more with the first flush."""
 
 _ENDS_PER_PACKET = 32
 """Maximum number of streams in one packet that states the last numbers of streams. Such a packet and an announcement
@@ -196,8 +197,8 @@ class Link:
         self._greeted = False
         """Whether the session was announced on the current connection."""
         self._torn = False
-        """Whether an exception of a signal handler interrupted a system call that sends. Then the link must close the
-        connection, because it is unknown how many bytes were sent."""
+        """Whether an exception of a signal handler interrupted a system call that sends. The number of sent bytes is
+        then unknown, so the link must close the connection."""
         self._patience = Backoff(*_PATIENCE_SECONDS)
         """The time (seconds) for which recorded events (chunks) wait until the collector answers the announcement."""
         self._awaiting = False
@@ -276,9 +277,10 @@ class Link:
             self._send_goodbye_early()
 
     def give_up(self, *, ended: bool) -> int:
-        """Stop recording, and count all events as discarded that were never sent or never answered. `ended` states
-        whether a goodbye was delivered, with all events before it. Return the number of events that were never sent
-        and that this goodbye does not count. Another thread recorded such events while the link was closing."""
+        """Stop recording, and count all events as discarded that were never sent or never answered.
+
+        `ended` states whether a goodbye was delivered, with all events before it. Return the number of unsent events
+        that this goodbye does not count, because another thread recorded them while the link was closing."""
         self._contact.error = self.last_error
         self.recorder.close()
         late = 0

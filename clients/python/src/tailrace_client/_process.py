@@ -2,9 +2,9 @@
 
 The functions that emit are in `_recording`. This module switches them on and off.
 
-Within a thread or task, spans nest by time and need no ids. To link spans across threads, tasks, processes and programs, a
-program passes on a `traceparent` (W3C Trace Context, version 00). The spans then have ids as attributes: `trace_id`, `span_id`
-where other spans may refer to the span, and `parent_id` where the span refers to another."""
+Within a thread or task, spans nest by time and need no ids. To link spans across threads, tasks, processes and
+programs, a program passes on a `traceparent` (W3C Trace Context, version 00). The spans then have ids as attributes:
+`trace_id`, `span_id` if other spans may refer to the span, and `parent_id` if the span refers to another one."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ def substream(number: int) -> AbstractContextManager[None]:
 def flush(timeout: float = 1.0) -> bool:
     """Wait at most `timeout` seconds until all earlier events are delivered. Return whether they are.
 
-    An event is delivered once the collector has acknowledged it as durable. For a file and with `acknowledge=False`, an event
-    is delivered once the kernel has accepted it. If no collector is reachable or answers, return False, and warn once
-    (RuntimeWarning). Also return False, without a warning, if the process never connected, or if events occurred since the last
-    session."""
+    An event is delivered once the collector has acknowledged it as durable. For a file and with `acknowledge=False`, an
+    event is delivered once the kernel has accepted it. If no collector is reachable or answers, return False, and warn
+    once (RuntimeWarning). Return False without a warning if the process never connected, or if events occurred since
+    the last session."""
     return _warn_unless(current, current.flush(timeout)) if current else _answer_while_off()
 
 
@@ -208,9 +208,10 @@ _TRACEPARENT = re.compile(
 
 def hand_on(span: Span, /, received: str | None = None) -> str:
     """Give a span an id, and return the `traceparent` that a program passes on to work elsewhere that the span causes.
-    `received` is the `traceparent` that this program got from its caller: the span then belongs to the same trace, and
-    the received span is its parent. If `received` is missing or invalid, a new trace begins. Each call gives the span a
-    new id, which replaces the earlier one. While tracing is off, return a valid `received` unchanged."""
+
+    `received` is the `traceparent` that this program got from its caller. The span then belongs to the caller's trace,
+    and has the caller's span as its parent. If `received` is missing or invalid, a new trace begins. Each call replaces
+    the span's id by a new one. While tracing is off, return a valid `received` unchanged."""
     cause = _read(received)
     if span is OFF and received is not None and cause is not None:
         return received

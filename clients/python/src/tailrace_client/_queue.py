@@ -13,9 +13,9 @@ releases every chunk as soon as the kernel has the chunk.
 
 A position is a byte offset in the order of recording: the number of bytes put before.
 
-The events of a forgotten chunk may still have arrived, but the client cannot send them again. A forgotten event has arrived if
-an answer states that the event is durable. A forgotten event is lost if the client asked the question (`turn`) after it had
-sent the event, and the answer reports the event in a hole or above the highest number that the collector has. The collector
+The events of a forgotten chunk may still have arrived, but the client cannot send them again. Such an event has arrived
+if an answer states that it is durable. It is lost if the client asked the question (`turn`) after it had sent the
+event, and the answer reports the event in a hole or above the highest number that the collector has. The collector
 cannot name a stream from which it received nothing, so a question states the last number of each stream (`ends`)."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tailrace_client._session import Answer, Range
 
 _PASTS_MAX = 64
 """Maximum number of ranges of a stream's events that the queue no longer keeps (`_Past`). Beyond it, a new range is
-merged into the last one even if they were sent after different announcements."""
+merged into the last one."""
 
 _RANGES_MAX = 1024
 """Maximum number of ranges of a stream after an answer has split them. The ranges beyond it are merged into one."""
@@ -44,8 +44,8 @@ class _Past(NamedTuple):
     begin: int
     """The position (offset in bytes, in the order of recording) of the range's first event."""
     turn: int
-    """The turn (the number that an announcement has and its answer repeats) of the last announcement that may have
-    arrived before the range's events, although the client sent it after them."""
+    """The number (turn) of the last announcement that may have arrived before the range's events, although the
+    client sent it after them. An announcement has a number, and its answer repeats the number."""
     first: int
     next: int
 
@@ -80,8 +80,8 @@ class Forgotten:
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def ends(self, turn: int) -> dict[int, int]:
-        """Return the streams with events that the queue no longer keeps, and of which the answer to the announcement
-        `turn` can show whether they arrived. The value is the number of the stream's last such event plus one."""
+        """Return the streams with events that the queue no longer keeps, if the answer to the announcement `turn`
+        can show whether these events arrived. The value is the number of the stream's last such event plus one."""
         return {
             stream: max(nexts)
             for stream, pasts in self._pasts.items()
@@ -129,8 +129,8 @@ class Forgotten:
 
 
 def _joined(pasts: list[_Past]) -> list[_Past]:
-    """Return at most `_RANGES_MAX` entries: merge the last ones into one entry. The events between merged entries have
-    arrived, so no later valid answer reports these events as lost."""
+    """Return at most `_RANGES_MAX` entries; merge further ones into the last. The events between merged entries have
+    arrived, so no valid answer reports them as lost."""
     kept, rest = pasts[: _RANGES_MAX - 1], pasts[_RANGES_MAX - 1 :]
     if len(rest) < 2:
         return pasts
@@ -143,8 +143,8 @@ _Spans = list[tuple[int, int]]
 
 
 def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
-    """Return two lists of those events of a range that have not arrived according to an answer: the events in the
-    answer's holes, and the events at or above the stream's acknowledged number."""
+    """Return the events of a range that have not arrived according to an answer, as two lists: events in the
+    answer's holes, and events at or above the stream's acknowledged number."""
     below = answer.below[stream]
     at = past.first
     holes: _Spans = []
@@ -171,8 +171,8 @@ _SPANS_MAX = 64
 """Maximum number of acknowledged spans that the queue remembers for each stream."""
 
 _DOUBTFUL_MAX = 4
-"""Maximum number of spans of each stream with events that the collector may have given up. It is small, because another
-collector keeps asking for them, and accepts events behind few holes only."""
+"""Maximum number of spans of each stream with events that the collector may have given up. It is small, because
+another collector that asks for them again accepts events behind only few holes."""
 
 _PIECES_MAX = 512
 """Maximum number of buffers that one system call sends. Linux accepts up to 1024."""
@@ -376,13 +376,13 @@ class Queue:
         self._withdraw(_LAST)
 
     def settle(self, answer: Answer, given_up: Iterable[int] = ()) -> tuple[bool, Sequence[Range]]:
-        """Release the chunks that are durable according to an answer. Send the missing ones again. In the streams
-        `given_up`, the collector has given up some of the events that it acknowledges: they are not durable.
+        """Release the chunks that are durable according to an answer, and send the missing ones again.
 
         A chunk is missing if it was sent before the answered announcement and has not arrived. A chunk with events in a
-        hole is also missing, unless it was already sent again and may be on its way. If the beginning of a chunk is
-        durable, it is released, so that each connection makes progress. Return whether any event was missing. Also
-        return the ranges of events that are lost because the queue no longer keeps them."""
+        hole is also missing, unless it was sent again and may be on its way. Of a partly durable chunk, the durable
+        beginning is released, so that each connection makes progress. In the streams `given_up`, the collector also
+        acknowledges events that it has given up; these are not durable. Return whether any event was missing, and the
+        ranges of events that are lost because the queue no longer keeps them."""
         doubts = self._doubt_below
         doubts |= {s: max(answer.below.get(s, 0), doubts.get(s, 0)) for s in given_up}
         again: list[_Item] = []
@@ -439,9 +439,9 @@ class Queue:
             doubtful[:2] = [(doubtful[0][0], max(doubtful[0][1], doubtful[1][1]))]
 
     def unreachable(self, answer: Answer) -> tuple[list[Range], list[Range]]:
-        """Return those parts of an answer's holes that the client can no longer send and that are not on their way. The
-        first list has events that the client discarded. The second list has events that another collector has
-        acknowledged. Neither list has doubtful events. At most `_UNREACHABLE_MAX` parts are examined."""
+        """Return those parts of an answer's holes that the client can no longer send and that are not on their way.
+        The first list has events that the client discarded, the second list events that another collector has
+        acknowledged. Doubtful events are in neither. At most `_UNREACHABLE_MAX` parts are examined."""
         discarded, durable = list[Range](), list[Range]()
         for gone in islice(self._unreachable(answer), _UNREACHABLE_MAX):
             spans = self._durable.get(gone.stream, ())

@@ -107,9 +107,10 @@ class Lane:
             holes.insert(at, [first, lost])
 
     def account(self, stream: Stream, until: int) -> None:
-        """Count each event number below `until` as discarded that is neither in a packet nor in the list of discarded
-        events. An exception within the recording of an event leaves such numbers. If this call fails as well (the stack
-        may be full), the `DOUBT` marker remains, and the next event calls `account` again."""
+        """Count event numbers below `until` as discarded if no packet and no discarded event has them.
+
+        An exception within the recording of an event leaves such numbers. If this call fails as well (the stack may be
+        full), the `DOUBT` marker remains, and the next event calls `account` again."""
         following = stream.next
         waiting = stream.packets[-1:]
         at = number(waiting[0], following) + 1 if waiting else stream.taken
@@ -132,8 +133,8 @@ class Memory:
     __slots__ = ("_chunk", "_free", "_granted", "_limit", "_lock", "_longest", "_released")
 
     def __init__(self, limit: int, chunk: int, longest: int) -> None:
-        """Grant at most `limit` bytes in total. A single grant is at most `longest`, the size of the longest packet.
-        Each time that `chunk` more bytes were granted, the lane that gets the grant becomes `due`."""
+        """Grant at most `limit` bytes in total, and at most `longest` bytes, the size of the longest packet, in one
+        grant. Each time that `chunk` more bytes were granted, the lane that gets the grant becomes `due`."""
         self._limit, self._chunk, self._longest = limit, chunk, longest
         self._lock = threading.Lock()
         self._free = limit
@@ -147,8 +148,10 @@ class Memory:
 
     def draw(self, lane: Lane, size: int, lanes: int) -> bool:
         """Grant a thread (its lane) memory for a packet of `size` bytes, and for further packets if enough memory is
-        free. `lanes` is the number of lanes that share the budget. `size` is at most the longest packet. Return False,
-        without a grant, if the packet does not fit."""
+        free.
+
+        `lanes` is the number of lanes that share the memory. `size` is at most the size of the longest packet. Return
+        False, without a grant, if the packet does not fit."""
         with self._lock:
             while self._released:
                 self._free += self._released.pop()
@@ -253,9 +256,10 @@ class Lanes:
             time.sleep(0)
 
     def _leave(self, lane: Lane) -> None:
-        """Let a lane (a thread's state) write to its own stream again. If another thread calls `use` for the old stream
-        meanwhile, either the stream gets a lock, or that thread's lane becomes the stream's only user. Both outcomes
-        are correct."""
+        """Let a lane (a thread's state) write to its own stream again.
+
+        Another thread may call `use` for the old stream meanwhile. The stream then gets a lock, or this other thread
+        becomes its only user; both outcomes are correct."""
         stream = lane.stream
         if stream and stream is not lane.own and stream.user is lane and not stream.lock:
             stream.user = None
@@ -300,9 +304,9 @@ class Recorder:
     ) -> None:
         """Record times in nanoseconds, as readings of `clock()` minus `zero`, the reading at tick 0. `limit` is the
         maximum number of bytes that are recorded and not released. `chunk` is the number of packet bytes for which a
-        system call is worthwhile. `longest` is the maximum size (bytes) of a packet. The recorder calls `started` after
-        the first packet that is recorded after `take`. It calls `filled` each time that `chunk` more bytes wait. Both
-        are called in the thread that emits, perhaps in a signal handler. An Exception in these calls is suppressed."""
+        system call is worthwhile. `longest` is the maximum size (bytes) of a packet. The thread that emits calls
+        `started` after the first packet that is recorded after `take`, and `filled` each time that `chunk` more
+        bytes wait, perhaps in a signal handler. An Exception in these calls is suppressed."""
         self.clock = clock
         self._limit, self._chunk, self._longest = limit, max(1, chunk), longest
         self._started, self._filled = started, filled

@@ -1,8 +1,7 @@
 """Select the recorder of this process: the compiled module if it was built, otherwise the recorder in Python.
 
-The environment variable TAILRACE_PURE selects the recorder in Python. A free-threaded Python also uses this recorder,
-because the compiled module relies on the GIL. The installation for such a Python builds no compiled module, but a
-source tree may contain one that another Python has built."""
+The environment variable TAILRACE_PURE selects the recorder in Python. A free-threaded Python also uses the recorder in
+Python, because the compiled module relies on the GIL."""
 
 from __future__ import annotations
 

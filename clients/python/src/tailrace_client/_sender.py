@@ -141,9 +141,10 @@ class Sender:
         on_fork: Callable[[], None],
         on_late: Callable[[], object] = lambda: None,
     ) -> None:
-        """Keep at most `room` bytes of chunks that were sent and are not durable. In a forked child, `on_fork` is
-        called and must call `begin` again. `on_late` is called for each event that another thread was recording when
-        the sender closed: the event was not sent, and the goodbye does not count it."""
+        """Keep at most `room` bytes of chunks that were sent and are not durable.
+
+        In a forked child, `on_fork` is called, and must call `begin` again. `on_late` is called for each event that
+        another thread recorded while the sender closed: it was not sent, and the goodbye does not count it."""
         self.transport = transport
         self._on_fork = on_fork
         self._on_late = on_late
@@ -154,9 +155,10 @@ class Sender:
     def _reset(self) -> None:
         self._lock = SignalSafeLock()
         self._opening = SignalSafeLock()
-        """Lock of the thread that opens the transport. If two threads opened it at once, the second connection would
-        replace the first, which has the announcement. Other threads would then send on the second connection before its
-        own announcement."""
+        """Lock of the thread that opens the transport.
+
+        Two threads could otherwise open two connections, of which the second has no announcement yet. Other threads
+        would then send data on the second connection before its announcement."""
         # Queue that wakes the thread. A signal handler may use it even while it interrupts a call of the queue, which
         # is not possible with an Event.
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -228,8 +230,8 @@ class Sender:
     # The program calls the following methods.
 
     def flush(self, seconds: float) -> bool:
-        """Wait at most `seconds` until all events recorded before are durable or lost. Return whether all of them are
-        durable. If the client asks for no answers, return whether the kernel has accepted all of them."""
+        """Wait at most `seconds` until all earlier events are durable or lost. Return whether all of them are
+        durable or, if the client asks for no answers, whether the kernel has accepted all of them."""
         if self._closed:
             return False
         deadline = time.monotonic() + seconds
@@ -271,8 +273,10 @@ class Sender:
             self._on_late()
 
     def leave(self, seconds: float) -> None:
-        """Send the goodbye as `close` does, but stay open for events that exit functions emit later. If the collector
-        does not answer in time, do not wait for answers to these events either. A second call has no effect."""
+        """Send the goodbye as `close` does, but stay open for events that exit functions emit later.
+
+        If the collector does not answer in time, do not wait for answers to these later events. A second call has no
+        effect."""
         if self._is_late or self._closed:
             return
         deadline = time.monotonic() + seconds
@@ -349,8 +353,10 @@ class Sender:
         return not self._link.fate.has_lost(position)
 
     def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
-        """Send events and read answers until `over` returns True. Return False if it does not before the deadline. The
-        thread opens connections, because this may take long. If no thread can run, this call opens them."""
+        """Send events and read answers until `over` returns True. Return False if the deadline comes first.
+
+        The sender's thread opens connections, because this may take long. If no thread can run, this call opens them.
+        """
         link = self._link
 
         def attended() -> bool:
@@ -378,8 +384,8 @@ class Sender:
                 self._unstarted.pop()
                 self._calls, self._starter = queue.SimpleQueue(), _thread.get_native_id()
                 if not _is_own(_thread.start_new_thread) and _is_own(time.sleep):
-                    # This is the value until the thread has checked that it is no greenlet. A `threading.Thread` is not
-                    # used: it would fail at its end if a library has replaced the `threading` module meanwhile.
+                    # This value stays until the thread has checked that it is no greenlet. `threading.Thread` is not
+                    # used: at its end, it would fail if a library has replaced the `threading` module meanwhile.
                     self._rest = _Rest.NONE
                 _thread.start_new_thread(self._run, ())
             except IndexError:  # Another caller is about to start the thread.
@@ -459,8 +465,10 @@ class Sender:
         return self._lock.run(link.attend, inf)
 
     def _open(self) -> None:
-        """Open the transport and announce the session, if this is due. The caller holds the lock `_opening`. Opening may
-        take seconds, and other threads need the lock for the connection meanwhile."""
+        """Open the transport and announce the session, if this is due.
+
+        The caller holds `_opening`, the lock for opening, but not the lock for the connection: opening may take
+        seconds."""
         link, transport = self._link, self.transport
         if not link.is_due():
             return
@@ -485,9 +493,10 @@ class Sender:
 
 
 def _will_fork() -> bool:
-    """Return whether this is a uWSGI process that will still fork its workers. Such a process must start no thread: if
-    another thread waits for the GIL during the fork, a worker waits for that thread forever. The reason is that uWSGI
-    calls the interpreter's fork functions only with a special configuration."""
+    """Return whether this is a uWSGI process that will still fork its workers.
+
+    Such a process must start no thread: if the thread waits for the GIL during the fork, a worker waits for it forever,
+    because by default uWSGI does not call the interpreter's fork functions."""
     return not _is_forked and (server := _uwsgi()) is not None and not server.worker_id()
 
 
@@ -532,9 +541,10 @@ def _leave() -> None:
 
 
 def _leave_in_worker() -> None:
-    """Register the exit function in a `multiprocessing` worker, which ends without the interpreter's exit. A worker has
-    its own exit functions. When it starts, it removes inherited ones, except those that register themselves again after
-    the fork."""
+    """Register the exit function in a `multiprocessing` worker, which ends without the interpreter's exit.
+
+    A worker has its own exit functions. When it starts, it removes inherited ones. So the client registers the function
+    again after the fork."""
     util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")
     if util is None or process is None:

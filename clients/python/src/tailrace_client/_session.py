@@ -4,9 +4,9 @@ A `Session` makes the client's packets and reads the collector's answers. No inp
 answer, answers to other sessions, and impossible claims. Event numbers have 32 bits on the wire, and are unwrapped to full
 numbers here.
 
-The session states the process's rank, node and job (`place`), read from the variables of the process's launcher. One launcher
-may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm rank. So the inner
-launcher takes precedence."""
+The session states the process's rank, node and job (`place`), from the environment variables of the process's launcher.
+One launcher may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm
+rank. So the inner launcher takes precedence."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DIGITS = 10
 
 def place(environ: Mapping[str, str], host: str) -> dict[str, object]:
     """Return the rank, node and job of this process. They come from the launcher's environment variables;
-    TAILRACE_JOB_NODE and TAILRACE_JOB_ID take precedence. A value that is unknown is left out."""
+    TAILRACE_JOB_NODE and TAILRACE_JOB_ID take precedence. Leave out unknown values."""
     by = next((name for name in RANKS if _is_rank(environ.get(name, ""))), None)
     node = environ.get("TAILRACE_JOB_NODE") or (_node(by, environ, host) if by else None)
     job = environ.get("TAILRACE_JOB_ID") or (_job(by, environ) if by else None)
@@ -108,7 +108,7 @@ class Range(NamedTuple):
 
 class Answer(NamedTuple):
     """The content of one `tailrace.ack` packet from the collector. It stays valid: an event that it acknowledges is
-    durable, even if an earlier answer arrives later and does not acknowledge the event."""
+    durable, even if a later received answer does not acknowledge the event."""
 
     turn: int
     below: Mapping[int, int]
@@ -251,10 +251,10 @@ class Session:
     def hear(
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
-        """Decode the value of a `tailrace.ack` packet. Return None if it does not concern this session. `numbers` has
-        the number of each stream's next event. `sent` has the number of each stream's last sent event plus one. Claims
-        of the collector about events that do not exist are ignored, and an event that was not sent never counts as
-        durable."""
+        """Decode the value of a `tailrace.ack` packet; return None if it does not concern this session.
+
+        `numbers` has the number of each stream's next event, and `sent` the number of its last sent event plus one.
+        Claims about events that do not exist are ignored, and an event that was not sent never counts as durable."""
         if not self.asks:
             return None
         try:
@@ -291,8 +291,8 @@ class Session:
 
 
 class Answers:
-    """Divides the bytes of a connection into answers. If the collector sends bytes that are no packet, or a packet that
-    is too long, all further bytes are ignored, because the collector violates the protocol."""
+    """Divides the bytes of a connection into answers. If a packet is too long or not a packet at all, all further
+    bytes are ignored, because the collector violates the protocol."""
 
     def __init__(self) -> None:
         self._pending = b""

@@ -80,7 +80,7 @@ class Questions:
 
     def is_due(self, oldest: float, now: float, *, first: bool) -> bool:
         """Return whether a question is due. It asks about events that have been unsettled since the time `oldest`.
-        `first` states that no collector has answered yet, but one may still do so."""
+        `first` states that no collector has answered yet."""
         if first and now - self._announced_at >= _FIRST_SECONDS:
             return True
         return self._hurried or (now - oldest > _SECONDS[0] and not self._pause.left(now))
@@ -179,8 +179,8 @@ class Discards:
 
 
 WAITING_PACKETS_MAX = 64
-"""If more packets than this wait in the queue, the client adds no further report of discarded events. Otherwise a
-collector that asks for events again but reads nothing would fill the queue."""
+"""Number of waiting packets in the queue above which the client adds no further report of discarded events. A
+collector that asks for events again but reads nothing would otherwise fill the queue."""
 
 
 class Losses:
@@ -219,9 +219,10 @@ class Losses:
             self._queue.lose_handed()
 
     def close_late(self, chunks: Iterable[Chunk], stated: Mapping[int, int]) -> int:
-        """Count the events of some chunks as discarded, because they were recorded too late: the link was already
-        closed. Return how many of these events no goodbye counts. A goodbye counts the events of a stream whose numbers
-        are below the stream's number in `stated`."""
+        """Count the events of some chunks as discarded, because they were recorded after the link was closed.
+
+        Return how many of these events no goodbye counts. A goodbye counts the events with numbers below the stream's
+        number in `stated`."""
         late = 0
         for chunk in chunks:
             events = self._discards.count(chunk, "closed")
@@ -251,9 +252,10 @@ class Losses:
             self._queue.packet(report)
 
     def _give_up_some(self, answer: Answer) -> set[int]:
-        """Count events as discarded that the collector has given up, or whose numbers it does not check. No report
-        contains these events, because the collector has reported them itself. Return the streams of which the collector
-        has given up more events than before."""
+        """Count events as discarded that the collector has given up, or whose numbers it does not check. The collector
+        reports them itself, so add them to no report.
+
+        Return the streams of which the collector has given up more events than before."""
         grown = {s for s, events in answer.given_up.items() if self._discards.give_up(s, events)}
         for stream in grown:
             self._queue.lose_some(stream)
@@ -275,9 +277,10 @@ _AGAIN_SECONDS = 0.25
 
 
 class Farewell:
-    """The end of a session. It is unsettled until the collector answers the goodbye. On a byte stream, the goodbye is
-    sent after all other data, and again on each new connection. Datagrams overtake one another, so over UDP the goodbye
-    waits until all events are settled, and is repeated."""
+    """The end of a session, which is unsettled until the collector answers the goodbye.
+
+    On a byte stream, the goodbye is sent after all other data, and again on each new connection. Over UDP, it waits
+    until all events are settled, because datagrams overtake one another, and it is repeated."""
 
     def __init__(
         self, dialogue: Dialogue, recorder: ChunkSource, size: int, *, repeat: bool
@@ -316,8 +319,8 @@ class Farewell:
         return self._sent is not None and not self._is_new
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
-        """Return whether the goodbye must be sent now, on the given connection, after `place` bytes. `settled` states
-        whether it is known of all these bytes whether they are durable or lost."""
+        """Return whether the goodbye must be sent now, on the given connection, after `place` bytes. `settled`
+        states whether all these bytes are known to be durable or lost."""
         if not self.wanted or self.answered:
             return False
         if self._repeat:

@@ -70,8 +70,8 @@ class _Connection(SocketTransport):
         return data
 
     def finish(self, seconds: float, /) -> None:
-        # Read the answers before closing. If the client closed while an answer is unread, the kernel would reset the
-        # connection, and the peer would lose the bytes that it has not read yet.
+        # Read the answers before closing. If the client closed with an unread answer, the kernel would reset the
+        # connection, and the peer would lose bytes that it has not read yet.
         deadline = time.monotonic() + seconds
         with suppress(OSError):
             if connection := self._own():
@@ -157,11 +157,10 @@ _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
 class Udp(SocketTransport):
-    """Sends datagrams through a UDP socket. While the send buffer is full, `send` accepts no bytes. Datagrams that the
-    network or the peer's kernel drops are not noticed. If a host has several addresses, as `localhost` has ::1 and
-    127.0.0.1, the client tries the next address after each refusal, until a collector has answered. For an address on
-    this host, the kernel reports the refusal of the first datagram at once, and `send` repeats the datagram at the next
-    address."""
+    """Sends datagrams through a UDP socket. While the send buffer is full, `send` accepts no bytes. Dropped
+    datagrams are not noticed. If a host has several addresses, as `localhost` has ::1 and 127.0.0.1, the client
+    tries the next address after each refusal, until a collector has answered. On this host, the kernel reports the
+    refusal of the first datagram at once, and `send` repeats the datagram at the next address."""
 
     packet_max = _DATAGRAM_MAX
     datagrams = True

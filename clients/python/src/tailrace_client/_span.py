@@ -72,7 +72,7 @@ def _leave(kind: object, error: object, traceback: object) -> None:
 
 OFF = _Off()
 # With these two attributes, a `with` block of a span takes half as much time as with two methods. The interpreter calls
-# `__enter__` from C, for which a C callable is cheapest (calling a weak reference returns its object). It calls
+# `__enter__` from C, for which a C callable is cheapest: calling a weak reference returns its object. It calls
 # `__exit__` from Python.
 _Off.__enter__ = staticmethod(ref(OFF))  # type: ignore[assignment, method-assign]
 _Off.__exit__ = staticmethod(_leave)  # type: ignore[assignment, method-assign]

@@ -192,8 +192,10 @@ def _before_fork() -> None:
 
 
 def _wait_for_ends(deadline: float) -> None:
-    """Wait until the operating system has also ended those threads that ran code of OpenSSL and that `threading` has
-    removed. Only Linux lists a process's threads. On other systems the function does not wait."""
+    """Wait until the operating system has also ended the threads that ran code of OpenSSL and that `threading` has
+    removed.
+
+    Do not wait on systems other than Linux, because only Linux lists a process's threads."""
     alive = {thread.native_id for thread in threading.enumerate()}
     for visitor in _visitors.keys() - alive:
         task = Path(f"/proc/self/task/{visitor}")

@@ -20,9 +20,8 @@ from tailrace_client._sockets import STREAM_CHUNK_BYTES, STREAM_PACKET_MAX, Tcp,
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN}
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-"""Flags with which a file is opened. With `O_NONBLOCK`, opening a pipe without a reader is an error, and a write to a
-full pipe does not wait. `O_NOFOLLOW` refuses a link, because a link in a directory that other users can write to could
-lead to any file."""
+"""Flags with which a file is opened. With `O_NONBLOCK`, opening a pipe without a reader is an error, and a write to
+a full pipe does not wait. `O_NOFOLLOW` refuses a link, because a link that another user made could lead to any file."""
 
 
 class File:
@@ -97,9 +96,9 @@ class File:
 
 
 class Transport(Protocol):
-    """A connection to a peer, or a file. On a socket, `send` returns at once, whatever the state of the network. On a
-    file, `send` may wait for the disk. `open` may wait until a name is resolved and until a peer accepts the
-    connection. Both raise OSError on failure. Then the transport is closed, and may be opened again."""
+    """A connection to a peer, or a file. On a socket, `send` returns at once. On a file, `send` may wait for the
+    disk. `open` may wait until a name is resolved and a peer accepts the connection. Both raise OSError on failure.
+    The transport is then closed, and may be opened again."""
 
     packet_max: int
     """Maximum size (bytes) of a packet that can be sent."""
@@ -127,9 +126,9 @@ class Transport(Protocol):
         ...
 
     def send(self, pieces: Sequence[bytes], /) -> int:
-        """Pass buffers to the kernel in one system call. Return the number of bytes that the kernel accepted; 0 if the
-        send buffer is full. The next call must begin with the first byte that was not accepted. Raise
-        ConnectionRefusedError, and stay open, if no process received an *earlier* datagram."""
+        """Pass buffers to the kernel in one system call. Return the number of bytes that the kernel accepted; 0 if
+        the send buffer is full. The next call must begin with the first byte that was not accepted. Raise
+        ConnectionRefusedError, and stay open, if an *earlier* datagram reached no process."""
         ...
 
     def receive(self) -> bytes:
@@ -171,7 +170,7 @@ def parse(
             if parts.scheme == "unix" and len(path.encode()) <= Unix.PATH_MAX:
                 return Unix(path)
         if parts.hostname and parts.port and path in {"", "/"}:
-            # If the host name were a str, `getaddrinfo` would import a codec in the sender's thread. If the process
+            # A host name of type str would make `getaddrinfo` import a codec in the sender's thread. If the process
             # forked meanwhile, the lock of the import would stay taken in the child.
             host = parts.hostname.encode("ascii" if parts.hostname.isascii() else "idna")
             if parts.scheme == "udp":

@@ -36,8 +36,8 @@ from tailrace_client._tasks import SUBSTREAM, TASK, Substreams, next_task
 class TaskSpans:
     """A task factory that creates tasks with another factory, and records each task as a span. Use it as
     `loop.set_task_factory(TaskSpans(loop.get_task_factory()))`, one for each loop. Any loop and any factory with
-    asyncio's interface is supported. This factory raises no errors of its own. While no emitter is open, it only counts
-    the task and calls the other factory."""
+    asyncio's interface is supported. This factory raises no errors of its own. While no emitter is open, it only
+    counts the task and lets the other factory create it."""
 
     def __init__(self, factory: Callable[..., Any] | None = None) -> None:
         """Create the tasks with `factory`, or with `asyncio.Task` if `factory` is None."""
