@@ -1,8 +1,8 @@
-"""Escape text for a terminal. Printable text and Tailrace's own colours pass; other characters are escaped.
+"""Escape text for a terminal, so that only printable text and Tailrace's own colours pass.
 
-Names, attributes, paths and error messages come from outside. A control character may clear the screen, change
-the window title, or make the terminal send input. A character that changes the direction of text makes one name
-look like another. The module escapes such characters as Python does.
+Names, attributes, paths and error messages come from outside. A control character may clear the screen, change the
+window title, or make the terminal send input. A character that changes the direction of text makes one name look like
+another. The module escapes such characters as Python does.
 
 `waiting` shows on a terminal that a command works.
 """
@@ -34,11 +34,8 @@ _OBEYED = re.compile(
     f"({COLOUR.pattern})|"
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
-"""Pattern for the text to escape: control characters except newline and tab, direction marks, invisible characters, and
-lone surrogates.
-
-It also matches Tailrace's own colours, as group 1, which pass unescaped.
-"""
+"""Pattern for the text to escape: control characters except newline and tab, direction marks, invisible characters,
+and lone surrogates. Group 1 matches Tailrace's own colours, which are not escaped."""
 
 
 def in_colour(stream: TextIO) -> bool:

@@ -5,10 +5,10 @@
     def test_my_format_obeys_the_contract() -> None:
         check_format(FORMAT, [TraceSample(FORMAT, Path("usual.trace").read_bytes())])
 
-`check_format` makes all checks, at positions that it chooses at random, and always the same ones. Each other function
-makes one check, at positions that the caller chooses. A broken rule raises AssertionError, whose text names the rule
-and the position in the input. An exception of the decoder passes through. Tailrace's own formats are checked by the same functions
-(`tests/decoding/test_conformance.py`).
+`check_format` makes all checks, at random positions, which are the same in each run. Each other function makes one
+check, at positions that the caller chooses. A broken rule raises AssertionError, whose text names the rule and the
+position in the input. An exception of the decoder passes through. Tailrace's own formats are checked by the same
+functions (`tests/decoding/test_conformance.py`).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _ATTRIBUTES, _DETAIL = Record._fields.index("attributes"), Record._fields.index(
 class TraceSample:
     """An input of a format: bytes as a producer writes them, whole, damaged or cut.
 
-    `limit` is the maximum size (bytes) of a record. If the sample is a file, `path` is its absolute path, `dialect` is
-    "auto" or one of the format's dialects, and `documents` has the name and the content of each document. A decoder
-    gets the documents before the first byte."""
+    `limit` is the maximum size (bytes) of a record. If the sample is a file, `path` is its absolute path, and `dialect`
+    is "auto" or one of the format's dialects. The decoder gets the `documents`, each with name and content, before the
+    first byte."""
 
     def __init__(
         self,
@@ -111,8 +111,8 @@ def packed(records: Sequence[Record]) -> bytes:
 def spelled(records: Iterable[Record]) -> list[str]:
     """Return records as lines of text, for a file with the expected records of a sample.
 
-    The first line names the fields. Each further line is one record as JSON, without the nulls at its end and without
-    the bytes of a malformed record."""
+    The first line names the fields. Each further line is one record as a JSON list. Nulls at its end, and the bytes of
+    a malformed record, are left out."""
     lines = [msgspec.json.encode(Record._fields).decode()]
     for record in records:
         values: list[object] = list(record)
@@ -174,9 +174,10 @@ def check_cut(sample: TraceSample, data: bytes, cuts: Iterable[int]) -> None:
 
 
 def check_bytewise(sample: TraceSample, places: range, compared: Iterable[int] = ()) -> None:
-    """Check that a decoder returns the same records if the bytes at `places` arrive one by one. At each position in
-    `compared`, the decoder must have returned as many records as if all bytes up to this position had arrived at
-    once."""
+    """Check that a decoder returns the same records if the bytes at `places` arrive one by one.
+
+    After the bytes up to a position in `compared`, it must have returned as many records as if all these bytes had
+    arrived at once."""
     whole, decoder, compared = sample.decoder(), sample.decoder(), set(compared)
     records = decoder.feed(sample.data[: places.start])
     decided = sum(record.size for record in records)
@@ -202,8 +203,10 @@ def check_bytewise(sample: TraceSample, places: range, compared: Iterable[int] =
 
 
 def check_resumed(sample: TraceSample, place: int, other: Format | None = None) -> None:
-    """Check that a decoder continues from the state that another decoder had at a position. If `other` is given, the
-    continuing decoder is of this format, whose states must have the same type."""
+    """Check that a decoder continues correctly from the state that another decoder had at a position.
+
+    `other` is the format of the continuing decoder, if it is another one; the states of the two formats must have the
+    same type."""
     format_ = other or sample.format
     first, records = sample.begun()
     records += first.feed(sample.data[:place])
@@ -239,8 +242,10 @@ def check_waiting(sample: TraceSample, place: int) -> None:
 
 
 def check_given_up(sample: TraceSample, place: int) -> None:
-    """Check that a decoder can give up its pending bytes (of an unfinished record) at a position: these bytes become
-    records, all records together cover the input completely and without overlap, and earlier records do not change."""
+    """Check that a decoder can give up its pending bytes (of an unfinished record) at a position.
+
+    These bytes must become records, earlier records must not change, and all records together must cover the input
+    completely and without overlap."""
     decoder, records = sample.begun()
     records += decoder.feed(sample.data[:place])
     inside, pending = len(records), decoder.pending
@@ -253,11 +258,11 @@ def check_given_up(sample: TraceSample, place: int) -> None:
 
 
 def check_evicted(sample: TraceSample, place: int, share: int) -> None:
-    """Check that one part in `share` of the state of a `HoldingDecoder` can be evicted at a position.
+    """Check that a `HoldingDecoder` can evict one part in `share` of its state at a position.
 
-    The state then takes less memory, and counts what was evicted. All records together cover the input completely and
-    without overlap, earlier records do not change, and a decoder that continues from a checkpoint returns the same
-    records.
+    The state must then take less memory, and count what was evicted. Earlier records must not change, and all records
+    together must cover the input completely and without overlap. A decoder that continues from a checkpoint must return
+    the same records.
     """
     decoder, records = sample.begun()
     if not isinstance(decoder, HoldingDecoder):
@@ -347,8 +352,9 @@ def check_limit(sample: TraceSample, limit: int) -> None:
 
 def check_settled(sample: TraceSample, place: int) -> tuple[list[Record], list[Record]]:
     """Check that a `SettlingDecoder` can settle at a position: decode the last record before the record's terminator
-    arrives. Check also that all records together cover the input completely and without overlap. Return the records of
-    `settle`, and all records."""
+    arrives. Return the records of `settle`, and all records.
+
+    All records together must cover the input completely and without overlap."""
     decoder = sample.decoder()
     if not isinstance(decoder, SettlingDecoder):
         return [], sample.records
@@ -363,8 +369,8 @@ def check_settled(sample: TraceSample, place: int) -> tuple[list[Record], list[R
 
 
 def check_lacking(sample: TraceSample, place: int) -> None:
-    """Check an `EndingDecoder` at a position: the missing end that its `lacking` states must be the one that `end`
-    reports. While the decoder holds bytes of an unfinished record, there is nothing to check."""
+    """Check at a position that `lacking` of an `EndingDecoder` states the missing end that `end` then reports. Check
+    nothing while the decoder holds bytes of an unfinished record."""
     decoder = sample.decoder()
     decoder.feed(sample.data[:place])
     if not isinstance(decoder, EndingDecoder) or decoder.pending:

@@ -5,10 +5,9 @@ need a new thread for its next commit, and might not get one: a limit of the use
 pids.max) also counts the threads of other processes. So `hold` starts as many threads as can be busy at the same time,
 and keeps them.
 
-The Delta table's library has its own threads for blocking calls, and also ends idle threads after 10 s. If it cannot
-start a thread, the call of the library never returns, even when threads are available later. So `occupy` calls the
-library every few seconds, which keeps its threads alive. A call at the start of the process would hang in the same way,
-so `require` first checks that enough threads can be started.
+The Delta table's library has its own threads, and also ends idle ones after 10 s. If it cannot start a thread, the call
+never returns. So `occupy` calls the library every few seconds, which keeps its threads alive, and `require` checks
+before the first call that enough threads can be started.
 """
 
 from __future__ import annotations

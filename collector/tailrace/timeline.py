@@ -20,8 +20,8 @@ later ends are replaced by the latest time."""
 DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
 """SQL condition that selects the rows that a timeline draws.
 
-The condition excludes the kinds that are not drawn. If it listed the drawn kinds instead, DuckDB would expect few rows,
-and keep them all in memory for the join with the sessions' clocks.
+The condition excludes the kinds that are not drawn. From a list of the drawn kinds, DuckDB would expect few rows, and
+keep them all in memory for the join with the sessions' clocks.
 """
 
 SessionKey = tuple[str, str]
@@ -51,9 +51,8 @@ _PLACED = {
     (False, True): "before an event",
     (False, False): "somewhere in its session",
 }
-"""Texts that state between which events or times a gap lies. The key has two truth values: whether an event before the
-gap is known, and whether an event after it is known.
-"""
+"""Texts that state between which events or times a gap lies. The two truth values of a key state whether an event
+before the gap is known, and whether an event after it is known."""
 
 GAPS_OF = """
 SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
@@ -86,8 +85,8 @@ class SessionClock(NamedTuple):
     """The clock of a session, and the range of the session on the time axis.
 
     `shift` is the time (ns) of tick 0 on an axis without wall time. `first` and `last` are the start of the first drawn
-    row and the end of the last one. If no row of the session is drawn, they are the times at which the session was
-    opened and closed. They are at most `LATEST`, and None if they are unknown."""
+    row and the end of the last one or, if no row is drawn, the times at which the session was opened and closed. They
+    are at most `LATEST`, and None if they are unknown."""
 
     source: str
     format: str
@@ -113,10 +112,10 @@ class SessionClock(NamedTuple):
         return f"{kind} clock without wall time: drawn from its arrival on"
 
     def place(self, time: int | None, aligned: int | None) -> int | None:
-        """Return the start (ns) of a row on the time axis. Compute it from the row's stored time or, without this time,
-        from `aligned`: the row's start tick plus the session's `clock_offset`.
+        """Return the start (ns) of a row on the time axis; None if it is unknown, below 0 or beyond `LATEST`.
 
-        Return None if the start is unknown, below 0 or beyond `LATEST`."""
+        The start is the row's stored time. Without a stored time, it is computed from `aligned`: the row's start tick
+        plus the session's `clock_offset`."""
         if time is None:
             if aligned is None or self.epoch is not None:
                 return None
@@ -183,8 +182,8 @@ class Facts(NamedTuple):
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
     """Return the clock of each session, by source and session id, in sorted order.
 
-    `extents` has the ranges of the rows that a timeline draws. `facts` has the sessions' rows in the view `sessions`. A
-    session may occur in one of the two or in both."""
+    `extents` has the ranges of the rows that a timeline draws, and `facts` the sessions' rows in the view `sessions`. A
+    session in only one of the two is also returned."""
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}
     for key, facts_of in known.items():
@@ -286,11 +285,11 @@ class Gap(NamedTuple):
 def between(
     session: SessionClock, before: int | None, behind: int | None
 ) -> tuple[int, int, str] | None:
-    """Return the begin and end (ns) of a gap on the time axis, and a text that states where it lies. Return None if
-    its begin or its end is unknown.
+    """Return the begin and end (ns) of a gap on the time axis, and a text that states where it lies; None if begin or
+    end is unknown.
 
-    `before` and `behind` are the times of the events before and after the gap, or None if there is no such event. The
-    first or last time of the session then takes the place of the event."""
+    `before` and `behind` are the times of the events before and after the gap. If one is None, the session's first or
+    last time takes its place."""
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
     if begin is None or end is None or begin < 0:

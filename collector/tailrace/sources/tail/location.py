@@ -188,8 +188,8 @@ class TailDescriptors:
         return fd
 
     def open(self, owner: Hashable, path: str) -> int:
-        """Open a file and return its descriptor. Raise OSError if the file cannot be opened, or if
-        only the descriptors are free that are reserved for other parts of the process."""
+        """Open a file and return its descriptor. Raise OSError if the file cannot be opened, or if all free
+        descriptors are reserved for other parts of the process."""
         fd = self.roots.open(path)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and fd >= max(soft // 2, soft - RESERVE):
