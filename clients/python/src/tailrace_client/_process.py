@@ -185,9 +185,10 @@ def _state_missed() -> None:
 
 
 def _forked() -> None:
-    """Forget the parent's unreported events in a forked child, because the parent reports them. If no emitter was open
-    in the parent, the child has no address for a report. If the parent writes to a file, the child writes to a file of
-    its own."""
+    """Forget the parent's unreported events in a forked child, because the parent reports them.
+
+    Without an open emitter in the parent, also forget the address for such a report. If the parent writes to a file,
+    the child writes to a file of its own."""
     global _again  # noqa: PLW0603 - one emitter a process
     _missed()
     if current is None:

@@ -379,8 +379,8 @@ class Queue:
         """Release the chunks that are durable according to an answer, and send the missing ones again.
 
         A chunk is missing if it was sent before the answered announcement and has not arrived. A chunk with events in a
-        hole is also missing, unless it was sent again and may be on its way. Of a partly durable chunk, the durable
-        beginning is released, so that each connection makes progress. In the streams `given_up`, the collector also
+        hole is also missing, unless it was sent again and may be on its way. If only the beginning of a chunk is
+        durable, it is released, so that each connection makes progress. In the streams `given_up`, the collector also
         acknowledges events that it has given up; these are not durable. Return whether any event was missing, and the
         ranges of events that are lost because the queue no longer keeps them."""
         doubts = self._doubt_below
@@ -427,8 +427,8 @@ class Queue:
         self._let_go(item)
 
     def _note_settled(self, stream: int, first: int, next_: int) -> None:
-        """Record a range of a stream that an answer has released. Remember at most `_SPANS_MAX` durable ranges of a stream,
-        and forget those with the lowest numbers. Join doubtful ranges if there are more than `_DOUBTFUL_MAX`."""
+        """Record a range of a stream that an answer has released. Keep the `_SPANS_MAX` durable ranges with the
+        highest numbers. Join the two lowest doubtful ranges if there are more than `_DOUBTFUL_MAX`."""
         if first >= self._doubt_below.get(stream, 0):
             _insert(self._durable.setdefault(stream, []), first, next_)
             del self._durable[stream][:-_SPANS_MAX]

@@ -6,12 +6,12 @@ there are never more streams than concurrent threads. A program that needs other
 
 The hot path takes no lock:
 
-- A thread's own state is in its `Lane`. While the lane is `inside`, a signal handler or destructor
-  that interrupts the thread cannot record: its event is discarded (`nested`).
-- The first step takes the number, by one call in C. So every discarded event has used up a number.
-  If an exception of a signal handler (Ctrl-C) comes after that, `Lane.account` finds the number.
+- A thread's own state is in its `Lane`. While the lane is `inside`, a signal handler or destructor that interrupts the
+  thread cannot record: its event is discarded (`nested`).
+- Recording begins by taking the event's number, in one call in C. So every discarded event has used up a number. If an
+  exception of a signal handler (Ctrl-C) comes after that, `Lane.account` finds the number.
 - Packets wait in a list per stream: `append`, and the slices of `take`, are one operation each.
-- Lanes draw on the memory in large grants (`Memory`), and count down what is left of a grant.
+- A lane gets memory in large grants (`Memory`), and counts down the rest of its grant.
 - Only a stream that several threads use has a lock.
 
 A time in a packet is a clock reading minus `zero`. The recorder discards an event (`encoding`) if its time is below 0 or does

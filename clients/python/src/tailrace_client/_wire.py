@@ -262,10 +262,11 @@ def no_packer(
 
 
 def packer(name: str, attributes: Mapping[str, object]) -> Packer:
-    """Return a packer for events of the given shape; `no_packer` if there is none for it. A packer takes a stream (an
-    object with `number` and `counter`), substream, start, end and attributes, and returns a packet. If the attributes
-    have other names or types, it returns None. It raises UnicodeEncodeError for a text with lone surrogates. In both
-    cases it has taken no sequence number. It raises MisfitError after it has taken a number."""
+    """Return a packer for events of the given shape; `no_packer` if there is none for it. A packer takes a stream
+    (an object with `number` and `counter`), substream, start, end and attributes, and returns a packet. It returns
+    None if the attributes have other names or types, and raises UnicodeEncodeError for a text with lone surrogates,
+    without using up a sequence number. It uses up a number and raises MisfitError if a value or a time does not fit
+    its field."""
     kinds = tuple(map(type, attributes.values()))
     plain = all(type(key) is str for key in (name, *attributes))
     if not plain or len(kinds) > _ATTRIBUTES_MAX or not _FIELDS.keys() >= set(kinds):
