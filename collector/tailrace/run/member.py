@@ -1,4 +1,4 @@
-"""Run the program of one rank of a job, and let the collector of its node receive its events.
+"""Run the program of one rank of a job, and pass its events to the collector of the rank's node.
 
 The node's first rank starts the collector. Tracing never prevents the program from running: if there is no collector,
 the program runs untraced.

@@ -1,7 +1,7 @@
 """Repair the table at the start of a collector, after a power cut or damage (rule 5 of `durable`).
 
-A power cut may leave an unsynced version incomplete, and a disk may damage synced files. Both look alike. Recovery
-determines the best repair for each problem before it changes anything:
+A power cut may leave an unsynced version incomplete, and a disk may damage synced files. Incomplete and damaged files
+look alike. Recovery determines the best repair for each problem before it changes anything:
 
 1. A *log entry* that is missing, unreadable or changed is restored from the journal.
 

@@ -155,8 +155,9 @@ class Catalog:
         self.check_at(file, now)
 
     def replace(self, waiting: Followed, file: Followed, now: float) -> str | None:
-        """Give the known file `file` the path and the descriptor of `waiting`. The caller has found that both are the
-        same file, and has removed `waiting`. Return the former path of `file`, or None if the path has not changed."""
+        """Give the known file `file` the path and the descriptor of `waiting`. The caller has found that `waiting`
+        is the file `file`, and has removed `waiting`. Return the former path of `file`, or None if the path has not
+        changed."""
         before = file.location.path
         self.remove(file)
         file.become(waiting)
