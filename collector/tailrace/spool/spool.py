@@ -27,10 +27,10 @@ Threads:
 
 Entries wait in memory between `append` and `sync`. The memory has no limit: the caller of `append` must check
 `buffered` and `full`, and must make the sources wait. `sync` writes the entries to the newest segment, and begins
-another segment when this one is full. The newest durable entries also stay in memory, which saves a fast reader disk
-reads, a third of the spool's work. A released segment's file is reused for a later segment, because overwriting cached
-pages costs less than writing new pages (docs/decisions/speed.md, D93). Old frames remain in the reused file after the
-new frames.
+another segment when this one is full. The newest durable entries also stay in memory. A fast reader then needs no disk
+reads, which saves a third of the spool's work. A released segment's file is reused for a later segment, because
+overwriting cached pages costs less than writing new pages (docs/decisions/speed.md, D93). Old frames remain in the
+reused file after the new frames.
 """
 
 from __future__ import annotations

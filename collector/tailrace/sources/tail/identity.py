@@ -13,9 +13,9 @@ trail by these rules, in this order:
    were *overwritten* (ovnisort sorts in place), and reading continues.
 4. The first two bytes differ in another way than in rule 2: *overwritten*.
 
-A checksum (`ContentCheck`) detects changes in all other bytes that were read. It is computed again once a file that was
-modified without growing stays unchanged. It covers only bytes that this run of the daemon has read, and only
-uncompressed files without holes.
+A checksum (`ContentCheck`) detects changes in all other bytes that were read. It is computed again after a file was
+modified without growing, once the file stays unchanged. It covers only bytes that this run of the daemon has read, and
+only uncompressed files without holes.
 """
 
 from __future__ import annotations
