@@ -90,7 +90,7 @@ def check(play: Play, troubles: list[Range]) -> None:
         lost = _never_read(session, others)
         if lost is not None and lost not in of_trace:
             of_trace[lost] = session
-    held = _held(play, of_trace)
+    held = _held(play, of_trace, unread)
     for number, file in files.items():
         mine = of_trace.get(number) or Session("", file.trace.format)
         _check_stored(play, file, mine, troubles)
@@ -319,16 +319,19 @@ def _streams(file: File) -> set[str]:
     return {name.partition("/")[2] for name in names} if file.trace.format == "ovni" else names
 
 
-def _held(play: Play, of_trace: dict[int, Session]) -> Counter[str]:
+def _held(play: Play, of_trace: dict[int, Session], unread: list[Session]) -> Counter[str]:
     """Return for each format the number of files without a name that the collector states, at its end, to keep open
-    until there is a place for them.
+    until there is a place for them. `unread` are the sessions without a record.
     """
+    about = [rest["file"] for session in unread for _, rest in session.rests if "file" in rest]
+    followed = {(facts["inode"], facts["path"].rpartition("/")[2]) for facts in about}
     tail = play.collector.life.tail if play.collector.life else None
     held = Counter({f: tail.without_place(f) for f in play.yard.formats} if tail else {})
     for number, file in play.yard.files.items():
         # Other files belong to no session.
         recorded = any(piece.number is not None for piece in file.trace.pieces)
-        waits = not file.gone and file.raw and recorded and number not in of_trace
+        named = (file.inode, file.path.name) in followed
+        waits = not file.gone and file.raw and recorded and number not in of_trace and not named
         held[file.trace.format] -= bool(waits)
     return held
 
