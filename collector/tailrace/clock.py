@@ -55,7 +55,7 @@ class Timeline:
 
     def go_on(self, ahead: int) -> None:
         """Set the time of the spool's log to the time of the last entry, plus the wall time that has passed since this
-        entry. `ahead` is wall time minus log time (ns), as recorded at the last entry.
+        entry. `ahead` is wall time minus log time (ns), as last recorded in the log.
         """
         wall = self._clock.wall_ns()
         self._begin = max(self._last, wall - ahead)

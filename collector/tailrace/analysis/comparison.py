@@ -32,8 +32,8 @@ Lacks = Callable[[GroupValues, str], bool]
 def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Completeness) -> Lacks:
     """Return a function that returns whether spans of a group may be missing from the window (the selected rows).
 
-    The arguments of the function are the group and a unit, ns or ticks. Losses count only in sessions whose durations
-    have this unit. `whole` is the completeness of the window. The first call of the function reads the gaps. The
+    The arguments of the function are the group and a unit, ns or ticks. Losses of sessions whose durations have the
+    other unit do not count. `whole` is the completeness of the window. The first call of the function reads the gaps. The
     function raises QueryError if the gaps cannot be read."""
     losses: list[Losses] = []
 

@@ -222,7 +222,7 @@ A gap with event numbers is found by its ticks, and a gap of unreadable or trunc
 any other gap may lie anywhere before the gap's offset. The SQL therefore joins the session's last gap of this sort.
 
 In ET3 traces of the Java agents, an exit without an entry counts like such a gap, because the entry may be on an
-unreadable line. This applies only to streams of threads.
+unreadable line. This applies only to streams of threads: in the other form of ET3, each line has its tick.
 """
 
 

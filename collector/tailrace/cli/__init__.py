@@ -69,7 +69,7 @@ def main() -> None:
 
 def _expect_signals(command: str) -> None:
     """Set what signals do until the command `command` has set its handlers. No signal ends this process with a
-    traceback. A signal that the command will handle or ignore does not end it at all.
+    traceback. A signal in `HELD` or `IGNORED` does not end it at all.
     """
     # Undo what the parent process may have set: it may have blocked SIGTERM and SIGHUP, or ignored SIGCHLD, without
     # which this process cannot wait for child processes. Block SIGINT, too: a new interpreter (`isolate`) would set its

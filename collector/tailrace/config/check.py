@@ -236,8 +236,8 @@ class Check:
     ) -> None:
         """Report listeners that have the same address and the same protocol.
 
-        Listeners on port 0 never have the same address. Conflicts with a wildcard address are detected only when the
-        sockets are bound.
+        Listeners on port 0 never have the same address. Other conflicts, such as with a wildcard address, are detected
+        only when the sockets are bound.
         """
         taken: dict[tuple[str, str, int | None], tuple[str, Where]] = {}
         for owner, protocol, address, where in self._listeners(admin, types, sources):

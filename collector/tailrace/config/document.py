@@ -1,6 +1,6 @@
 """Read a TOML file, and find the line of every key.
 
-`tomllib` does not state the lines of keys. This module finds them with tomllib alone. A TOML statement (`key = value`,
+No maintained TOML parser on PyPI states the lines of keys. This module finds them with tomllib alone. A TOML statement (`key = value`,
 `[table]`) begins on a new line and is valid TOML by itself. A statement that is cut within an array or a multi-line
 string is not valid. So the module reads line by line, and tries to parse the lines that it has read. Lines that parse
 form one statement.

@@ -131,8 +131,8 @@ def expanded(path: str) -> Path:
 
 def user_directory(environ: Mapping[str, str], variable: str, default: str) -> Path | None:
     """Return the directory `tailrace` below a base directory of the XDG Base Directory Specification. `variable` is the
-    environment variable that sets the base directory, and `default` applies if the variable is not set. Return None if
-    the user has no home directory.
+    environment variable that sets the base directory, and `default` applies if the variable has no absolute path. Return
+    None if the user has no home directory.
     """
     base = Path(environ.get(variable, ""))
     # Ignore a relative path, because the XDG specification requires an absolute one.

@@ -121,8 +121,8 @@ class Mode(NamedTuple):
 
     With `once`, the collector reads all files to their end, and ends when each source has read its input. Sessions
     whose source is no longer configured stay open. With `last`, a stop also ends the sessions of all producers; the
-    caller ensures that the producers end first. With `imports`, the collector only imports files. The collector is
-    marked as unfinished while one of its sessions is open. `watchdog_seconds` is how long the service manager's
+    caller ensures that the producers end first. With `imports`, the collector only imports files. Such a
+    collector is marked as unfinished while one of its sessions is open. `watchdog_seconds` is how long the service manager's
     watchdog waits between two signals; None without a watchdog.
     """
 

@@ -170,7 +170,7 @@ class OpenedDisk(NamedTuple):
     check_store: Callable[[], None]
     """Function that checks the paths of the store's directories and locks.
 
-    It raises LostError if a path leads to another directory than the opened one. It raises StoreError if a lock file
+    It raises LostError if a path no longer leads to the opened directory. It raises StoreError if a lock file
     was removed and cannot be created again.
     """
 

@@ -330,7 +330,7 @@ class Tour:
         traffic.
 
         With `keep`, wait for Ctrl-C before the collector is stopped. Raise TailraceError if the collector or a command
-        fails before the comparison.
+        fails.
         """
         with _ending_signals():
             self._title("Start a collector")

@@ -409,8 +409,8 @@ def judge_rate(name: str, steps: list[RateStep]) -> HostFinding:
 
 
 async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
-    """Send datagrams in steps of growing rate until a step loses some. Return the steps, including the last one. Return
-    an empty list if no datagram can be sent.
+    """Send datagrams in steps of growing rate until a step loses some or is too slow, or the time is over. Return the
+    steps, including the last one. Return an empty list if no datagram can be sent.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = min(size_buffer(sock, config.receive_buffer), config.receive_buffer)

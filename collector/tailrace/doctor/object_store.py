@@ -6,8 +6,8 @@ name: the first object that is created under this name is the version. If the se
 the same version, the rows of one writer are lost, and no gap reports them.
 
 The checks write small keys in a folder below the store's prefix, beside the table, and delete them afterwards. Each
-client has connections of its own, to any of the endpoint's addresses. A key is never read by the client that wrote it,
-so the checks detect nodes that return different answers."""
+client has connections of its own, to any of the endpoint's addresses. Except in the test of rights, another client
+than the writer reads a key, so the checks detect nodes that return different answers."""
 
 from __future__ import annotations
 

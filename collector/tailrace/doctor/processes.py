@@ -2,7 +2,7 @@
 
 Two settings limit the collector's process: the maximum number of open files, and the networks that its systemd unit
 admits. The kernel drops packets of networks in IPAddressDeny= without an error on either side. The check reads the
-unit's files, because systemd cannot be reached within the unit's sandbox. An administrator may also set a filter only
+unit's files instead of asking systemd, so that it also works within the unit's sandbox. An administrator may also set a filter only
 on the running service (`systemctl set-property --runtime`): the check reads the drop-in file in which systemd stores
 it.
 

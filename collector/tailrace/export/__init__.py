@@ -22,7 +22,7 @@ class ExportWriter(NamedTuple):
     """An export format that is written to files.
 
     `place`: module and name of the function that writes the format, as MODULE:FUNCTION. `meaning`: a description of the
-    format for users. `pipes`: whether the export consists of one file, so that it may go to a pipe."""
+    format for users. `pipes`: whether the export may go to a pipe, which takes only the main file."""
 
     place: str
     meaning: str

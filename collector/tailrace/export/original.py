@@ -311,8 +311,8 @@ class _SessionFile:
                     out.write(text)
 
     def _lose(self, losses: deque[Loss], out: BinaryIO | PackedFile, offset: int | None) -> None:
-        """Write the session's next losses into its copy `out`, if `out` is compressed. The copy of an uncompressed file
-        contains no losses.
+        """Write the session's next losses into its copy `out`. Only a compressed copy (`PackedFile`) can contain losses;
+        for another copy, do nothing.
 
         Write the losses at offsets up to `offset`, or all remaining losses if `offset` is None."""
         while losses and isinstance(out, PackedFile):

@@ -136,7 +136,7 @@ def _groups(format_: str, files: list[str]) -> list[list[str]]:
 
 
 class _FileBegin(NamedTuple):
-    """The beginning and the size of a file. Files with equal values form a group, within which copies are searched.
+    """The beginning and the size of a file, by which `_groups` groups files that may be copies of each other.
 
     - `head`: the hash of the first content bytes (`beginning`), or None if the file is empty or cannot be read.
     - `start`: the hash of the first `HEAD` content bytes, or None if there are fewer.
@@ -463,8 +463,8 @@ def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
     """Return whether the paths of two files show that both may contain the same stream. A suffix `.gz` is ignored.
 
     The paths must be equal, or one must be a name that log rotation or compression gives to a copy of the other
-    (`originals`). In the second case, one file must also begin with all `size` bytes of the other, and `size` must be
-    at least `HEAD` or equal to `whole`, the size of the longer file."""
+    (`originals`). `size` is the number of equal first bytes, which the caller has compared. In the second case, it must
+    be at least `HEAD` or equal to `whole`, the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True

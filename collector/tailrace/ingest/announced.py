@@ -3,7 +3,7 @@ acknowledgements for its client.
 
 An announced session is one incarnation (run) of the client's program, over any number of connections. Without the
 client's goodbye, a session ends after it has had no connection for `resume_time`. After the goodbye, it ends when its
-last connection closes or, on a datagram socket, `reorder_time` later.
+last connection closes; on a datagram socket, it ends `reorder_time` after the goodbye.
 
 The daemon keeps the sequence numbers of an ended session for `resume_time`, because a client that missed the
 acknowledgement of its goodbye sends the goodbye again.

@@ -367,8 +367,8 @@ class Generations:
     def _finish_silent(self, now: int) -> None:
         """Finish the previous incarnation (producer run) if it received no event during the last `linger` nanoseconds.
 
-        Its late events may still arrive. But without both epochs, nothing distinguishes them from events of the current
-        incarnation."""
+        Its late events may still arrive. But if an epoch is unknown, nothing distinguishes them from events of the
+        current incarnation."""
         if self.previous and self.previous.silent(now - self.linger):
             self._finish_previous(now)
 

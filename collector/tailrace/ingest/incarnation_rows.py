@@ -4,7 +4,7 @@ rows about its begin and end, about missing events, and about unreadable bytes.
 A gap in a stream begins a period of `reorder_time`. The first `gap_rows_max` gaps of the period get one row each. At
 the end of the period, its further gaps are merged into one row for each reason. A merged row has the first missing
 number `seq`, the last missing number `last` and the number `events` of missing numbers. Merged rows with the same
-reason never overlap. A late number therefore belongs to exactly one of them. Gaps of numbers that the client discarded
+reason never overlap. A late number is therefore in at most one of them. Gaps of numbers that the client discarded
 are never merged, because the client may give the reason of any number later.
 """
 

@@ -172,7 +172,7 @@ def whose(host: str) -> str:
     """Return the key under which the sessions of an address are counted: `loopback`, an IPv4 address, or the first 64
     bits of an IPv6 address.
 
-    If `address` is not an IP address, return it unchanged."""
+    If `host` is not an IP address, return it unchanged."""
     try:
         address = ip_address(host.strip("[]"))
     except ValueError:

@@ -427,8 +427,8 @@ class Ingest:
         self.state.position = position
 
     def tell_lacking(self) -> int:
-        """Schedule gap rows for the bytes that this start of the daemon could not read from the spool, and return their
-        number. The rows are written before the next entry is processed.
+        """Schedule gap rows for the bytes that this start of the daemon could not read from the spool. Return the number
+        of these bytes. The rows are written before the next entry is processed.
 
         The lost bytes belong to skipped entries, or to unfinished records whose bytes the checkpoint leaves out. Also
         report failures of plug-ins during this start again (see `Session.replayed`)."""

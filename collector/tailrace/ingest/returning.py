@@ -2,8 +2,8 @@
 
 Such a producer gets a new session on each connection. A stream of the new session continues the stream of the same name
 in an earlier session from the same host, if the number and the time of its first event fit. The number fits if it is
-the earlier stream's next number, or one of the `reorder_events` numbers after that. If both sessions have one epoch,
-any later number fits. If their epochs differ, they belong to different producers, and no number fits.
+the earlier stream's next number, or one of the `reorder_events` numbers after that. If both have the same epoch, any
+later number fits. If their epochs differ, they belong to different producers, and no number fits.
 
 If several sessions fit, the one with the nearest number is chosen. If none fits, an earlier session may still contain
 the numbers that the new session lacks. The gap row of the new session then states the name of that earlier session.

@@ -1,7 +1,7 @@
 """Decode one session's bytes into records, and pass the records to the producer's incarnations (see `succession`).
 
 - `Session` decodes bytes that are split at arbitrary positions. It counts the records that the decoder's compiled
-  kernel has read, and those that the slower Python code has read.
+  kernel has read, and those that the decoder's slow path has read one by one.
 - Datagrams that hold only whole events are decoded together. Other datagrams are decoded one by one, so that no record
   continues beyond the end of its datagram. A datagram with facts about its session is a chunk of its own.
 """

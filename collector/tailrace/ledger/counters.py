@@ -337,8 +337,8 @@ class Counters:
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
         """Add `events` to the session's number of received events.
 
-        Then report the holes (missing numbers) of the streams `names` as gaps if they have waited long enough at the
-        time `now` (`reorder_time`, `reorder_events`)."""
+        Then report the holes (missing numbers) that are due at the time `now` as gaps: by `reorder_events` in the
+        streams `names`, by `reorder_time` in all streams."""
         self.state.seen += events
         self.windows.heard(names, now)
 

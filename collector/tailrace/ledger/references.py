@@ -12,7 +12,7 @@ difference with the reason `network`. Records that arrive after the footer heal 
 the total, nothing is reported: two writers may share the file, or the footer was not the last one.
 
 A damaged byte may change a number in a footer. Therefore one footer can report at most `CLAIM_MAX` missing records; a
-greater number becomes a gap of unknown size.
+greater number becomes a gap of unknown size. This also keeps sums far below 64 bits.
 
 Memory: ids are stored as ranges, because writers number their records without gaps. If there are more than
 `references_max` ranges, the lower half becomes one range, and all ids in this range count as received.
@@ -77,7 +77,7 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     unreported: int = 0
     """Number of malformed records that do not explain a record missing from a footer's total yet (see `explained`)."""
     explained: dict[str, int] = {}
-    """Number of malformed records, by kind, that a footer's total counts as missing. The footer's gap row leaves them
+    """By kind, the number of records missing from a total that malformed records explain. The footer's gap row leaves them
     out, because the malformed records have gap rows of their own."""
 
 

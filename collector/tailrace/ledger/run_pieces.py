@@ -52,7 +52,7 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     - `late`: the sessions that report missing events before their piece.
     - `cut`: the sessions that report missing events after their piece.
 
-    If another piece contains these missing events, the session leaves `late` or `cut`."""
+    Only the session of the run's outermost piece stays in `late` or `cut`, until the run's begin or end is known."""
 
     pid: str
     host: str

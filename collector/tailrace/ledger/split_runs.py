@@ -4,6 +4,7 @@ file.
 A decoder sees only one file. If the run's first event is in another file, the decoder reports that its file begins
 late. If the last event is in another file, it reports that its file is cut off. This module joins the pieces of one run
 by the ids of their events. If another piece contains the events before or after a piece, the gap at this edge heals.
+Only the beginning of the first piece and the end of the last piece may stay missing.
 
 When the run's beginning and end are known, each id that no piece contains is reported as missing; it heals when a piece
 with this id arrives. If one file contains both beginning and end, its decoder reports the missing ids, and other pieces

@@ -8,7 +8,8 @@
   wrong report does no harm. The ledger remembers up to `DISCARDED_MAX` ranges of discarded numbers that the stream has
   not reached yet. A discarded event that arrives after all fills the hole or heals the gap.
 - A *goodbye* packet gives the number of each stream's next event. Lower numbers that have not arrived form a hole, even
-  in a stream without any received event. Without a goodbye, the discarded numbers show how far each stream went.
+  in a stream without any received event. Later events with higher numbers count as usual.
+  Without a goodbye, the discarded numbers show how far each stream went.
 - All goodbyes of one session together can report at most `TAILS_MAX` missing events. A greater number becomes one gap
   of unknown size.
 - A client also states the total number of events that it discarded without sending them (`never_sent`). Some of them

@@ -128,7 +128,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         """Store the mark (fingerprint) of an event whose number as sent, `count`, is below `HEAD`. Return by how many
         elements the array `head` grew.
 
-        `zero` is the sequence number at which the counter was last 0. If the counter has wrapped since the last call,
+        `zero` is the sequence number of number 0 in the event's wrap of the counter. If the counter has wrapped since the last call,
         drop the older marks."""
         before = len(self.head)
         if zero > self.zero:
@@ -243,8 +243,8 @@ def far_before(mark: int, other: int) -> bool:
     """Return whether the end time of an event is certainly less than half the end time of another event of the stream.
     Within one run of a producer, end times increase, so a far lower end time shows a restart.
 
-    `mark` and `other` are the marks of the two events. A mark is the sum of start, end and size of an event, so it lies
-    between the end and twice the end plus the size. `_SIZES` allows for the size."""
+    `mark` and `other` are the marks of the two events. A mark is the sum of start (at most the end), end and size of an
+    event, so it lies between the end and twice the end plus the size. `_SIZES` allows for the size."""
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
 

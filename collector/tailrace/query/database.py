@@ -134,8 +134,8 @@ def _end_at_home(home: int, end: Callable[..., object], *given: object) -> None:
 class PipeEnd(io.RawIOBase):
     """One end of a pipe to another process.
 
-    Methods use the descriptor only in the process that created this object, and only while the descriptor number still
-    refers to the pipe."""
+    Read, write and close use the descriptor only in the process that created this object, and only while the descriptor
+    number still refers to the pipe."""
 
     def __init__(self, stream: BinaryIO) -> None:
         """Take over the pipe of `stream`: duplicate the descriptor of `stream`, and close `stream`."""

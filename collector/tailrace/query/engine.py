@@ -132,8 +132,8 @@ class Engine:
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
         """Run a statement whose text comes from this program, and yield its rows one by one.
 
-        A value from outside must be a parameter, or quoted, because the statement is not checked. The columns must be
-        numbers, truth values or text, because they are not converted."""
+        The statement is not checked, because a check would plan it a second time. So a value from outside must be a
+        parameter, or quoted. The columns must be numbers, truth values or text, because they are not converted."""
         answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
         while page := answer.next_page():
             yield from page
@@ -213,8 +213,8 @@ class Engine:
         return examine(self.connection, sql, parameters)
 
     def _based(self, prepare: Callable[[], None]) -> None:
-        """Call the function `prepare`, which reads the table, and return its result. If upkeep deletes files of the
-        snapshot meanwhile, call it again on the newest version of the table.
+        """Call the function `prepare`, which reads the table. If upkeep deletes files of the snapshot meanwhile, call it
+        again on the newest version of the table.
 
         Raise StoreError if the table cannot be read, and QueryError if the call was interrupted.
         """

@@ -6,8 +6,8 @@ The inner views are in the schema `part`, except `all_gaps`, which users may rea
 Views read rows of rare kinds (all kinds except those in `EVENTS`) repeatedly. Therefore `ViewCatalog` copies these rows
 to tables (`part.kept_…`) when a statement needs them.
 
-No value in the table makes a view fail. Sums are computed in 128 bits, and a sum that does not fit in 64 bits becomes
-null. Text that should be JSON or a number, and is not, also becomes null.
+No value in the table makes a view fail. Sums are computed in 128 bits. A value that does not fit in 64 bits becomes
+null; a number of missing events is at most 2^63 - 1. Text that should be JSON or a number, and is not, also becomes null.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ class Live(NamedTuple):
 
     - `sources`: the names of the collectors' sources, including sources without rows in the table.
     - `awaited`: the events for which the collectors still wait.
-    - `unasked`: why a collector did not answer, or "" if all answered. If it is not "", the report has the answers of
-      the other collectors only.
+    - `unasked`: why a collector did not answer, or "" if all answered. The report still has the answers of the others,
+      unless the reason is `OVERTAKEN`.
     - `here`: the identities of all collectors with a directory on this host."""
 
     sources: frozenset[str] = frozenset()

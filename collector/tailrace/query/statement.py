@@ -8,8 +8,8 @@ Therefore three checks apply:
 - The text must consist of one statement, of a kind that returns rows.
 - The statement's plan must contain no step that writes, and no table function except `READERS` and those of the views.
   The plan also shows nested and generated statements. For a statement that only selects from views
-  (`reads_only_views`), this check is left out, because the text shows everything and planning takes as long as the
-  statement itself.
+  (`reads_only_views`), this check is left out, because the text shows everything and planning takes as long as a
+  statement over a small table.
 - The text must call no function that reveals facts about the host, and no table function that only the views may call.
   The plan does not show functions that DuckDB runs while it plans, such as `json_execute_serialized_sql`.
 
@@ -254,7 +254,7 @@ def reads_only_views(tree: SyntaxNode) -> bool:
             path = [_folded(name) for name in node["qualified_name"]["path"]]
             if len(path) != 1 or path[0] not in named:
                 return False
-        # An entry of a WITH clause can be used only in the entries after it.
+        # Within a WITH clause, an entry can be used only in the entries after it.
         for entry in (node.get("cte_map") or {}).get("map", ()):
             waiting.append((entry["value"], named))
             named |= {_folded(entry["key"])}

@@ -57,8 +57,8 @@ Region = Mapping[str, Bounds]
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
     """Return an SQL condition that all rows in `regions` meet. A region has a range of values for some columns.
 
-    If every row has a time (`timed`), the condition limits the column `time`, otherwise the column `start`. Return
-    `true` (SQL) if one of the regions does not limit this column."""
+    For each region, the condition limits the column `time` if every row has a time (`timed`) and the region has a range
+    of times, otherwise the column `start`. Return `true` (SQL) if a region does not limit its column."""
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"

@@ -309,8 +309,8 @@ def counters(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Return the pieces (rows and partial sums) with new numbers of texts, so that equal names, and equal members of
-    counters, have equal numbers.
+    """Return the pieces (rows and partial sums) with new numbers of texts, so that equal names of counters, and equal
+    members of counters, have equal numbers.
 
     In `pieces`, a text that occurs in two data files may have two numbers. The values of one counter could then not be
     summed. `texts` has the text for each number."""

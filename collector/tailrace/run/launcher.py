@@ -169,7 +169,7 @@ def file_name(text: str) -> str:
 
 
 def unused(name: Path) -> Path:
-    """Make a new directory, and return its path. If the name `path` is taken, append a number: a process in another
+    """Make a new directory, and return its path. If the path `name` is taken, append a number: a process in another
     container may have the same process id. Raise StoreError if the directory cannot be made."""
     for path in alternatives(name):
         try:

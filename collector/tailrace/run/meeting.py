@@ -5,7 +5,7 @@ collector is killed, the kernel releases the lock. A rank that finds no socket a
 
 The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the same rank
 is connected. When its program has ended, the rank sends `Bye` and receives `Released`: at once if other ranks are
-connected, otherwise when the node's certificate is written.
+connected, otherwise when one joins or the node's certificate is written.
 """
 
 from __future__ import annotations

@@ -187,7 +187,8 @@ def _head(data: bytes) -> int:
     """Return the position in `data` behind the line and the headers of a request; 0 if these are not complete yet.
 
     Raise RemoteProtocolError if they are too long or not valid. Also raise it for lines that end with LF alone, and for
-    headers that continue on a second line: a proxy in front of this server may read such requests differently.
+    headers that continue on a second line: h11 accepts both, but a proxy in front of this server may read such requests
+    differently.
     """
     end = data.find(b"\r\n\r\n", 0, HEADERS_MAX) + 4
     if end < 4 and len(data) > HEADERS_MAX:

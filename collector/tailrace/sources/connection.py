@@ -181,7 +181,7 @@ class TokenLine(NamedTuple):
     """The token in a connection's first line, and the bytes after the line. The token is None if the connection does
     not start with a token line.
 
-    A source that requires no token ignores the line. So clients can be configured with tokens before the source
+    A source that requires no token removes the line. So clients can be configured with tokens before the source
     requires them.
     """
 

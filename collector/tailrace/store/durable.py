@@ -46,7 +46,8 @@ UNSYNCED_MAX = 16
 """Number of newest versions that a starting collector syncs and validates, because their writers may not have synced
 them yet.
 
-A writer may leave one version unsynced, and an upkeep (a process that merges and cleans up) two. For a store with many
+A writer may leave one version unsynced, and an upkeep (a process that merges and cleans up) two, as it
+syncs after each step and a vacuum adds two versions. For a store with many
 collectors, `unsynced_max` returns a higher number.
 """
 
@@ -64,7 +65,7 @@ LOG_LOCK = "log.lock"
 def sync(root: Path, after: int, upto: int) -> None:
     """Sync the files of the versions above `after`, up to and including `upto`. Raise SyncError if a sync fails.
 
-    Files of versions below `upto` may be missing, because another process may have merged, synced and vacuumed them.
+    All files of `upto` must exist; another process may have merged, synced and vacuumed those of lower versions.
     """
     log = DeltaLog(root)
     directories = {root}

@@ -257,7 +257,7 @@ class Journal:
         """Add to the table's journal the log entries of `versions`, and the checksums of the data files that these
         versions added.
 
-        With `merges`, also add the checksums of files that upkeep has merged from earlier files; by default the upkeep
+        With `merges`, also add the checksums of files that upkeep has merged from earlier files; otherwise the upkeep
         itself adds them. Raise OSError if the journal or a file cannot be accessed.
         """
         lines = [line for version in versions if (line := self._line(version, merges=merges))]

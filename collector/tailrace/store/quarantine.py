@@ -3,7 +3,7 @@
 Each session has a file of frames (`model.quarantine`). The caller passes the offset of each frame, so a replay writes
 the same bytes to the same offsets.
 
-A session's file never exceeds `session_size`, and all files together never exceed `max_size`: before that, the least
+A frame that would exceed a file's `session_size` is not written. Before all files together exceed `max_size`, the least
 recently written file is removed. If the session of a removed file continues, its new file begins with a hole, as a
 frame without a reason, in place of the removed bytes. The size of a file is rounded up to whole blocks, which also
 limits the number of files: 65,536 with the default limit of 256 MiB.

@@ -1,7 +1,8 @@
 """Keep the table small and fast by upkeep, which merges small files, deletes old days and vacuums.
 
 `decide` returns the due steps, from the list of files and the time. `run` performs the steps in a separate process,
-because a merge takes up to 150 MB of memory that the allocator does not return. Writers never wait for the upkeep. A
+because a merge takes up to 150 MB of memory that the allocator does not return. Writers never wait for the upkeep
+and lose no rows to it, because the table's commit protocol resolves conflicts. A
 step that conflicts with a writer is retried once, and then left to the next run. Only one upkeep runs at a time
 (`turn`).
 
@@ -250,8 +251,8 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
     """Return whether an upkeep (merges and clean-up) is due at `now` (Unix ns) for a table with the given files.
 
-    The result depends only on the table and on the times of the last upkeeps, so it is the same for all collectors of
-    the store. The first upkeep waits until the table has `CROWDED` files.
+    The result depends only on the table, the times of the last upkeeps, the time and `config`, not on the caller. The
+    first merge or vacuum waits until the table has `CROWDED` files.
     """
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED

@@ -35,7 +35,7 @@ LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
 
 FRESH_SECONDS = 1.0
 """Time (seconds) for which a snapshot is used before the server checks for a newer version of the table. The
-collectors' reports are also used for this time."""
+collectors' reports on one version of the table are also used for this time."""
 
 UNANSWERED_SECONDS = 15.0
 """Time (seconds) for which no collector is asked again after one of them did not answer.
@@ -159,7 +159,8 @@ class ServedStore:
         """Return the number of events for which the collectors still wait.
 
         The number belongs to the version of the table in the engine's snapshot; if necessary, this snapshot first
-        advances to a newer version. The collectors' reports are used for `FRESH_SECONDS`, for all requests.
+        advances to a newer version. All requests at this version use the collectors' reports for
+        `FRESH_SECONDS`; at any version for `UNANSWERED_SECONDS` if a collector did not answer.
         """
         with self._live_lock:
             if self._live is not None:

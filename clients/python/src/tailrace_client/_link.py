@@ -3,7 +3,8 @@ may use the module.
 
 The client announces its session on each new connection. After a reconnect, chunks wait for the collector's answer to
 the announcement, because connections that break before an answer would all carry the same chunks. The first wait takes
-at most `ANSWER_SECONDS`; the limit doubles after each connection that broke without an answer. Then the link sends the
+at most `ANSWER_SECONDS`; the limit doubles after each connection that broke without an answer, because a busy collector
+answers late. Then the link sends the
 chunks that are not durable, and after them the new ones. Over UDP, the link does not wait: it sends the events again
 that the answer does not acknowledge. A window (`Window`) limits the number of bytes that were sent over UDP and not
 answered. If the kernel reports that no process listens at the address, the link sends only announcements.
@@ -65,7 +66,7 @@ class Contact:
         """Time (seconds) since which the client has waited for the collector's first answer.
 
         The wait begins when the transport is opened. It begins again when the kernel reports that no process listens,
-        and at the first call of `flush`."""
+        with each later question, and over UDP at the first wait of `flush` or `close`."""
 
     @property
     def has_answered(self) -> bool:

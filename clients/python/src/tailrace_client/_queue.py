@@ -31,8 +31,8 @@ from tailrace_client._chunk import UNNUMBERED, Chunk, runs
 from tailrace_client._session import Answer, Range
 
 _PASTS_MAX = 64
-"""Maximum number of ranges of a stream's events that the queue no longer keeps (`_Past`). Beyond it, a new range is
-merged into the last one."""
+"""Number of ranges of a stream's events that the queue no longer keeps (`_Past`). Beyond it, a new range that adjoins
+the last one is merged into it, even if their turns differ."""
 
 _RANGES_MAX = 1024
 """Maximum number of ranges of a stream after an answer has split them. The ranges beyond it are merged into one."""

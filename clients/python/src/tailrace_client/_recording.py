@@ -1,7 +1,7 @@
 """Select the recorder of this process: the compiled module if it was built, otherwise the recorder in Python.
 
 The environment variable TAILRACE_PURE selects the recorder in Python. A free-threaded Python also uses the recorder in
-Python, because the compiled module relies on the GIL."""
+Python, because the compiled module relies on the GIL; a source tree may contain the module of another Python."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Questions:
 
     def is_due(self, oldest: float, now: float, *, first: bool) -> bool:
         """Return whether a question is due. It asks about events that have been unsettled since the time `oldest`.
-        `first` states that no collector has answered yet."""
+        `first` states that the client waits for the first answer of a collector, but not for long yet."""
         if first and now - self._announced_at >= _FIRST_SECONDS:
             return True
         return self._hurried or (now - oldest > _SECONDS[0] and not self._pause.left(now))

@@ -58,7 +58,7 @@ class HeldNames:
         """Until this generator is closed, check every second whether the paths of the spool and the store lead to the
         opened files.
 
-        If a path leads elsewhere, check the store's paths alone, because the store may still accept the remaining rows.
+        If not, also check the store's paths alone, because the store may still accept the remaining rows.
         """
         while True:
             if not (yield from self.lead_there()) and not self.store_is_lost:

@@ -130,7 +130,7 @@ class Saving:
             return error
 
     def _named_from(self) -> int:
-        """Return the first spool position of the unfinished records whose bytes a checkpoint leaves in the spool.
+        """Return the spool position from which on a checkpoint leaves the bytes of unfinished records in the spool.
 
         The spool must keep these bytes until the second checkpoint after this one. They may therefore take at most an
         eighth of the spool's maximum size.

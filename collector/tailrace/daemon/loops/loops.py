@@ -141,7 +141,7 @@ class Timekeeping:
 
     def begin(self, ahead: Ahead) -> None:
         """Continue the log's time (the time of the spool's entries) from the last entry. `ahead.clock` is wall time
-        minus log time at this entry. If the difference has changed since then, append an entry with the new difference.
+        minus log time, as last recorded in the log. If the difference has changed, append an entry with the new one.
         """
         timeline = self._spool.timeline
         timeline.go_on(ahead.clock)
@@ -327,7 +327,7 @@ class Loops:
         return in_time and decodes
 
     def _finish(self, stop: Callable[[], object]) -> Steps[None]:
-        """Decode and commit everything. Then shorten a long spool to one short segment file.
+        """Decode and commit everything. Also shorten a long spool to one short segment file.
 
         The spool removes a segment when two checkpoints are at later positions. So begin a segment, append two entries
         for the stop, and save a checkpoint after each of these entries.

@@ -352,8 +352,8 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
 
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
-    """Return whether `file`, which waits as a possible copy, begins with the bytes `head` of a file that was found
-    later.
+    """Return whether `file`, which waits as a possible copy, begins like `head`, the first bytes of a file that was
+    found later.
 
     If so, the later file must wait, too: it may be a copy of `file`. Return False if `file` is a proven copy."""
     if file.phase is not Phase.COPY or file.is_proven:

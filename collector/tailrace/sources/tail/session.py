@@ -8,7 +8,7 @@ ended, or nothing was written for a long time.
 `Writers` determines whether the process that writes a file is still running. A file's path may contain the writer's
 host and PID. The PID alone does not identify the writer: the system reuses PIDs, and the PID may belong to another host
 or PID namespace. So a process counts as the writer only after it was observed while it was running; its PID and start
-time then identify it. `Resting` reports only the end of such a process.
+time then identify it. `Resting` reports the end of no other process.
 
 A process is the writer if it has the file open. The open files of another user's process cannot be read. Such a process
 counts as the writer if the file's path names this host, its user owns the file, and it is older than the file and in

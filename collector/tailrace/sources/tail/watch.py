@@ -363,8 +363,8 @@ class Watch:
         """End a deleted file that does not grow any more: continue its session with a copy or, if there is none, read
         the file to its end.
 
-        If its file system seems to be unmounted, wait up to `MISSING_LINGER` first. Raise OSError if a copy cannot be
-        read."""
+        If its file system seems to be unmounted, let the file go after `MISSING_LINGER`. Raise OSError if a copy cannot
+        be read."""
         if self._bequeath(file, now):
             return
         if self._once or not file.location.is_missing:

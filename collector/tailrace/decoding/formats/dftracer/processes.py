@@ -196,8 +196,8 @@ class Processes:
         """Find the PID in the bytes of an unreadable record, and make its process the current process. Return whether
         the current process has changed.
 
-        If the bytes show no PID, the current process stays the same. If there are more than `PROCESSES_MAX` processes,
-        an unknown PID belongs to the process `_rest`, which stands for the further processes."""
+        If the bytes show no PID, the current process stays the same. An unknown PID belongs to the process `_rest`, if
+        it exists, which stands for the processes beyond `PROCESSES_MAX`."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)

@@ -207,7 +207,7 @@ class TracedRunState(msgspec.Struct):
     `phase`: how this run spells the field `ph` of a complete event: "1" (a number) or "X" (a text). It is taken from the
         record that states the unit of time, and is empty before.
     `last`: the id of the record `end`.
-    `unnumbered`: the number of malformed records of this run in which no id is visible.
+    `unnumbered`: the number of malformed records of this run whose beginning, with the id, is not visible.
     `claimed`: the ranges of ids that were reported as gaps.
     `numbered`: whether an event had an id.
     `headless`: whether `end` came without `start`."""
@@ -496,8 +496,8 @@ class TracedRun:
     def lost(self, data: bytes) -> None:
         """Update the state of the run with a malformed record, which already counts as one missing event.
 
-        If the record shows an id, mark the id as seen, so that the event is not counted twice. Otherwise, count the
-        record in `unnumbered`: the record may have had one of the missing ids."""
+        If the record shows an id, mark the id as seen, so that the event is not counted twice. If it has no
+        visible beginning, count it in `unnumbered`: it may have had one of the missing ids."""
         numbered = _NUMBERED.match(data)
         if numbered:
             self.ids.add((int(numbered[1]),))
@@ -505,8 +505,8 @@ class TracedRun:
             self._state.unnumbered += 1
 
     def _unexplained(self) -> list[tuple[int, int]]:
-        """Return the missing ranges of ids up to the id of `end`. Each malformed record without a visible id may be one
-        of the missing events. Therefore leave out one id for each such record, from the first missing id on."""
+        """Return the missing ranges of ids up to the id of `end`. Each malformed record without a visible beginning may be
+        one of the missing events. Therefore leave out one id for each such record, from the first missing id on."""
         explained = self._state.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:

@@ -120,7 +120,8 @@ class Form(Protocol):
         """Count an entry or exit whose last field is `last`. Return the line's stream, open frames and logical time
         (`LineContext`).
 
-        Raise OtherFormError if the last field shows that the line has another form than the trace."""
+        Raise OtherFormError, also at a second call for the line, if the last field shows that the line has another form
+        than the trace."""
         ...
 
     def at(self, last: str) -> LineContext:
