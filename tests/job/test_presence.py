@@ -69,6 +69,8 @@ def test_traces_without_content_are_summed():
     (node,) = presence([[began(), ends[0], began(), ends[1]]]).nodes
     assert (node.empty, node.unknown) == (5, True)
     assert not node._replace(empty=0).unknown
+    (node,) = presence([[began(), ends[0], began(), NodeEnded(time=6)]]).nodes
+    assert (node.empty, node.unknown) == (None, True)  # nobody could search for them
 
 
 def test_a_line_that_was_cut_off_is_none(tmp_path):

@@ -517,10 +517,13 @@ def test_a_program_whose_connections_found_no_room_is_not_asked_whether_it_trace
 NO_CONTENT = (
     EMIT
     + """
-import os
+import gzip, os
 open(os.environ["DFTRACER_LOG_FILE"] + "-1-fork.pfw", "w").close()
-os.makedirs(os.environ["OVNI_TRACEDIR"] + "/loom.1/proc.1/thread.1")
-open(os.environ["OVNI_TRACEDIR"] + "/loom.1/proc.1/thread.1/stream.obs", "w").close()
+open(os.environ["DFTRACER_LOG_FILE"] + "-2.pfw.gz", "wb").write(gzip.compress(b"x")[:10])
+for thread, name in enumerate(["stream.obs", "stream.json"], 1):
+    directory = os.environ["OVNI_TRACEDIR"] + f"/loom.1/proc.1/thread.{thread}"
+    os.makedirs(directory)
+    open(f"{directory}/{name}", "w").close()
 open(os.environ["DFTRACER_LOG_FILE"] + ".log", "w").close()
 """
 )
@@ -532,11 +535,13 @@ def test_traces_without_content_make_the_loss_unknown(tmp_path):
     traces = tmp_path / "store/traces"
     assert certificate["empty"] == [
         f"{traces}/dftracer/trace-1-fork.pfw",
+        f"{traces}/dftracer/trace-2.pfw.gz",
         f"{traces}/ovni/loom.1/proc.1/thread.1/stream.obs",
+        f"{traces}/ovni/loom.1/proc.1/thread.2/stream.obs",
     ]
     assert (certificate["totals"]["stored"], certificate["totals"]["unknown"]) == (500, True)
     assert done.returncode == 4
-    assert "2 trace files without content" in done.stderr
+    assert "4 trace files without content" in done.stderr
     assert all(path in done.stderr for path in certificate["empty"])
     verified = tailrace(tmp_path, "verify", "store/certificate.json", "--store", "store")
     assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -552,6 +557,36 @@ def test_those_of_an_earlier_run_do_not(tmp_path):
         tmp_path, EMIT, "--max-loss", 0, environ={"DFTRACER_LOG_FILE": log_file}
     )
     assert (done.returncode, certificate["totals"]["unknown"]) == (0, False), done.stderr
+
+
+def test_a_file_that_the_user_names_may_be_older(tmp_path):
+    mine = tmp_path / "mine.jsonl"
+    mine.touch()
+    os.utime(mine, (1, 1))
+    _, certificate = run(tmp_path, EMIT, "--source", "jets=mine.jsonl")
+    assert certificate["empty"] == [str(mine)]
+
+
+def test_what_cannot_be_searched_costs_no_certificate(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done, certificate = run(tmp_path, EMIT, "--source", "jets=pipe")
+    assert certificate["totals"]["stored"] == 500
+    assert done.returncode == 0
+
+
+def test_a_directory_of_another_user_beside_the_traces_costs_no_certificate(tmp_path):
+    (tmp_path / "traces/private").mkdir(parents=True)
+    (tmp_path / "traces/private").chmod(0)
+    # Root may read all directories, unless it gives this privilege up.
+    ordinary = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] * (os.getuid() == 0)
+    done = program.run(
+        [*ordinary, *program.COMMAND, "run", "--store", "store", "--", sys.executable, "-c", EMIT],
+        cwd=tmp_path, env=os.environ | {"DFTRACER_LOG_FILE": str(tmp_path / "traces/trace")},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    certificate = json.loads((tmp_path / "store/certificate.json").read_bytes())
+    assert (certificate["totals"]["stored"], certificate["totals"]["unknown"]) == (500, False)
 
 
 def test_connections_that_find_no_room_make_the_loss_unknown(tmp_path):

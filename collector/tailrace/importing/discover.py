@@ -7,10 +7,10 @@ import os
 import posixpath
 import stat
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import msgspec
 
@@ -88,8 +88,8 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
     - If `format_` is None, read each file in the first format that recognises the file's first bytes.
     - Omit metadata files of streams, unless `paths` contains them.
 
-    Raise ConfigError if a path does not exist, is no file, or cannot be read. If `unreadable` is true, leave out files
-    that cannot be read instead."""
+    Raise ConfigError if a path does not exist or is no file, or if a file or directory cannot be read. If `unreadable`
+    is true, leave out what cannot be read instead."""
     traces: Traces = {}
     named: dict[str, bool] = {}
     """For each file that is not a trace, by its path: whether the user gave this path."""
@@ -97,34 +97,31 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
     within: dict[str, str] = {}
     given: set[str] = set()
     formats = list(FORMATS.values()) if format_ is None else [FORMATS[format_]]
-    for path in paths:
-        searched = _is_directory(path)
-        place = os.path.abspath(path)  # noqa: PTH100 - without "..": a file has one path
-        real = os.path.realpath(place)
-        for file in _files(Path(place)) if searched else [place]:
-            if searched and (why := _hindrance(file, real)):
-                visible = any(each.files.stream(file) for each in formats)
-                trace = visible if why is Why.OUTSIDE else _has_trace_name(file, formats)
-                outside.append(LeftOut(path=spelled(file), why=why, trace=trace))
-                continue
-            if searched and Path(file).is_dir():
-                # Skip a link to a directory: the search finds the files in its target anyway.
-                continue
-            if searched:
-                within.setdefault(file, place)
-            else:
-                given.add(file)
-            try:
-                name = _format(file, format_, searched=searched)
-            except ConfigError:
-                if not unreadable:
-                    raise
-                outside.append(LeftOut(path=spelled(file), why=Why.UNREADABLE))
-                continue
-            if name is None:
-                named[file] = named.get(file, False) or not searched
-            else:
-                traces.setdefault(name, []).append(file)
+
+    def fails(path: str, error: ConfigError) -> None:
+        if not unreadable:
+            raise error
+        outside.append(LeftOut(path=spelled(path), why=Why.UNREADABLE))
+
+    for file, place, why in _entries(paths, fails):
+        if why:
+            visible = any(each.files.stream(file) for each in formats)
+            trace = visible if why is Why.OUTSIDE else _has_trace_name(file, formats)
+            outside.append(LeftOut(path=spelled(file), why=why, trace=trace))
+            continue
+        if place is None:
+            given.add(file)
+        else:
+            within.setdefault(file, place)
+        try:
+            name = _format(file, format_, searched=place is not None)
+        except ConfigError as error:
+            fails(file, error)
+            continue
+        if name is None:
+            named[file] = named.get(file, False) or place is None
+        else:
+            traces.setdefault(name, []).append(file)
     documents = {document for name in traces for document in _documents(name, traces[name])} - given
     traces = {
         name: [file for file in dict.fromkeys(files) if file not in documents]
@@ -143,6 +140,29 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
         if not os.path.lexists(stream)
     ]
     return _without_empty(traces, outside + absent + left_out, kept)
+
+
+def _entries(
+    paths: Iterable[Path], fails: Callable[[str, ConfigError], None]
+) -> Iterator[tuple[str, str | None, Why | None]]:
+    """Yield each file in `paths` and in the directories in `paths`: its path; the directory in which it was found, or
+    None if `paths` contains the file itself; and why it cannot be imported, or None if it can. Call `fails` for each
+    file or directory that cannot be examined. Raise ConfigError if one of `paths` does not exist or is no file."""
+    for path in paths:
+        place = os.path.abspath(path)  # noqa: PTH100 - without "..": a file has one path
+        if not _is_directory(path):
+            yield place, None, None
+            continue
+        real = os.path.realpath(place)
+        for file in _files(Path(place), fails):
+            try:
+                why = _hindrance(file, real)
+            except ConfigError as error:
+                fails(file, error)
+                continue
+            # Skip a link to a directory: the search finds the files in its target anyway.
+            if why or not Path(file).is_dir():
+                yield file, place, why
 
 
 def is_empty(file: str) -> bool:
@@ -263,10 +283,14 @@ def _is_directory(path: Path) -> bool:
     return stat.S_ISDIR(mode)
 
 
-def _files(directory: Path) -> Iterator[str]:
+def _files(directory: Path, fails: Callable[[str, ConfigError], None]) -> Iterator[str]:
     """Yield the paths of all files below a directory, but not of directories. Yield links to directories, too, but do
-    not follow them."""
-    for place, directories, names in os.walk(directory, onerror=_raise):
+    not follow them. Call `fails` for each directory that cannot be read."""
+
+    def refused(error: OSError) -> None:
+        fails(str(error.filename), _refusal(str(error.filename), error))
+
+    for place, directories, names in os.walk(directory, onerror=refused):
         directories.sort()
         links = [name for name in directories if Path(place, name).is_symlink()]
         for name in sorted(names + links):
@@ -275,16 +299,15 @@ def _files(directory: Path) -> Iterator[str]:
 
 def _hindrance(file: str, real: str) -> Why | None:
     """Return the reason why an entry of a directory cannot be imported, or None if it can. `real` is the path of the
-    directory with all links resolved."""
-    if not Path(file).exists():
-        return Why.ABSENT
+    directory with all links resolved. Raise ConfigError if the entry cannot be examined."""
+    try:
+        if not Path(file).exists():
+            return Why.ABSENT
+    except OSError as error:
+        raise _refusal(file, error) from error
     if not (os.path.realpath(file) + "/").startswith(real.rstrip("/") + "/"):
         return Why.OUTSIDE
     return None if Path(file).is_file() or Path(file).is_dir() else Why.SPECIAL
-
-
-def _raise(error: OSError) -> NoReturn:
-    raise _refusal(str(error.filename), error) from error
 
 
 def _refusal(path: str, error: OSError) -> ConfigError:

@@ -61,8 +61,8 @@ class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkn
     collectors_ended: int
     no_room: int = 0
     """Number of connections and datagrams that the node's collectors refused because a configured limit was reached."""
-    empty: int = 0
-    """Number of trace files that programs of the node left without content."""
+    empty: int | None = 0
+    """Number of trace files that programs of the node left without content; None if they could not be searched for."""
 
 
 class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -278,6 +278,12 @@ def lines(done: JobCertificate, path: Path) -> Iterator[str]:
     for node in done.nodes:
         if node.collectors_ended < node.collectors:
             yield f"  node {node.node}: its collector was killed; what it had received is in the table"
+        if node.no_room:
+            yield f"  node {node.node}: refused, because a limit was reached: {node.no_room:,} connections and datagrams"
+        if node.empty:
+            yield f"  node {node.node}: {counted(node.empty, 'trace file')} without content"
+        if node.empty is None:
+            yield f"  node {node.node}: trace files without content could not be searched for"
     odd = [rank for rank in done.ranks if _is_odd(rank)]
     for rank in odd[:RANKS_SHOWN]:
         yield f"  {_rank(rank)}"

@@ -52,7 +52,8 @@ class NodePresence(NamedTuple):
 
     `began` is the number of collectors that were started on the node, and `ended` the number of those that ended by
     themselves. `no_room` is the number of connections and datagrams that these collectors refused, because a configured
-    limit was reached. `empty` is the number of trace files that programs of the node left without content."""
+    limit was reached. `empty` is the number of trace files that programs of the node left without content, or None if
+    such files could not be searched for."""
 
     job: str | None
     node: str
@@ -61,12 +62,12 @@ class NodePresence(NamedTuple):
     began: int
     ended: int
     no_room: int = 0
-    empty: int = 0
+    empty: int | None = 0
 
     @property
     def unknown(self) -> bool:
         """Whether the node may have had events that no stream shows."""
-        return bool(self.no_room or self.empty)
+        return self.no_room > 0 or self.empty != 0
 
 
 class Presence(NamedTuple):
@@ -99,7 +100,7 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
                     nodes[began.job, began.node] = node._replace(
                         ended=node.ended + 1,
                         no_room=node.no_room + sum(line.no_room.values()),
-                        empty=node.empty + line.empty,
+                        empty=_sum(node.empty, line.empty),
                     )
                 case RankCame() if began:
                     if line.size is not None:
@@ -131,6 +132,11 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
         sorted([*ranks.values(), *missing], key=_order),
         sizes,
     )
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    """Return the sum of two numbers, or None if one of them is unknown."""
+    return None if first is None or second is None else first + second
 
 
 def _begun(before: NodePresence | None, line: NodeBegan) -> NodePresence:

@@ -317,7 +317,7 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
     released = Released(others=False, failures=problems, refused=around.refused)
     failure = around.failure
     tails = {n: s for n, s in around.followed.items() if isinstance(s, TailConfig)}
-    empty: list[str] = []
+    empty: list[str] | None = None
     if failure is None:
         try:
             # Reading the followed files to their end needs only their sources.
@@ -336,7 +336,8 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
     if failure is not None:
         logger.warning("no certificate: %s", failure)
         released.failures.append(str(failure) or repr(failure))
-    around.note(NodeEnded(time=clock.wall_ns(), no_room=around.no_room, empty=len(empty)))
+    count = None if empty is None else len(empty)
+    around.note(NodeEnded(time=clock.wall_ns(), no_room=around.no_room, empty=count))
     meeting.remove()
     if around.last is not None:
         with suppress(OSError):

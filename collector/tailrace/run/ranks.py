@@ -52,12 +52,13 @@ class NodeEnded(msgspec.Struct, kw_only=True, tag="ended"):
     """The collector of a node ended by itself, after the last rank had left.
 
     `no_room` holds the number of connections and datagrams that the collector refused because a limit was reached, by
-    cause. `empty` is the number of trace files that programs of the node left without content.
+    cause. `empty` is the number of trace files that programs of the node left without content, or None if they could
+    not be searched for.
     """
 
     time: int
     no_room: dict[str, int] = {}
-    empty: int = 0
+    empty: int | None = None
 
 
 RankLine = NodeBegan | RankCame | RankLeft | NodeEnded

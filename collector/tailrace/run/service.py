@@ -32,7 +32,7 @@ from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError, first_failure
 from tailrace.figures import Status
-from tailrace.importing.discover import Why, find
+from tailrace.importing.discover import Why, find, shows_nothing
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.run import program
@@ -249,16 +249,22 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
 
 
 def empty_traces(tails: Iterable[TailConfig], since: int) -> list[str]:
-    """Return the paths of the followed trace files that have no content and were made after `since` (Unix ns).
+    """Return the paths of the followed trace files that have no content or that their metadata promise but that do not
+    exist. If the configuration does not name the file itself, it must have been made after `since` (Unix ns).
 
-    A tracer that keeps events in memory creates its file at once. If its process is killed, the file stays empty.
+    A tracer that keeps events in memory creates its file at once. If its process is killed, the file stays empty, or
+    has only the beginning of a compressed member.
     """
     found: set[str] = set()
+    named = {spelled(path) for tail in tails for path in tail.paths}
     for tail in tails:
-        paths = [Path(path) for pattern in tail.paths for path in glob.glob(pattern)]  # noqa: PTH207 - they are absolute
-        left_out = find(paths, tail.format, unreadable=True).left_out
-        found.update(left.path for left in left_out if left.trace and left.why is Why.EMPTY)
-    return sorted(path for path in found if not _older(path, since))
+        there = (path for pattern in tail.paths for path in glob.glob(pattern))  # noqa: PTH207 - they are absolute
+        paths = [Path(path) for path in there if os.path.isdir(path) or os.path.isfile(path)]  # noqa: PTH112, PTH113 - these raise no error
+        traces, left_out, _ = find(paths, tail.format, unreadable=True)
+        hollow = {Why.EMPTY, Why.ABSENT}
+        found.update(left.path for left in left_out if left.trace and left.why in hollow)
+        found.update(spelled(f) for files in traces.values() for f in files if shows_nothing(f))
+    return sorted(path for path in found if path in named or not _older(path, since))
 
 
 def _older(path: str, time: int) -> bool:
