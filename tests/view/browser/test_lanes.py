@@ -210,16 +210,33 @@ def test_a_small_loss_is_drawn_small_until_one_looks_closer(page_of):
     page = page_of([clocked(epoch=EPOCH), *spans, *(gap(1, n) for n in range(1, count, every))])
     drawn(page)
 
-    def lossy():
-        """Return the heights of the loss in the lane. The lane's name left of it has a mark of the same colour."""
-        return [pixels for column, pixels in page.lossy_pixels().items() if column > 184]
-
-    assert len(lossy()) > 300
-    assert max(lossy()) <= 2
+    assert len(lossy_in_lanes(page)) > 300
+    assert max(lossy_in_lanes(page)) <= 2
     bar = page.until(lambda: page.lossy_pixels("canvas.rangebar"), "the loss in the bar")
     assert max(bar.values()) <= 4
     page.page.keyboard.press("g")
-    page.until(lambda: max(lossy(), default=0) > 6, "the hatch, higher than a band")
+    page.until(lambda: max(lossy_in_lanes(page), default=0) > 6, "the hatch, higher than a band")
+
+
+def lossy_in_lanes(page):
+    """Return the heights of the losses in the lanes. The names left of them have marks of the same colour."""
+    return [pixels for column, pixels in page.lossy_pixels().items() if column > 184]
+
+
+def test_a_small_loss_of_a_stream_with_many_lanes_is_drawn_wherever_one_scrolls(page_of):
+    lanes, every, count = 120, 40, 12_000
+    spans = [
+        row(seq=n, substream=n % lanes, offset=10 * n, start=STEP * n, end=STEP * n + STEP // 2, name="step")
+        for n in range(count)
+        if n % every != 1
+    ]  # fmt: skip
+    page = page_of([clocked(epoch=EPOCH), *spans, *(gap(1, n) for n in range(1, count, every))])
+    drawn(page)
+    for y in (1, 9, 25, 1500, 1515, 99_999):
+        page.go(f"/timeline?y={y}")
+        page.page.wait_for_timeout(200)
+        drawn(page)
+        assert len(lossy_in_lanes(page)) > 300, y
 
 
 def test_sessions_whose_ids_begin_alike_have_titles_that_differ(page_of):

@@ -7,11 +7,13 @@ import { WALL_CLOCK } from "./clock.js";
 import { eachEvent } from "./decode.js";
 import { BAND, columnWidth, drawGap, drawShares, extent } from "./gaps.js";
 import { drawHeading, drawName, gutterWidth } from "./gutter.js";
+import { streamId } from "./lanes.js";
 import { HEADING, ROW } from "./layout.js";
 import { drawCounters, drawInstants, drawSpans } from "./spans.js";
 
 export const MEASURE = "tailrace.draw";
 const MOST_MEASURES = 2000;
+const NO_LOSS = { gaps: [], lanes: [] };
 
 export class TimeCanvas {
   constructor(view) {
@@ -78,6 +80,27 @@ export class TimeCanvas {
     return this.layout ? this.layout.between(this.scroll, this.scroll + this.room) : [];
   }
 
+  /** Return the gaps of a lane, which are those of its stream, and the lanes whose events may be missing there. */
+  lossOf(lane) {
+    return this.frame.losses.get(streamId(lane)) ?? NO_LOSS;
+  }
+
+  /** Return the lanes that carry the narrow gaps: of each stream the first lane whose foot is in sight. */
+  carriers() {
+    const carriers = new Map();
+    for (const place of this.seen()) {
+      const stream = streamId(place.lane);
+      const known = carriers.get(stream);
+      if (!known || this.foot(known) < AXIS_HEIGHT + BAND) carriers.set(stream, place);
+    }
+    return new Set(carriers.values());
+  }
+
+  /** Return where the foot of a lane is: where the lane ends, or the part of it in sight. */
+  foot({ y, height }) {
+    return Math.min(Math.round(AXIS_HEIGHT - this.scroll + y + height) - 1, this.height);
+  }
+
   /** Return whether the frame has everything in sight, however coarse. */
   get whole() {
     const { frame, view } = this;
@@ -113,12 +136,13 @@ export class TimeCanvas {
   _lanes(pen, left, width) {
     const top = AXIS_HEIGHT - this.scroll;
     const seen = this.seen();
+    const carriers = this.carriers();
     let drawn = false;
     for (const place of seen) {
       const y = top + place.y;
       pen.fillStyle = colours().line;
       pen.fillRect(left, y + place.height - 1, width, 1);
-      if (this.frame) drawn = this._lane(pen, place, y, left, width) || drawn;
+      if (this.frame) drawn = this._lane(pen, place, y, left, width, carriers.has(place)) || drawn;
     }
     this.bare = !drawn;
     for (const place of seen) drawName(pen, place, { y: top + place.y, left, focused: this.focused === place.lane.id });
@@ -128,8 +152,8 @@ export class TimeCanvas {
     }
   }
 
-  /** Draw what a lane has in sight. Return whether that is anything. */
-  _lane(pen, place, y, left, width) {
+  /** Draw what a lane has in sight, and its narrow gaps if it carries them. Return whether the lane has anything in sight. */
+  _lane(pen, place, y, left, width, carries) {
     const content = this.frame.lanes.get(place.lane.id);
     const measures = { ...this.measures(), y: y + 2 };
     let drawn = false;
@@ -146,18 +170,17 @@ export class TimeCanvas {
       ].some(Boolean);
     }
     this._marked(pen, place, measures);
-    const gaps = (this.frame.gaps.get(place.lane.id) ?? []).map((gap) => ({ gap, seen: extent(gap, measures) })).filter(({ seen }) => seen);
+    const loss = this.lossOf(place.lane);
+    const gaps = loss.gaps.map((gap) => ({ gap, seen: extent(gap, measures) })).filter(({ seen }) => seen);
     for (const { gap, seen } of gaps) if (seen.wide) drawGap(pen, gap, seen, y + 1, place.height - 3);
     const narrow = gaps.filter(({ seen }) => !seen.wide).map(({ gap }) => gap);
-    if (narrow.length) this._band(pen, place.lane.id, narrow, { ...measures, y: Math.round(y + place.height) - 1 });
+    if (carries && narrow.length) this._band(pen, loss.lanes, narrow, { ...measures, y: this.foot(place) });
     pen.restore();
     return drawn || gaps.length > 0;
   }
 
-  /** Draw the band of a stream on the foot of the first of its lanes. */
-  _band(pen, id, gaps, { shift, scale, left, width, y }) {
-    const lanes = this.frame.concerned.get(id);
-    if (!lanes) return;
+  /** Draw which share of the events of some lanes is missing, as a band on a foot at `y`. */
+  _band(pen, lanes, gaps, { shift, scale, left, width, y }) {
     const step = columnWidth(this.frame, scale);
     const here = new Float64Array(Math.ceil(width / step));
     const column = (time) => Math.floor(((time + shift) * scale) / step);

@@ -1,10 +1,10 @@
 // An answer of `frame`, by lane: what the canvas draws. Times are numbers of nanoseconds from the frame's `from`.
 
-import { laneId } from "./lanes.js";
+import { laneId, streamId } from "./lanes.js";
 
 const SEVERAL = "several";
 
-/** Return the frame of an answer. `lanes` and `gaps` are maps by the ids of lanes. */
+/** Return the frame of an answer. `lanes` is a map by the ids of lanes, `losses` by those of streams. */
 export function decodeFrame(answer) {
   const ids = answer.lanes.map(laneId);
   const lanes = new Map(ids.map((id) => [id, { depths: [], instants: { time: [], count: [], name: [], place: [] }, counters: [] }]));
@@ -13,7 +13,7 @@ export function decodeFrame(answer) {
   addSpans(answer, content);
   addInstants(answer, content);
   addCounters(answer, content);
-  return { from, to: BigInt(answer.to), version: answer.version, lanes, ...gapsOf(answer, ids), bucket: answer.bucket };
+  return { from, to: BigInt(answer.to), version: answer.version, lanes, losses: lossesOf(answer, ids), bucket: answer.bucket };
 }
 
 /** Call `add(time, count)` for all that happens in a lane: each span, instant and value, or several of them at once. */
@@ -72,34 +72,26 @@ function addCounters(answer, content) {
   }
 }
 
-/** Return the gaps by lane, and how many there are: a gap of a stream stands in all of its lanes, and counts once. One
-    without times fills its lane. `concerned` has, by the first lane of a stream with gaps, the lanes whose events may be
-    missing: those of the stream, or all of the session if the stream is unknown. */
-function gapsOf(answer, ids) {
-  const gaps = new Map();
-  const concerned = new Map();
-  let gapCount = 0;
-  const byStream = new Map();
-  answer.lanes.forEach((lane, index) => {
-    const key = JSON.stringify([lane.source, lane.session, lane.stream]);
-    byStream.set(key, [...(byStream.get(key) ?? []), ids[index]]);
-  });
+/** Return `losses`: by stream, its `gaps` in a frame, and the `lanes` whose events may be missing. These are the lanes of
+    the stream, or all of the session if the stream is unknown. A gap without times fills the frame. */
+function lossesOf(answer, ids) {
+  const losses = new Map();
   const length = Number(BigInt(answer.to) - BigInt(answer.from));
+  const shown = new Set(answer.lanes.map(streamId));
   for (const gap of answer.gaps) {
-    const drawn = {
+    const stream = streamId(gap);
+    if (!shown.has(stream)) continue;
+    if (!losses.has(stream)) losses.set(stream, { gaps: [], lanes: ids.filter((_, index) => concerns(gap, answer.lanes[index])) });
+    losses.get(stream).gaps.push({
       ...gap,
       missing: gap.remaining,
       start: gap.begin ?? Math.min(-length, gap.end ?? 0),
       end: gap.end ?? Math.max(2 * length, gap.begin ?? 0),
-    };
-    const of = byStream.get(JSON.stringify([gap.source, gap.session, gap.stream])) ?? [];
-    if (!of.length) continue;
-    gapCount += gap.count;
-    concerned.set(of[0], gap.stream ? of : ids.filter((_, index) => answer.lanes[index].source === gap.source && answer.lanes[index].session === gap.session));
-    for (const id of of) {
-      if (!gaps.has(id)) gaps.set(id, []);
-      gaps.get(id).push(drawn);
-    }
+    });
   }
-  return { gaps, gapCount, concerned };
+  return losses;
+}
+
+function concerns({ source, session, stream }, lane) {
+  return source === lane.source && session === lane.session && (!stream || stream === lane.stream);
 }

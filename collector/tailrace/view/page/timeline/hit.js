@@ -7,7 +7,7 @@ import { COUNTER, firstWhere, ROW } from "./layout.js";
 import { title } from "./words.js";
 
 const NEAR = 4;
-const SLACK = 5;
+const SLACK = 2;
 
 /** Return what a canvas shows at a place: an item with its `lane`, or null. Times of items are BigInt. */
 export function itemAt(canvas, x, y) {
@@ -17,16 +17,16 @@ export function itemAt(canvas, x, y) {
   if (!place) return null;
   const measures = canvas.measures();
   const inside = y - AXIS_HEIGHT + canvas.scroll - place.y - 2;
-  const foot = inside > place.height - BAND - SLACK;
+  const foot = y > canvas.foot(place) - BAND - SLACK && canvas.carriers().has(place);
   return gapAt(canvas, place, measures, x, foot) ?? spanAt(canvas, place, measures, x, inside)
     ?? instantAt(canvas, place, measures, x, inside) ?? counterAt(canvas, place, measures, x, inside)
     ?? gapAt(canvas, place, measures, x, true);
 }
 
-function gapAt({ frame }, { lane }, measures, x, narrow) {
-  for (const gap of frame.gaps.get(lane.id) ?? []) {
+function gapAt(canvas, { lane }, measures, x, narrow) {
+  for (const gap of canvas.lossOf(lane).gaps) {
     const seen = extent(gap, measures);
-    if (seen && (seen.wide || narrow) && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(frame, lane, { gap, start: gap.start, end: gap.end, name: title(gap) });
+    if (seen && (seen.wide || narrow) && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(canvas.frame, lane, { gap, start: gap.start, end: gap.end, name: title(gap) });
   }
   return null;
 }

@@ -10,6 +10,11 @@ export function laneId({ source, session, stream, substream = null }) {
   return JSON.stringify([source, session, stream, substream === null ? null : String(substream)]);
 }
 
+/** Return what names the stream of a lane or of a gap on this page. */
+export function streamId({ source, session, stream }) {
+  return JSON.stringify([source, session, stream]);
+}
+
 /** Return the lanes of an answer of `lanes`, each with texts to show and times as BigInt. */
 export function decodeLanes(answer) {
   const titles = shortIds(answer.lanes.map((lane) => lane.session));

@@ -79,11 +79,10 @@ export class RangeBar {
 
   /** Draw which share of events is missing when, also out of sight. */
   _gaps(pen, width, height) {
-    const { gaps, concerned } = this._frame;
     const step = this._step(width);
     const here = this._heights(width);
     const column = columns(this._frame, this._view.bounds, here.length);
-    const all = [...concerned.keys()].flatMap((id) => gaps.get(id));
+    const all = [...this._frame.losses.values()].flatMap((loss) => loss.gaps);
     drawShares(pen, all, { here, column, x: INSET, step, y: FRAME, height: height - 2 * FRAME, hanging: true });
   }
 
