@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from tests.export.traces import EPOCH
-from tests.query.tables import clocked, commit_many, gap, make, row
+from tests.query.tables import clocked, commit, commit_many, gap, make, row
 from tests.view.viewer import Viewer
 
 STEP = 1_000_000
@@ -181,6 +181,20 @@ def test_a_window_that_is_being_read_says_so_until_it_is_drawn(page_of):
     for request in held:
         request.continue_()
     page.page.unroute("**/api/v1/frame?*", hold)
+    drawn(page)
+
+
+def test_a_frame_that_failed_is_asked_for_again_with_the_next_move(viewers, open_page, tmp_path):
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH), *steps("a", 100, name="step")])
+    viewers.append(Viewer("--store", store))
+    page = open_page(viewers[-1], "#/timeline")
+    drawn(page)
+    page.expected.append("Failed to load resource")
+    page.page.route("**/api/v1/frame?*", lambda request: request.abort(), times=1)
+    commit(store, [row(seq=100, offset=1000, start=STEP * 100, end=STEP * 101, name="newer")])
+    page.until(page.page.locator(".message[data-state=failed]").count, "the failure")
+    page.page.wait_for_timeout(1500)
+    page.page.keyboard.press("ArrowRight")
     drawn(page)
 
 

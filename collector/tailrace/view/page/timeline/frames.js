@@ -71,6 +71,7 @@ export class Frames {
       this._arrived({ ...decodeFrame(answer), asked: new Set(lanes), unitsPerPixel: Number(to - from) / pixels, clock });
       good = true;
     } catch (error) {
+      this._stale = true;
       if (!this._closed) this._failed(error);
     } finally {
       this._asking = null;
