@@ -198,6 +198,29 @@ def test_a_frame_that_failed_is_asked_for_again_with_the_next_move(viewers, open
     drawn(page)
 
 
+def test_an_empty_window_does_not_claim_to_be_empty_while_a_newer_version_is_read(
+    viewers, open_page, tmp_path
+):
+    rows = [clocked(epoch=EPOCH), *steps("a", name="step")]
+    store = make(tmp_path / "store", rows)
+    viewers.append(Viewer("--store", store))
+    empty = f"from={EPOCH + STEP * 2 // 3}&to={EPOCH + STEP * 5 // 6}"
+    page = open_page(viewers[-1], f"#/timeline?{empty}")
+    page.until_text(".message", "No event and no gap in sight")
+    held = []
+
+    def hold(request):
+        held.append(request)
+
+    page.page.route("**/api/v1/frame?*", hold)
+    commit(store, [row(seq=9, offset=90, start=STEP * 7 // 10, end=STEP * 8 // 10, name="late")])
+    page.until_text(".message", "Reading this range")
+    for request in held:
+        request.continue_()
+    page.page.unroute("**/api/v1/frame?*", hold)
+    drawn(page)
+
+
 def test_a_fresh_import_is_drawn_at_the_width_of_a_pixel(viewers, open_page, tmp_path):
     count = 100_000
     store = make(tmp_path / "store", [clocked(epoch=EPOCH)])

@@ -43,7 +43,8 @@ export class Notice {
   draw() {
     const { layout, whole, bare } = this._canvas;
     const lanes = Boolean(layout?.places.length);
-    const reading = whole ? "" : this._reading;
+    // A newer version may have events where the frame in sight has none.
+    const reading = whole && !bare ? "" : this._reading;
     const state = this._error ? "failed" : reading ? "reading" : lanes && !(whole && bare) ? "drawn" : "empty";
     const empty = lanes ? "No event and no gap in sight. The bar above shows when events are." : "No event here yet.";
     const text = this._error?.message ?? (reading || empty);
