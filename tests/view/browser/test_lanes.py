@@ -276,6 +276,70 @@ def test_a_small_loss_of_a_stream_with_many_lanes_is_drawn_wherever_one_scrolls(
         assert len(lossy_in_lanes(page)) > 300, y
 
 
+BAR = "canvas.rangebar"
+BAR_ASKS = "**/api/v1/frame?*pixels=640&*"
+"""The questions of the bar, which is 1280 pixels wide. A column has two."""
+
+
+def bar(page, state):
+    page.until(page.page.locator(f"{BAR}[data-state={state}]").count, f"the bar {state}")
+
+
+def test_the_bar_has_the_losses_of_all_lanes(page_of):
+    rows = [
+        row(stream=str(n), seq=seq, offset=10 * n + seq, start=n * STEP, end=n * STEP + STEP, name="step")
+        for n in range(1000)
+        for seq in (0, 2)
+    ]  # fmt: skip
+    page = page_of([clocked(epoch=EPOCH), *rows, gap(1, 1, stream="900")])
+    bar(page, "read")
+    assert page.lossy_columns(BAR)
+
+
+def test_the_bar_shows_the_session_that_was_chosen_last(page_of):
+    lossy = [
+        clocked(session="a", epoch=EPOCH),
+        *steps("a", 5),
+        gap(4, 5, session="a"),
+        row(session="a", seq=9, offset=99, start=STEP * 20, end=STEP * 21),
+    ]
+    page = page_of([*lossy, clocked(session="b", epoch=EPOCH), *steps("b")])
+    bar(page, "read")
+    held = []
+
+    def hold(request):
+        held.append(request)
+
+    page.page.route(f"{BAR_ASKS}%22a%22*", hold)
+    page.go("/timeline?source=sim&session=a")
+    page.until(lambda: held, "the question for the first session")
+    bar(page, "reading")
+    assert page.lossy_columns(BAR) == []
+    page.go("/timeline?source=sim&session=b")
+    bar(page, "read")
+    for request in held:
+        request.continue_()
+    page.page.wait_for_timeout(500)
+    assert page.lossy_columns(BAR) == []
+
+
+def test_a_bar_that_could_not_be_read_says_so_until_it_is_read(viewers, open_page, tmp_path):
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH), *steps("a")])
+    viewers.append(Viewer("--store", store))
+    page = open_page(viewers[-1], "#/timeline")
+    bar(page, "read")
+    page.expected.append("Failed to load resource")
+    page.page.route(BAR_ASKS, lambda request: request.abort(), times=1)
+    page.go("/timeline?source=sim&session=a")
+    bar(page, "failed")
+    assert "Not read: the viewer does not answer" in page.page.locator(BAR).get_attribute(
+        "aria-label"
+    )
+    drawn(page)
+    commit(store, steps("a")[:1])
+    bar(page, "read")
+
+
 def test_sessions_whose_ids_begin_alike_have_titles_that_differ(page_of):
     ids = ["1a22a2271f7f-0001", "1a22a2271f7f-0002"]
     page = page_of(

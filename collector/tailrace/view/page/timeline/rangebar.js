@@ -2,25 +2,28 @@
 
 import { get } from "../api.js";
 import { h, scale } from "../parts/dom.js";
-import { colours, onChange } from "../parts/theme.js";
+import { colours, font, onChange } from "../parts/theme.js";
 import { decodeFrame, eachEvent } from "./decode.js";
 import { columnWidth, drawShares } from "./gaps.js";
 
-const MOST_LANES = 400;
+/** How many lanes one question names: its address stays shorter than the server allows. */
+const LANES_ASKED = 400;
 const EDGE = 7;
 const FRAME = 3;
 const LOWEST = 6;
 const INSET = 4;
+const LABEL = "The whole range, and the part in sight";
+const WORDS = { reading: "Reading …", read: "", failed: "Not read: " };
 
 export class RangeBar {
   /** `moved()` is called after the bar has changed the viewport. */
   constructor(view, moved) {
     this._view = view;
     this._moved = moved;
-    this._frame = null;
-    this._closed = false;
-    this.element = h("canvas", { class: "rangebar", role: "img", "aria-label": "The whole range, and the part in sight" });
+    this._turn = 0;
+    this.element = h("canvas", { class: "rangebar", role: "img" });
     this._pen = this.element.getContext("2d", { alpha: false });
+    this._become("reading", null);
     this._size = new ResizeObserver(() => this.draw());
     this._size.observe(this.element);
     this._stop = onChange(() => this.draw());
@@ -31,20 +34,47 @@ export class RangeBar {
   }
 
   close() {
-    this._closed = true;
+    this._turn += 1;
     this._stop();
     this._size.disconnect();
   }
 
-  /** Ask for a frame of the whole range, and show it. */
+  /** Forget what was read: other lanes are to come. */
+  clear() {
+    this._turn += 1;
+    this._become("reading", null);
+  }
+
+  /** Read the whole range of lanes, and show it. A later call supersedes this one. */
   async load(lanes) {
+    const turn = (this._turn += 1);
     const { from, to } = this._view.bounds;
-    const asked = lanes.slice(0, MOST_LANES).map((each) => each.id);
     const pixels = Math.max(50, Math.ceil(this.element.clientWidth / 2));
-    if (!asked.length) return;
-    const answer = await get("frame", { from, to: to + 1n, pixels, lanes: asked });
-    if (this._closed) return;
-    this._frame = decodeFrame(answer);
+    const parts = [];
+    try {
+      for (let first = 0; first < lanes.length; first += LANES_ASKED) {
+        const asked = lanes.slice(first, first + LANES_ASKED).map((each) => each.id);
+        const answer = await get("frame", { from, to: to + 1n, pixels, lanes: asked });
+        if (turn !== this._turn) return;
+        parts.push(decodeFrame(answer));
+      }
+      this._become("read", parts.length ? joined(parts) : null);
+    } catch (error) {
+      if (turn === this._turn) this.failed(error);
+    }
+  }
+
+  /** Show that the range could not be read. */
+  failed(error) {
+    this._become("failed", null, error.message);
+  }
+
+  /** Take over a state of `reading`, `read` or `failed`, and the frame to show, if any. */
+  _become(state, frame, reason = "") {
+    this._frame = frame;
+    this._words = WORDS[state] + reason;
+    this.element.dataset.state = state;
+    this.element.setAttribute("aria-label", [LABEL, this._words].filter(Boolean).join(". "));
     this.draw();
   }
 
@@ -57,9 +87,16 @@ export class RangeBar {
     pen.fillStyle = palette.sunken;
     pen.fillRect(0, 0, width, height);
     if (this._frame) this._density(pen, width, height, palette);
+    else this._say(pen, height, palette);
     this._dim(pen, width, height, palette);
     if (this._frame) this._gaps(pen, width, height);
     this._window(pen, width, height, palette);
+  }
+
+  _say(pen, height, { soft }) {
+    pen.font = font(12);
+    pen.fillStyle = soft;
+    pen.fillText(this._words, 2 * INSET, height / 2);
   }
 
   _density(pen, width, height, palette) {
@@ -91,8 +128,15 @@ export class RangeBar {
     return columnWidth(this._frame, (width - 2 * INSET) / Math.max(1, Number(to - from)));
   }
 
-  /** Return how many events begin in each of the columns of the bar. */
+  /** Return how many events begin in each of the columns of the bar. They are counted once for a frame, range and width. */
   _heights(width) {
+    const { bounds } = this._view;
+    const key = [this._frame, bounds.from, bounds.to, width];
+    if (!key.every((each, index) => each === this._counted?.key[index])) this._counted = { key, heights: this._count(width) };
+    return this._counted.heights;
+  }
+
+  _count(width) {
     const heights = new Float64Array(Math.ceil((width - 2 * INSET) / this._step(width)));
     const column = columns(this._frame, this._view.bounds, heights.length);
     for (const content of this._frame.lanes.values()) eachEvent(content, (time, number) => (heights[column(time)] += number));
@@ -147,6 +191,16 @@ export class RangeBar {
     else if (this._held === "all") this._view.centre(time);
     this._moved();
   }
+}
+
+/** Return frames of one range as one frame, with the lanes of all. A stream with lanes in several has its gaps in each. */
+function joined(parts) {
+  return {
+    from: parts[0].from,
+    bucket: Math.max(...parts.map((part) => part.bucket)),
+    lanes: new Map(parts.flatMap((part) => [...part.lanes])),
+    losses: new Map(parts.flatMap((part) => [...part.losses])),
+  };
 }
 
 /** Return a function that gives the column of a frame's time, of as many equal columns as a range has. */

@@ -215,6 +215,7 @@ export class Timeline {
   /** Read other lanes, and show the window of the address, or the first look at these lanes. */
   _anew() {
     this._axis = null;
+    this.bar.clear();
     this._load();
   }
 
@@ -224,12 +225,15 @@ export class Timeline {
       const answer = await get("lanes", this.filters);
       if (turn !== this._turn || this._closed) return;
       this._version = answer.version;
-      this._lanes(decodeLanes(answer));
+      await this.bar.load(this._lanes(decodeLanes(answer)));
     } catch (error) {
+      if (turn !== this._turn || this._closed) return;
       this._failed(error);
+      this.bar.failed(error);
     }
   }
 
+  /** Show lanes. Return those on the axis that is chosen. */
   _lanes(all) {
     const axes = axesOf(all);
     const axis = axes.find((each) => each.id === this.params.clock) ?? axes[0] ?? { id: WALL };
@@ -249,7 +253,7 @@ export class Timeline {
     this._look = firstLook(lanes, bounds);
     if (first) this._restore();
     else this._grown();
-    this.bar.load(lanes).catch((error) => this._failed(error));
+    return lanes;
   }
 
   /** Show the window, selection and row of the address. */
