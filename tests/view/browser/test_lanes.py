@@ -276,6 +276,31 @@ def test_a_small_loss_of_a_stream_with_many_lanes_is_drawn_wherever_one_scrolls(
         assert len(lossy_in_lanes(page)) > 300, y
 
 
+def test_several_gaps_in_one_mark_are_no_area_in_which_nothing_is_left(page_of):
+    """One of four events is missing. A stretched frame draws the gaps of a bucket as one wide mark."""
+    every, count = 4, 12_000
+    spans = [
+        row(seq=n, offset=10 * n, start=STEP * n, end=STEP * n + STEP // 2, name="step")
+        for n in range(count)
+        if n % every != 1
+    ]
+    page = page_of([clocked(epoch=EPOCH), *spans, *(gap(1, n) for n in range(1, count, every))])
+    drawn(page)
+    held = []
+
+    def hold(request):
+        held.append(request)
+
+    page.page.route("**/api/v1/frame?*", hold)
+    for _ in range(10):
+        page.page.keyboard.press("+")
+    page.until(lambda: held, "the question for another frame")
+    page.page.wait_for_timeout(300)
+    assert 0 < max(lossy_in_lanes(page), default=0) <= 6
+    for request in held:
+        request.continue_()
+
+
 BAR = "canvas.rangebar"
 BAR_ASKS = "**/api/v1/frame?*pixels=640&*"
 """The questions of the bar, which is 1280 pixels wide. A column has two."""

@@ -111,7 +111,7 @@ export class TimeCanvas {
   /** Return how a frame's times become places. */
   measures(frame = this.frame) {
     const { view, left } = this;
-    return { shift: Number(frame.from - view.from) - view.part, scale: view.scale, left, width: view.width };
+    return { shift: Number(frame.from - view.from) - view.part, scale: view.scale, left, width: view.width, bucket: frame.bucket };
   }
 
   _paint() {

@@ -36,11 +36,13 @@ function pattern(pen) {
   return made;
 }
 
-/** Return where a gap is drawn: its left edge and width in pixels, and whether it is `wide`; null when it is out of sight. */
-export function extent(gap, { shift, scale, left, width }) {
+/** Return where a gap is drawn: its left edge and width in pixels, and whether it is `wide`; null when it is out of sight.
+ * Several gaps in one mark begin in one bucket and end in one bucket: nothing is left only between these two. */
+export function extent(gap, { shift, scale, left, width, bucket }) {
   let begin = left + (gap.start + shift) * scale;
   let length = (gap.end - gap.start) * scale;
-  const wide = gap.begin !== null && length >= WIDE;
+  const empty = gap.count === 1 ? length : length - 2 * bucket * scale;
+  const wide = gap.begin !== null && empty >= WIDE;
   if (length < NARROWEST) {
     begin -= (NARROWEST - length) / 2;
     length = NARROWEST;
