@@ -67,6 +67,18 @@ def test_names_of_any_length_are_short_in_a_frame_and_stay_apart(framed):
     assert all(name.startswith("x" * 1000) and len(name) < 1100 for name in found.names if name)
 
 
+def test_members_of_one_event_have_one_label(framed):
+    rows = [
+        row("counter", name=name, start=100 + n, offset=n, attributes={"args": {"a": 1, "b": 2}})
+        for n, name in enumerate(["x", "y", "x"])
+    ]
+    found = framed(rows, 0, 1000, 10)
+    names = [found.names[code] for code in found.counters.name]
+    labels = set(zip((name[0] for name in names), found.counters.label, strict=True))
+    assert sorted(set(names)) == ["x.a", "x.b", "y.a", "y.b"]
+    assert len(labels) == len({label for _, label in labels}) == 2
+
+
 def test_a_window_between_two_ticks_has_the_spans_that_reach_over_it(tmp_path):
     span = row(start=0, end=3, name="long")
     store = make(tmp_path / "store", [clocked(epoch=EPOCH, ticks_per_second=10**6), span])

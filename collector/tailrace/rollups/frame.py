@@ -104,9 +104,11 @@ class InstantColumns(msgspec.Struct, frozen=True):
 class CounterColumns(msgspec.Struct, frozen=True):
     """The least, greatest and latest value of each counter in each bucket of a frame, as columns.
 
-    `time` is nanoseconds from the begin of the window."""
+    `time` is nanoseconds from the begin of the window. An event may have several members, each of which is a counter
+    with a name of its own; within a lane, these counters have the same number as `label`."""
 
     lane: list[int]
+    label: list[int]
     name: list[int]
     time: list[int]
     count: list[int]
@@ -315,8 +317,10 @@ def _instants(drawn: Drawn, texts: FrameNames, zero: int) -> InstantColumns:
 
 def _counters(drawn: Drawn, texts: FrameNames, zero: int) -> CounterColumns:
     pieces = drawn.pieces
+    _, label = np.unique(pieces.label, return_inverse=True)
     return CounterColumns(
         pieces.number.tolist(),
+        label.tolist(),
         texts.of(pieces).tolist(),
         _from(zero, drawn.begin),
         pieces.events.tolist(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from urllib.parse import parse_qs
 
 import pytest
@@ -319,6 +320,25 @@ def test_the_bar_has_the_losses_of_all_lanes(page_of):
     page = page_of([clocked(epoch=EPOCH), *rows, gap(1, 1, stream="900")])
     bar(page, "read")
     assert page.lossy_columns(BAR)
+
+
+def test_an_event_with_many_members_counts_once_where_a_share_is_missing(page_of):
+    """Every second event is missing."""
+    members = {f"member {n}": n for n in range(9)}
+    values = [
+        row(
+            "counter",
+            seq=n,
+            offset=10 * n,
+            start=STEP * n,
+            name="queues",
+            attributes={"args": members},
+        )
+        for n in range(0, 2000, 2)
+    ]
+    page = page_of([clocked(epoch=EPOCH), *values, *(gap(1, n) for n in range(1, 2000, 2))])
+    bar(page, "read")
+    assert statistics.median(page.lossy_pixels(BAR).values()) > 12
 
 
 def test_the_bar_shows_the_session_that_was_chosen_last(page_of):

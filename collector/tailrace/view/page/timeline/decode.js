@@ -7,7 +7,7 @@ const SEVERAL = "several";
 /** Return the frame of an answer. `lanes` is a map by the ids of lanes, `losses` by those of streams. */
 export function decodeFrame(answer) {
   const ids = answer.lanes.map(laneId);
-  const lanes = new Map(ids.map((id) => [id, { depths: [], instants: { time: [], count: [], name: [], place: [] }, counters: [] }]));
+  const lanes = new Map(ids.map((id) => [id, { depths: [], instants: { time: [], count: [], name: [], place: [] }, updates: { time: [], count: [] }, counters: [] }]));
   const content = (number) => lanes.get(ids[number]);
   const from = BigInt(answer.from);
   addSpans(answer, content);
@@ -16,10 +16,11 @@ export function decodeFrame(answer) {
   return { from, to: BigInt(answer.to), version: answer.version, lanes, losses: lossesOf(answer, ids), bucket: answer.bucket };
 }
 
-/** Call `add(time, count)` for all that happens in a lane: each span, instant and value, or several of them at once. */
-export function eachEvent({ depths, instants, counters }, add) {
+/** Call `add(time, count)` for all that happens in a lane: each span, instant and update of counters, or several of them
+    at once. */
+export function eachEvent({ depths, instants, updates }, add) {
   for (const row of depths) row?.start.forEach((time, index) => add(time, row.count[index]));
-  for (const { time: times, count } of [instants, ...counters]) times.forEach((time, index) => add(time, count[index]));
+  for (const { time: times, count } of [instants, updates]) times.forEach((time, index) => add(time, count[index]));
 }
 
 function place(answer, lane, offset) {
@@ -55,9 +56,11 @@ function addInstants(answer, content) {
 }
 
 function addCounters(answer, content) {
-  const { lane, name, time, count, least, most, latest } = answer.counters;
+  const { lane, label, name, time, count, least, most, latest } = answer.counters;
+  const known = new Map();
   for (let index = 0; index < lane.length; index += 1) {
-    const { counters } = content(lane[index]);
+    const { counters, updates } = content(lane[index]);
+    addUpdates(updates, known, `${lane[index]} ${label[index]} ${time[index]}`, time[index], count[index]);
     const text = answer.names[name[index]];
     let counter = counters.find((each) => each.name === text);
     if (!counter) {
@@ -70,6 +73,17 @@ function addCounters(answer, content) {
     counter.max.push(most[index]);
     counter.last.push(latest[index]);
   }
+}
+
+/** Add events that update counters. The members of one event come as counters of one label: these events count once.
+    `known` has the place of each `key` in `updates`. */
+function addUpdates(updates, known, key, time, count) {
+  if (!known.has(key)) {
+    known.set(key, updates.time.push(time) - 1);
+    updates.count.push(0);
+  }
+  const place = known.get(key);
+  updates.count[place] = Math.max(updates.count[place], count);
 }
 
 /** Return `losses`: by stream, its `gaps` in a frame, and the `lanes` whose events may be missing. These are the lanes of
