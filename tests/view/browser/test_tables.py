@@ -85,3 +85,26 @@ def test_a_table_that_gets_no_answer_says_why(open_page, tmp_path):
     page.until(lambda: not page.page.locator(".problem").count(), "the problem to go")
     page.close()
     assert viewer.end() == (0, "")
+
+
+def test_sessions_whose_ids_begin_alike_are_told_apart_on_all_pages(open_page, tmp_path):
+    first, last = "1a22a2271f7f-0001", "1a22a2271f7f-0002"
+    streams = [(first, "a"), *(("other", f"m{n:03}") for n in range(220)), (last, "z")]
+    rows = [
+        row(session=session, stream=name, offset=n, start=1, end=5_000, name="step")
+        for n, (session, name) in enumerate(streams)
+    ]
+    words = [clocked(session=each, epoch=EPOCH) for each in (first, "other", last)]
+    viewer = Viewer("--store", make(tmp_path / "store", [*words, *rows]))
+    page = open_page(viewer, "#/overview?sort=stream&down=no")
+    page.until_text(".grid", "m001")
+    page.page.locator("regular-table").evaluate("table => { table.scrollTop = 100_000; }")
+    page.until_text(".grid", "m219")
+    assert last in page.text(".grid")
+    page.page.locator("regular-table").evaluate("table => { table.scrollTop = 0; }")
+    page.until_text(".grid", "m001")
+    assert first in page.text(".grid")
+    page.go(f"/statistics?source=sim&session={first}")
+    page.until_text("main[data-view=statistics]", f"session {first}")
+    page.close()
+    assert viewer.end() == (0, "")

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { placesText } from "./places.js";
-import { duration, moment } from "./text.js";
+import { duration, moment, visible } from "./text.js";
 
 /** Return a line that states the range, with a link to the timeline and a button that clears it. */
 export function rangeLine({ from, to, session, source, ...places }, { cleared, timeline }) {
@@ -10,7 +10,7 @@ export function rangeLine({ from, to, session, source, ...places }, { cleared, t
   if (from && to) parts.push(`${moment(from)} + ${duration(BigInt(to) - BigInt(from))}`);
   else if (from || to) parts.push(from ? `from ${moment(from)}` : `to ${moment(to)}`);
   if (source) parts.push(source);
-  if (session) parts.push(`session ${session.slice(0, 12)}`);
+  if (session) parts.push(`session ${visible(session)}`);
   if (placesText(places)) parts.push(placesText(places));
   return h("div", { class: "row" },
     h("span", {}, parts.length ? parts.join(" · ") : "The whole store"),

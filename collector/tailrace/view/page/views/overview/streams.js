@@ -26,6 +26,8 @@ export class StreamTable {
   constructor(frame, params) {
     this._frame = frame;
     this._pages = new Map();
+    this._sessions = new Set();
+    this._titles = new Map();
     this._version = null;
     this._search = h("input", { type: "search", placeholder: "Search source, session, stream, state", "aria-label": "Search streams", value: params.search ?? "", on: { input: afterRest(200, () => this._searched()) } });
     this._whole = h("span");
@@ -92,15 +94,22 @@ export class StreamTable {
     if (known !== this._pages) return this._rows(from, to);
     const { total } = pages.at(-1);
     const rows = pages.flatMap((page) => page.streams).slice(from - first * PAGE, to - first * PAGE);
+    for (const each of rows) each.title = this._titles.get(each.session);
     return { total, rows };
+  }
+
+  /** Take note of the sessions of some streams. Each title tells a session apart from all that were read before. */
+  _learn(streams) {
+    const before = this._sessions.size;
+    for (const each of streams) this._sessions.add(each.session);
+    if (this._sessions.size > before) this._titles = shortIds(this._sessions);
   }
 
   async _page(known, page) {
     if (known.has(page)) return known.get(page);
     const { name, descending } = this._grid.order;
     const answer = await get("streams", { ...this._filters, search: this._search.value, sort: name, descending, offset: page * PAGE, limit: PAGE });
-    const titles = shortIds(answer.streams.map((each) => each.session));
-    for (const each of answer.streams) each.title = titles.get(each.session);
+    this._learn(answer.streams);
     if (known === this._pages) {
       this._version = answer.version;
       this._whole.replaceChildren(mark(answer.whole, `${count(answer.total)} · `));
