@@ -157,11 +157,16 @@ def test_a_copy_has_a_line_with_the_verdict_on_the_other_file(runs):
 def test_a_signal_leaves_no_temporary_store(runs, number):
     stores = runs.parent / "stores"
     (runs / "a.pfw").write_bytes(trace(*(dftracer_lines.event(n) for n in range(2, 100_000))))
-    with subprocess.Popen(
-        [*COMMAND, "verdict", str(runs)],
-        env=ENVIRONMENT | {"TMPDIR": str(stores)},
-        stdout=subprocess.DEVNULL,
-    ) as process:
+    before = signal.signal(number, signal.SIG_DFL)  # `nohup` lets children ignore SIGHUP
+    try:
+        started = subprocess.Popen(
+            [*COMMAND, "verdict", str(runs)],
+            env=ENVIRONMENT | {"TMPDIR": str(stores)},
+            stdout=subprocess.DEVNULL,
+        )
+    finally:
+        signal.signal(number, before)
+    with started as process:
         while not any(stores.glob("*/store")):
             assert process.poll() is None
             time.sleep(0.001)
