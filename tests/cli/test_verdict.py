@@ -157,7 +157,7 @@ def test_a_copy_has_a_line_with_the_verdict_on_the_other_file(runs):
 def test_a_signal_leaves_no_temporary_store(runs, number):
     stores = runs.parent / "stores"
     (runs / "a.pfw").write_bytes(trace(*(dftracer_lines.event(n) for n in range(2, 100_000))))
-    before = signal.signal(number, signal.SIG_DFL)  # `nohup` lets children ignore SIGHUP
+    before = signal.signal(number, signal.SIG_DFL)  # nohup lets children ignore SIGHUP
     try:
         started = subprocess.Popen(
             [*COMMAND, "verdict", str(runs)],
