@@ -137,7 +137,7 @@ def _target(name: str) -> Target | None:
             return target
     if name.startswith(SOURCES_PREFIX):
         rest = name.removeprefix(SOURCES_PREFIX).lower()
-        # Take the first key that matches. No other one does, because no key ends with an underscore and another key.
+        # Take the first key that matches: at most one does, because no key is `_` and another key at its end.
         for key, type_ in _source_types().items():
             source = rest.removesuffix(f"_{key}")
             if source not in {rest, ""}:

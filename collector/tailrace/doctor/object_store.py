@@ -428,7 +428,7 @@ DELETED_LISTED = Promise(LISTING, "a deleted key was still listed")
 WHOLE = Promise(LISTING, "keys were missing")
 
 Look = Callable[[Client], tuple[EndpointAnswer, bool]]
-"""A function that sends a request through a client. It returns the answer, and whether the answer is up to date."""
+"""A function that sends a request through a client. It returns the answer, and whether this shows the last write."""
 
 
 class Freshness:

@@ -63,8 +63,8 @@ class Neighbours:
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time (ns) of the nearest event above the position `high`, or None if `see` got no such event.
-        `high` must be one of the constructor's `highs`."""
+        """Return the time (ns) of the next event behind a gap: of the event with the lowest position above `high` that
+        `see` got, or None. `high` must be one of the constructor's `highs`, since only their events are stored."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]

@@ -407,8 +407,8 @@ WHERE {chosen} ORDER BY source, root, {ORDER}
 def _losses(
     rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str], *, repair: bool
 ) -> dict[tuple[str, str], list[Loss]]:
-    """Return the losses of bytes that the written copies must reproduce, by source and session. Count in `left` the
-    losses that no copy can reproduce.
+    """Return by source and session which bytes of the original files were lost, so that the written copies show the
+    same losses. Count in `left` the losses that no copy can show.
 
     Also return sessions without losses whose bytes are themselves gzip data. Their copies are compressed once more, so
     that a reader that decompresses a copy finds the original bytes."""

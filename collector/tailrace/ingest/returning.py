@@ -291,7 +291,7 @@ class Siblings:
 
     def tell(self, streams: Iterable[str], now: int) -> None:
         """Pass the numbers of the received, missing and discarded events of the given streams to the producer's other
-        open sessions. These sessions then do not lack the numbers."""
+        open sessions, so that these sessions do not report the same events as missing."""
         epoch = self._state.epoch
         if epoch is None:
             return

@@ -105,7 +105,8 @@ class Unfollowed:
             state.unfollowed[name] += 1
 
     def release(self) -> None:
-        """Subtract the finished session from the number of sessions with streams whose numbers are not checked."""
+        """Reduce the number of open sessions that have streams with unchecked sequence numbers, if the finished session
+        was one of them."""
         self._commons.state.uncounted_sessions -= bool(self._state.unfollowed)
 
     def _say(self, name: str, limit: str) -> None:
@@ -161,8 +162,9 @@ class Counters:
     ) -> None:
         """Restore the counters of the session `name` from `state`.
 
-        If `source_streams_max` is reached, another session may make this session stop checking some streams
-        (`free_places`). The counters then call `report(now)`, and the caller writes the gaps in `findings`."""
+        If `source_streams_max` is reached, another session may take places from this session, which then stops checking
+        some streams (`free_places`) and adds gaps for them to `findings`. The function `report` is called at the time
+        `now` when `findings` has gaps to write."""
         self.state = state
         self.name = name
         self.report = report

@@ -207,8 +207,8 @@ class References:
         elif not self.defined(id_):
             self._insert(id_)
         elif id_ not in state.unknown and id_ not in state.unresolved:
-            # An id in `unknown` or `unresolved` was not received before, although it may lie within `hull` (the range
-            # of ids that were joined to save memory).
+            # An id in `unknown` or `unresolved` has not been received. It may still lie within `hull`, the range that
+            # stands for many ranges of received ids to save memory.
             return "duplicate_id"
         if state.unknown and state.unknown.pop(id_, None) is not None:
             return "forward_reference"

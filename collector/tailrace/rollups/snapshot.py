@@ -180,7 +180,8 @@ class TimelineSnapshot:
 
     @cached_property
     def file_lanes(self) -> dict[str, FileLanes]:
-        """Lanes of each data file, by path. The lanes of a file without a sidecar are read once and cached."""
+        """Lanes (rows of the timeline) of each data file, by path. The lanes of a file without a sidecar (its roll-up)
+        are read from the file once and cached."""
         found = {path: file.lanes for path, file in self.files.items()}
         lacking = [path for path in self.rows.paths if path not in found]
         found |= {path: lanes for path in lacking if (lanes := self.cache.plain(path)) is not None}

@@ -106,7 +106,7 @@ def draw(clock: Clock) -> int:
 def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = None) -> Turn:
     """Return the object that takes the lease of the table in `root`, a directory or URL.
 
-    `number` identifies the process that merges and cleans up; None generates a unique number for a table at a URL.
+    `number` identifies the calling process in the lease of a table at a URL. If it is None, a unique number is made.
     """
     if layout.is_local(root):
         return LocalTurn(Path(root).parent)

@@ -42,7 +42,7 @@ class FileEvent(Enum):
     CHOSEN_AS_SHADOW = auto()
     GIVEN_UP = auto()
     """Event: the source stops reading this file, because the file may be a copy of another one, which is read instead.
-    The source decides anew about this file."""
+    Later checks decide whether this file is read after all."""
     LONGER = auto()
     """Event: a file that is read only to compare it with an ended file (`SHADOW`) has more content than the ended
     file."""

@@ -133,8 +133,8 @@ class Inflaters:
         return True
 
     def grown(self, file: Followed) -> None:
-        """Move a file from `_later` (files that wait because of `AGAIN_RATE`) to `_line` (files that wait in order of
-        arrival), if `AGAIN_RATE` does not apply to it any more (see `_may_begin`)."""
+        """Move a file from `_later` (files that wait because of the limit `AGAIN_RATE`) to `_line` (files that wait in
+        order of arrival), if it has grown so much that this limit does not apply to it (see `_may_begin`)."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None

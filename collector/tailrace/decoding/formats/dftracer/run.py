@@ -170,8 +170,8 @@ class Ids:
         return len(self._firsts) <= HOLES_MAX
 
     def _judge(self) -> None:
-        """Drop all ids if missing ids do not prove missing events (`believed` is false), or if there are more than
-        `HOLES_MAX` ranges of missing ids."""
+        """Stop checking for missing ids if they do not prove missing events (`believed` is false), or if there are more
+        than `HOLES_MAX` ranges of them."""
         if self.ranges > HOLES_MAX:
             self.give_up()
         elif not self.believed:

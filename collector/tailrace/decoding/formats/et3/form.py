@@ -341,8 +341,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
     def _claim(self, ahead: int) -> None:
         """Advance the clock by `ahead` ticks, because the time of a death (a line about the end of an object) shows
-        that so many entries and exits are missing. Report them as missing, without unreadable lines: the records of
-        these lines already report them."""
+        that so many entries and exits are missing. Report their number less the number of unreadable lines before,
+        because these lines are reported already."""
         count = ahead - self.unread
         if count > 0:
             self.found.append(MissingLines(count, detail="death_ahead"))
