@@ -35,7 +35,7 @@ with trace.span("request") as span:
         subprocess.run([sys.executable, "-c", sys.argv[1]], env=environ, check=True)
 assert trace.close(20)
 """
-CAUSES, OF_A_RUN = re.findall(r"```sql\n(.*?)```", README.read_text(), re.DOTALL)
+CAUSES, OF_A_RUN, OPEN = re.findall(r"```sql\n(.*?)```", README.read_text(), re.DOTALL)
 
 
 def test_a_request_is_one_tree_over_programs_and_runs_are_told_apart_by_labels(collector_of):

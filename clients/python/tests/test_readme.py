@@ -49,6 +49,12 @@ def test_it_does_what_it_shows(tmp_path, monkeypatch):
     assert "waiting for the files" not in by_name
     assert [event.description for event in found].count("assemble") >= 2 + 2 + 1
     assert {event.substream for event in found if event.description == "assemble"} > {1, 2}
+    begun, residual, served = found[-3:]
+    assert [event.description for event in (begun, residual, served)] == [
+        "otel.start",
+        "residual",
+        "serve",
+    ]
     (jets,) = tmp_path.glob("*.jets")
     assert len(jets.read_bytes().splitlines()) == 8
 

@@ -331,7 +331,7 @@ def test_what_the_sender_discards_is_counted(recorder):
     recorder.discard("no such reason")
     assert recorder.discarded == {
         "full": 0, "oversize": 0, "nested": 0, "encoding": 0, "unconnected": 0, "closed": 0, "refused": 1,
-        "lost": 0, "given_up": 0, "uncounted": 0,
+        "lost": 0, "given_up": 0, "uncounted": 0, "limit": 0,
     }  # fmt: skip
     assert recorder.next_numbers() == {}
 

@@ -5,14 +5,17 @@ The file that the user names has the spans, and each gap as a span LOST with the
 instants, annotations, ends of spans without a begin, and the users' notes. The file `metrics` has the values of
 counters.
 
-Each session is one resource and one trace. The resource attribute `tailrace.clock` describes the clock of the session.
-OpenTelemetry has no open spans: an open span is written with its begin time as its end time, and with the attribute
-`tailrace.open`. In OpenTelemetry, time 0 means that the time is unknown. A begin or end at time 0 is therefore written
-as time 1, and the attribute `tailrace.begins` or `tailrace.ends` is 0.
+Each session is one resource and one trace. A span that has ids of W3C Trace Context as attributes (`trace_id`,
+`span_id`, `parent_id`) keeps these ids, so that spans of several programs form one trace. The resource attribute
+`tailrace.clock` describes the clock of the session. OpenTelemetry has no open spans: an open span is written with its
+begin time as its end time, and with the attribute `tailrace.open`. In OpenTelemetry, time 0 means that the time is
+unknown. A begin or end at time 0 is therefore written as time 1, and the attribute `tailrace.begins` or
+`tailrace.ends` is 0.
 """
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 from typing import Any, BinaryIO
 
@@ -31,6 +34,19 @@ LINE_RECORDS = 1000
 """Maximum number of telemetry records (spans, log records or metrics) in one line of an output file."""
 
 ERROR = 2
+_KINDS = {"SERVER": 2, "CLIENT": 3, "PRODUCER": 4, "CONSUMER": 5}
+_STATUSES = {"OK": 1, "ERROR": ERROR}
+_INTERNAL = 1
+
+_UNLINKED = ("heph",)
+"""Formats in which a span may have ids of W3C Trace Context as attributes: those without ids of their own for parents."""
+_IDS = {
+    "traceId": ("trace_id", re.compile("(?!0{32})[0-9a-f]{32}")),
+    "spanId": ("span_id", re.compile("(?!0{16})[0-9a-f]{16}")),
+    "parentSpanId": ("parent_id", re.compile("(?!0{16})[0-9a-f]{16}")),
+}
+"""For each id of a span in OTLP, the name of the attribute that has the id, and the pattern of valid ids."""
+
 DEEPEST = 16
 """Maximum number of levels of nested values in an attribute. Deeper values are written as JSON text.
 
@@ -126,19 +142,32 @@ class TelemetryLines:
 def _span(item: Item, id_: str) -> Object:
     session = item.lane.session
     own = {"tailrace.open": True} if item.open else {}
+    members = item.members()
     end = item.begin if item.end is None else item.end
     span = {
         "traceId": _trace_id(session),
         "spanId": id_,
         "name": item.name,
-        "kind": 1,
+        "kind": _KINDS.get(str(members.get("otel.kind")), _INTERNAL),
         "startTimeUnixNano": _time(item.begin),
         "endTimeUnixNano": _time(end),
-        "attributes": _attributes(item.members() | _ours(item) | own | _at_zero(item.begin, end)),
+        "attributes": _attributes(members | _ours(item) | own | _at_zero(item.begin, end)),
     }
     if item.parent is not None:
         span["parentSpanId"] = _span_id(session, "id", item.parent)
-    return span
+    if code := _STATUSES.get(str(members.get("otel.status"))):
+        span["status"] = {"code": code, "message": str(members.get("otel.status_description", ""))}
+    return span | (_given_ids(members) if session.format in _UNLINKED else {})
+
+
+def _given_ids(members: Object) -> Object:
+    """Return the valid ids of W3C Trace Context among the attributes of a span. Without a trace id, return an empty dict."""
+    found = {
+        id_: members[name]
+        for id_, (name, valid) in _IDS.items()
+        if isinstance(members.get(name), str) and valid.fullmatch(members[name])
+    }
+    return found if "traceId" in found else {}
 
 
 def _lost(each: Lost, number: int) -> Object:
@@ -147,7 +176,7 @@ def _lost(each: Lost, number: int) -> Object:
         "traceId": _trace_id(each.session),
         "spanId": _span_id(each.session, "lost", number),
         "name": each.name,
-        "kind": 1,
+        "kind": _INTERNAL,
         "startTimeUnixNano": _time(each.begin),
         "endTimeUnixNano": _time(each.end),
         "attributes": _attributes({"tailrace.stream": each.stream} | words),

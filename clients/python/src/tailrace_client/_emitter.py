@@ -59,6 +59,8 @@ class Emitter:
         """The session's name in the collector's table: `session` in the column `producer` of the view `sessions`. It is
         None while the emitter is off."""
         self._own_clock = clock
+        self._at_zero = 0
+        """Reading of the clock at tick 0."""
         self._ticks: Callable[[], int] | None = None
         """Function that returns the time since tick 0 (ns). It is None if the program has its own clock."""
         self._process = process
@@ -97,6 +99,7 @@ class Emitter:
         elapsed = now - zero
         self.epoch = max(0, time.time_ns() - elapsed)  # noqa: TID251 - the epoch
         self._ticks = lambda: time.monotonic_ns() - zero
+        self._at_zero = zero
         return zero
 
     def _forked(self) -> None:
@@ -134,6 +137,16 @@ class Emitter:
             return {}
         counts = dict(self.recorder.discarded)
         return counts | {"closed": counts["closed"] + self.recorder.late}
+
+    def now(self) -> int:
+        """Return the reading of the clock, as `write` takes it."""
+        return (self._own_clock or time.monotonic_ns)()
+
+    def reading(self, unix_ns: int) -> int:
+        """Return the reading of the clock at a wall time (Unix ns). Raise ValueError if the clock is the program's own."""
+        if self.epoch is None:
+            raise ValueError("the program's own clock has no wall time")
+        return unix_ns - self.epoch + self._at_zero
 
     def span(self, name: str, /, **attributes: object) -> Span:  # noqa: ARG002 - used when it is on
         """Return a span to use in a `with` statement: `with emitter.span("step", cell=3):`."""

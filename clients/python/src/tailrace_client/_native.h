@@ -37,7 +37,7 @@
 #define FAST(function) (PyCFunction)(void (*)(void))(function)
 
 /* As in _recorder.REASONS. */
-enum { FULL, OVERSIZE, NESTED, ENCODING, UNCONNECTED, CLOSED, REFUSED, LOST, GIVEN_UP, UNCOUNTED, REASON_COUNT, NONE = -1 };
+enum { FULL, OVERSIZE, NESTED, ENCODING, UNCONNECTED, CLOSED, REFUSED, LOST, GIVEN_UP, UNCOUNTED, LIMIT, REASON_COUNT, NONE = -1 };
 
 typedef struct {
     PyTypeObject *recorder_type, *span_type, *lane_type;

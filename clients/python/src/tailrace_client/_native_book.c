@@ -3,7 +3,7 @@
 #include "_native.h"
 
 static const char *const REASONS[] = {"full",   "oversize", "nested", "encoding", "unconnected",
-                                      "closed", "refused",  "lost",   "given_up", "uncounted"};
+                                      "closed", "refused",  "lost",   "given_up", "uncounted", "limit"};
 
 static uint64_t last_book_id;
 THREAD_LOCAL Cached cached;

@@ -35,7 +35,7 @@ from tailrace_client._wire import MisfitError, Packer, no_packer, packer
 
 REASONS = (
     "full", "oversize", "nested", "encoding", "unconnected", "closed", "refused", "lost", "given_up",
-    "uncounted",
+    "uncounted", "limit",
 )  # fmt: skip
 
 DOUBT = [-1, 0]
