@@ -16,8 +16,17 @@ import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tailrace.run.certificate import KIND, VERSION, Certificate, Machine, Program, total
-from tailrace.run.summary import lines
+import tailrace_client
+from tailrace.run.certificate import (
+    KIND,
+    VERSION,
+    Certificate,
+    Machine,
+    Program,
+    TracingCost,
+    total,
+)
+from tailrace.run.summary import cost_in_words, lines
 from tests import program
 from tests.decoding.test_conformance import VECTORS
 from tests.ingest.log import heph_event, heph_goodbye
@@ -73,6 +82,64 @@ def test_a_clean_program_gets_a_clean_certificate(clean):
     assert certificate["program"]["exit_status"] == 0
     stream = next(s for s in certificate["streams"] if s["stored"])
     assert (stream["source"], stream["format"], stream["stored"]) == ("heph_tcp", "heph", 500)
+
+
+COSTLY = """
+import os, tailrace_client as trace
+for number in range(20_000):
+    trace.event("x", number=number)
+if os.fork() == 0:
+    trace.event("y")
+    trace.close(20)
+    os._exit(0)
+os.wait()
+trace.close(20)
+"""
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_the_certificate_states_what_tracing_took_of_the_program_or_that_this_is_unknown(
+    tmp_path, pure
+):
+    done, certificate = run(tmp_path, COSTLY, environ={"TAILRACE_PURE": pure})
+    tracing = certificate["tracing"]
+    assert tracing["processes"] == 2
+    if pure or not tailrace_client.compiled:
+        assert tracing["stating"] == tracing["tracing"] == tracing["program"] == 0
+        assert (
+            "recording and sending events took an unknown part of the program's CPU time"
+            in done.stderr
+        )
+        return
+    assert (tracing["stating"], tracing["events"], tracing["sampled"]) == (1, 20_000, 20)
+    assert 0 < tracing["tracing"] < tracing["program"]
+    assert re.search(
+        r"recording and sending events took [\d.e+]+ % of the CPU time of 1 of 2 processes, and an unknown part of the others'"
+        r" \(estimated: 20 of 20000 events timed\)",
+        done.stderr,
+    )
+
+
+def test_a_cost_that_cannot_be_is_unknown():
+    found = TracingCost()
+    usual = {"events": 9, "sampled": 3, "emitting": 50, "sending": 10, "program": 240}
+    for odd in (
+        {"sampled": 0},
+        {"sampled": 10},
+        {"emitting": -1},
+        {"sending": -1},
+        {"program": 0},
+        {"events": "9"},
+    ):
+        found.add(json.dumps(usual | odd))
+    for text in (None, "", "[]", "{}", "5"):
+        found.add(text)
+    assert (found.processes, found.stating) == (11, 0)
+    found.add(json.dumps(usual | {"more": 1}))
+    assert (found.processes, found.stating, found.tracing, found.program) == (12, 1, 60, 240)
+    assert cost_in_words(found).startswith(
+        "recording and sending events took 25 % of the CPU time of 1 of 12 processes"
+    )
 
 
 ASKS = """
@@ -232,7 +299,7 @@ def test_as_json_what_is_said_is_one_object(tmp_path):
     assert said == {
         "arguments": [sys.executable, "-c", LOSSY], "exit_status": 0, "traced": True, "failures": [], "refused": {}, "no_room": {}, "empty": [],
         "certificate": "store/certificate.json", "sha256": certificate["sha256"],
-        "store": str(tmp_path / "store"), "totals": certificate["totals"],
+        "store": str(tmp_path / "store"), "totals": certificate["totals"], "tracing": None,
         "streams": [s for s in certificate["streams"] if s["missing"]],
     }  # fmt: skip
 

@@ -22,7 +22,7 @@ from clients.python.tests.collectors import (
     until,
 )
 from clients.python.tests.reader import Event, events, packets
-from tailrace_client import Emitter, _link, _sender, _sockets
+from tailrace_client import Emitter, _link, _sender, _sockets, compiled
 
 SCHEMES = ["tcp", "tls", "unix", "udp"]
 
@@ -85,7 +85,10 @@ def test_flush_is_true_when_the_collector_has_said_that_all_is_durable(answering
     link = emitter._sender.link
     assert link.queue.kept_bytes == 0
     assert emitter.close(20)
-    assert session.goodbyes[-1] == {"streams": {"1": 5000}, "more": False, "discarded": {}}
+    goodbye = session.goodbyes[-1]
+    assert ("cost" in goodbye) == compiled
+    assert goodbye.pop("cost", {"events": 5000})["events"] == 5000
+    assert goodbye == {"streams": {"1": 5000}, "more": False, "discarded": {}}
     assert session.twice == 0
 
 

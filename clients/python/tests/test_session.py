@@ -81,9 +81,9 @@ def test_goodbyes_name_every_stream_once_and_the_last_says_so(count, each, seed)
     """In as few packets as the size allows, with at least a stream in each."""
     rng = random.Random(seed)
     numbers = {rng.randrange(2**31, 2**32): rng.randrange(2**40) for _ in range(count)}
-    size = 256 + 26 * each
+    size = 400 + 26 * each
     parts = list(Session(epoch=0).goodbyes(numbers, {"full": 7, "nested": 0}, size))
-    assert all(len(part) <= max(size, 256 + 26) for part in parts)
+    assert all(len(part) <= max(size, 400 + 26) for part in parts)
     assert len(parts) == max(1, -(-len(numbers) // max(1, each)))
     fields = [dict(said(part))["tailrace.goodbye"] for part in parts]
     assert [f["more"] for f in fields] == [True] * (len(fields) - 1) + [False]
@@ -91,6 +91,16 @@ def test_goodbyes_name_every_stream_once_and_the_last_says_so(count, each, seed)
     assert [f.get("discarded") for f in fields] == [None] * (len(fields) - 1) + [{"full": 7}]
     named = [(int(s), n) for f in fields for s, n in f["streams"].items()]
     assert named == sorted((s, n % 2**32) for s, n in numbers.items())
+
+
+def test_the_last_goodbye_states_the_cost_and_a_repeated_one_the_same():
+    told = iter([{"emitting": 5}, {"emitting": 7}, None])
+    session = Session(epoch=0, cost=lambda events: next(told))
+    numbers = dict.fromkeys(range(1, 31), 2)
+    for more, cost in ((0, {"emitting": 5}), (0, {"emitting": 5}), (1, {"emitting": 7}), (2, None)):
+        parts = list(session.goodbyes(numbers | {1: 2 + more}, {}, 900))
+        fields = [dict(said(part))["tailrace.goodbye"] for part in parts]
+        assert [part.get("cost") for part in fields] == [None, cost]
 
 
 def test_a_packet_holds_no_byte_too_many():

@@ -137,14 +137,18 @@ def run_command(
     A tracer that is killed may leave a trace file without content. The certificate names these files, and it calls the
     loss unknown.
 
+    The certificate also states which part of the program's CPU time it took to record and send events. The compiled
+    Python client estimates this: it times some of its events, and states the estimate at the end of its session. The
+    part is unknown for other clients, for a process that emitted fewer than 64 events, and for a process that was killed.
+
     The certificate includes only events that reached the collector of this run. It does not cover events that the
     program sends to another address, or writes to a file that no --source follows.
 
     With --json: `arguments` and `exit_status` of the program; whether it was `traced`; `failures` of tracing;
     connections and datagrams of other users that were `refused`, by cause; connections for which the collector had
     `no_room`, and trace files that are `empty` (either way, an unknown number of events may be missing); and the path of
-    the `certificate`. The members `sha256`, `store`, `totals` and `streams` (those that lack events) are from the
-    certificate; they are null without one."""
+    the `certificate`. The members `sha256`, `store`, `totals`, `tracing` (CPU times in ns) and `streams` (those
+    that lack events) are from the certificate; they are null without one."""
     from tailrace.run import program
 
     never_wait(STDERR)

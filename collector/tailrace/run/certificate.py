@@ -136,6 +136,66 @@ def _digests(engine: Engine, where: str) -> Iterator[tuple[StreamKey, int, str]]
         yield current, count, digest.hexdigest()
 
 
+COSTS = """
+SELECT producer ->> '$.cost' FROM sessions {where} AND producer ->> '$.client' IS NOT NULL
+"""
+
+
+class ClientCost(msgspec.Struct):
+    """The cost of tracing in one process, as its client states at the end: CPU times in ns.
+
+    `emitting` is an estimate, because the client times only `sampled` of its `events`. `sending` is the time of the
+    thread that sends. `program` is the time of the whole process."""
+
+    events: int
+    sampled: int
+    emitting: int
+    sending: int
+    program: int
+
+
+class TracingCost(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The cost of tracing in those of the run's processes that state it: sums over the processes, CPU times in ns.
+
+    `processes` is the number of sessions of clients, and `stating` the number of those that state their cost. `tracing`
+    is an estimate, because clients time only `sampled` of their `events`. `program` is the time of the processes."""
+
+    processes: int = 0
+    stating: int = 0
+    events: int = 0
+    sampled: int = 0
+    tracing: int = 0
+    program: int = 0
+
+    def add(self, stated: str | None) -> None:
+        """Add a process. `stated` is the JSON of a `ClientCost`, if the process states its cost."""
+        self.processes += 1
+        try:
+            cost = msgspec.json.decode(stated or "", type=ClientCost)
+        except msgspec.DecodeError:
+            return
+        if (
+            0 < cost.sampled <= cost.events
+            and cost.emitting >= 0
+            and cost.sending >= 0
+            and cost.program > 0
+        ):
+            self.stating += 1
+            self.events += cost.events
+            self.sampled += cost.sampled
+            self.tracing += cost.emitting + cost.sending
+            self.program += cost.program
+
+
+def tracing_cost(engine: Engine, sessions: Collection[str]) -> TracingCost:
+    """Return what tracing cost the processes with these sessions, as far as their clients state it."""
+    listed = ", ".join(map(quote, sorted(sessions))) or "''"
+    found = TracingCost()
+    for (stated,) in engine.rows(COSTS.format(where=f"WHERE session IN ({listed})")):
+        found.add(stated)
+    return found
+
+
 KIND = "tailrace run certificate"
 VERSION = 1
 
@@ -203,6 +263,8 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
     """
     totals: Totals
     streams: list[StreamEvidence]
+    tracing: TracingCost | None = None
+    """The cost of tracing to the program; None if no process used a client."""
     no_room: dict[str, int] = {}
     """Number of connections and datagrams that the collector refused because a limit was reached, by cause.
 

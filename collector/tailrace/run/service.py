@@ -45,6 +45,7 @@ from tailrace.run.certificate import (
     digest,
     stream_evidence,
     total,
+    tracing_cost,
 )
 from tailrace.run.program import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import RunToken, located, made, sources, unguarded, variables
@@ -288,13 +289,15 @@ def certify(
     try:
         began = about.started
         since = f"SELECT session FROM sessions WHERE opened >= {began} OR closed_at >= {began}"  # noqa: S608 - a number
-        streams = stream_evidence(engine, {session for (session,) in engine.rows(since)})
+        sessions = {session for (session,) in engine.rows(since)}
+        streams, tracing = stream_evidence(engine, sessions), tracing_cost(engine, sessions)
     finally:
         engine.close()
     certificate = Certificate(
         kind=KIND, version=VERSION, program=about, machine=_machine(), versions=_versions(),
         store=spelled(located(loaded.config)),
         max_loss=max_loss, totals=total(streams, no_room, empty), streams=streams, no_room=no_room, empty=empty,
+        tracing=tracing if tracing.processes else None,
     )  # fmt: skip
     certificate.sha256 = digest(certificate).hex()
     return certificate

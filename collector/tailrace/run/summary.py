@@ -14,7 +14,7 @@ from tailrace.sources.source import Refusal
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from tailrace.run.certificate import Certificate, StreamEvidence
+    from tailrace.run.certificate import Certificate, StreamEvidence, TracingCost
 
 PATHS_SHOWN = 10
 
@@ -34,6 +34,8 @@ def lines(
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
     yield f"  events: {totals.expected} expected, {totals.stored} stored, {missing_in_words(totals.missing, totals.unknown)}"
+    if done.tracing:
+        yield f"  {cost_in_words(done.tracing)}"
     if done.streams:
         yield f"  look at it: tailrace view --store {shlex.quote(done.store)}"
     elif not (done.no_room or done.empty):
@@ -54,6 +56,17 @@ def lines(
         yield f"  {name}: {missing_in_words(stream.missing, stream.unknown)}"
         for gap in stream.gaps:
             yield f"    {gap}"
+
+
+def cost_in_words(tracing: TracingCost) -> str:
+    """Return a sentence that states which part of the program's CPU time recording and sending events took."""
+    if not tracing.stating:
+        return "recording and sending events took an unknown part of the program's CPU time: no client states it"
+    of = "the program's CPU time"
+    if tracing.stating < tracing.processes:
+        of = f"the CPU time of {tracing.stating} of {counted(tracing.processes, 'process', 'processes')}, and an unknown part of the others'"
+    part = 100 * tracing.tracing / tracing.program
+    return f"recording and sending events took {part:.2g} % of {of} (estimated: {tracing.sampled} of {counted(tracing.events, 'event')} timed)"
 
 
 def document(
@@ -83,6 +96,7 @@ def document(
         "sha256": certificate.sha256 if certificate else None,
         "store": certificate.store if certificate else None,
         "totals": certificate.totals if certificate else None,
+        "tracing": certificate.tracing if certificate else None,
         "streams": list(lacking(certificate.streams)) if certificate else None,
     }
     return msgspec.json.encode(found) + b"\n"

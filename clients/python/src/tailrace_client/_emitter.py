@@ -66,6 +66,8 @@ class Emitter:
         self._process = process
         self._acknowledge = acknowledge
         self._labels = checked(labels or {})
+        self._cpu_zero = 0
+        """CPU time (ns) of the process when the session began."""
         self._sender: Sender | None = None
         self.recorder: Recorder | None = None
         """The recorder; None while the emitter is off."""
@@ -116,9 +118,25 @@ class Emitter:
                 process=self._process,
                 asks=asks,
                 labels=self._labels,
+                cost=self._cost,
             )
+            self._cpu_zero = time.process_time_ns()
             self.session = session.name
             self._sender.begin(self.recorder, session)
+
+    def _cost(self, events: int) -> dict[str, int] | None:
+        """Return what the session's events cost: their number, how many of them were timed, and CPU times in ns, estimated
+        for `emitting`, and measured for `sending` in the thread that sends, and for the whole `program` since the session
+        began. Return None if a time is unknown."""
+        if self.recorder is None or self._sender is None:
+            return None
+        sampled, taken = self.recorder.sampled
+        sending = self._sender.thread_ns
+        program = time.process_time_ns() - self._cpu_zero
+        if not sampled or sending is None or program <= 0:
+            return None
+        emitting = taken * events // sampled
+        return {"events": events, "sampled": sampled, "emitting": emitting, "sending": sending, "program": program}  # fmt: skip
 
     @property
     def enabled(self) -> bool:

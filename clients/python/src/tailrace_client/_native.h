@@ -87,6 +87,7 @@ typedef struct {
     uint64_t discarded[REASON_COUNT];
     bool idle, closed;
     uint64_t late; /* events after the end */
+    uint64_t sampled, sampled_ns; /* events whose recording was timed, and the CPU time that this took */
 } Book;
 
 /* A thread's hold on a stream. It ends with the thread. */
@@ -111,6 +112,7 @@ typedef struct {
     bool zero_plain;
     int64_t zero_value;
     uint64_t limit, chunk, longest;
+    uint32_t until_sample; /* events until one is timed */
     Book *book;
 } Recorder;
 

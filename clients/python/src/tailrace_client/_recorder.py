@@ -291,6 +291,10 @@ class Recorder:
         "clock", "late",
     )  # fmt: skip
 
+    sampled = (0, 0)
+    """Number of events whose recording was timed, and the CPU time (ns) that this took. Only the compiled recorder times
+    events."""
+
     def __init__(
         self,
         clock: Callable[[], int],

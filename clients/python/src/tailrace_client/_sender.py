@@ -165,6 +165,8 @@ class Sender:
         self._starter = 0
         self._rest = _Rest.QUEUE
         self._has_thread = self._is_over = False
+        self.thread_ns: int | None = None
+        """CPU time (ns) of the sending thread so far; None if no thread has sent anything, or if a greenlet sends."""
         self._unstarted = [True]
         """A list with one token until the thread is started: the caller that removes the token starts the thread. `pop`
         is atomic and needs no lock."""
@@ -423,6 +425,8 @@ class Sender:
                 if self._idle is not idle:
                     break
                 self._hurried = False
+                if _thread.get_native_id() != self._starter:
+                    self.thread_ns = time.thread_time_ns()
                 if self._link.blocked and rest:
                     self.transport.wait(rest, to_send=True)
                 else:

@@ -182,10 +182,11 @@ class Session:
         process: str | None = None,
         asks: bool = True,
         labels: Mapping[str, str] | None = None,
+        cost: Callable[[int], Mapping[str, int] | None] | None = None,
     ) -> None:
         """Begin a session. `epoch` is the time of tick 0 (Unix ns), or None for a clock without relation to wall time.
         `ticks` returns the time since tick 0 (ns). `asks` states whether the client asks for answers. `labels` are part
-        of each announcement."""
+        of each announcement. `cost` returns what the given number of events has cost the program, for the goodbye."""
         self.id = os.urandom(16).hex()
         """Secret id of the session. Any process that knows it can continue the session."""
         self.name = hashlib.sha256(self.id.encode()).hexdigest()[:24]
@@ -195,6 +196,9 @@ class Session:
         self.answered = -1
         """The number (turn) of the latest announcement that the collector has answered; -1 before the first answer."""
         self._epoch, self._ticks = epoch, ticks
+        self._cost = cost
+        self._stated: tuple[int, dict[str, object]] = (-1, {})
+        """Number of events in the last goodbye, and what it states of their cost. A repeated goodbye states the same."""
         self._fields: dict[str, object] = {
             "process": (process or _program())[:_TEXT_MAX],
             "pid": os.getpid(),
@@ -232,13 +236,18 @@ class Session:
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
         """Yield packets of about `size` bytes that form the goodbye. They contain the next event number of each stream."""
-        each = min(_STREAMS_PER_GOODBYE, max(1, (size - 256) // 26))
+        each = min(_STREAMS_PER_GOODBYE, max(1, (size - 400) // 26))
         streams = sorted(numbers.items())
         last = max(0, len(streams) - 1) // each
         for part in range(last):
             yield _goodbye(streams[part * each : (part + 1) * each], more=True, part=part)
         which = {"part": last} if last else {}
-        yield _goodbye(streams[last * each :], more=False, **which, discarded=_some(discarded))
+        events = sum(numbers.values())
+        if self._cost and self._stated[0] != events:
+            cost = self._cost(events)
+            self._stated = (events, {"cost": dict(cost)} if cost else {})
+        rest = {**which, "discarded": _some(discarded), **self._stated[1]}
+        yield _goodbye(streams[last * each :], more=False, **rest)
 
     def count(self, data: bytes) -> int:
         """Return the number of event packets in `data`."""
