@@ -1,6 +1,3 @@
-"""Define the data types that all stages share.
-
-This package imports nothing else from Tailrace except errors, clock and units.
-"""
+"""Define the data types that all stages share. This package imports only errors, clock and units from Tailrace."""
 
 from __future__ import annotations

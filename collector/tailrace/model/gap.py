@@ -1,5 +1,4 @@
-"""Define why events are missing (`Reason`), how missing and late events are reported (`Finding`), and how events are
-counted (`Account`). The table, the metrics and the documentation use the same words."""
+"""Define why events are missing (`Reason`), how losses are reported (`Finding`) and how events are counted."""
 
 from __future__ import annotations
 
@@ -10,74 +9,49 @@ import msgspec
 
 
 class Reason(StrEnum):
-    NETWORK = "network"
-    """The producer's counters or totals show missing events that nothing else explains."""
-    KERNEL = "kernel"
-    """The receive buffer of a socket overflowed, and the operating system's kernel counted the dropped datagrams."""
-    SENDER = "sender"
-    """The client reports that it discarded the events."""
-    ELSEWHERE = "elsewhere"
-    """The client reports that another collector has acknowledged the events."""
-    SHED = "shed"
-    """The collector dropped the events because of a configured limit."""
-    MALFORMED = "malformed"
-    """The bytes arrived but are unreadable; the quarantine holds the bytes."""
-    TRUNCATED = "truncated"
-    """The end is missing: a record or a stream was cut off."""
-    UNRESOLVED = "unresolved"
-    """A record refers to a record that was never seen."""
-    LATE_JOIN = "late_join"
-    """The producer's counter was above zero when the collector first saw the stream."""
+    """Why events are missing."""
+
+    NETWORK = "network"  # the producer's counters or totals show a loss that nothing else explains
+    KERNEL = "kernel"  # a socket's receive buffer overflowed; the operating system counted the loss
+    SENDER = "sender"  # the client reports that it discarded the events
+    ELSEWHERE = "elsewhere"  # the client reports that another collector has acknowledged the events
+    SHED = "shed"  # the collector dropped the events because of a configured limit
+    MALFORMED = "malformed"  # the bytes arrived but are unreadable; the quarantine holds them
+    TRUNCATED = "truncated"  # a record or a stream lacks its end
+    UNRESOLVED = "unresolved"  # a record refers to a record that was never seen
+    LATE_JOIN = "late_join"  # the producer's counter was above zero when its stream was first seen
+    # no room to follow the stream's numbers; any of its events may be missing
     UNCOUNTED = "uncounted"
-    """The collector has no room to follow the stream's numbers, so any of its events may be missing."""
-    DAMAGED = "damaged"
-    """The events were in the table, but the data file that contained their rows is damaged."""
+    DAMAGED = "damaged"  # the events were in the table, in a data file that is damaged
 
 
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
-"""Reasons of gaps that the ingest finds and counts.
-
-DAMAGED is left out: damaged data files are found when the daemon starts or cleans the table up, and the condition
-`damage` reports them."""
+"""Reasons of gaps that the ingest finds. A daemon finds damaged data files when it starts or cleans up the table."""
 
 OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})
-"""Reasons that a client reports for missing events.
-
-The client no longer has these events, so the collector does not ask the client to send them again.
-"""
+"""Reasons that clients report. Such a client no longer has the events, so the collector does not request them again."""
 
 DAMAGED_SESSION = "damaged"
-"""Session name of a gap caused by a damaged data file.
-
-The file does not show to which session its events belonged, so they may belong to any session of the source.
-"""
+"""Session name of a gap from a damaged data file, because the file does not show the sessions of its events."""
 
 
 class Finding(NamedTuple):
-    """A report that events of `stream` are missing (kind `gap`), or arrived after they were reported missing (kind
-    `heal`). `events` is their number.
-
-    `seq` is the number of the first event. It is None for a producer without sequence numbers; `id` may then identify
-    the missing record. The `reason` of a heal is the reason of the gap that it takes back."""
+    """Events of a stream that are missing (kind `gap`), or that arrived after such a report (kind `heal`)."""
 
     kind: str
     stream: str
-    seq: int | None
+    seq: int | None  # number of the first event; None if the producer does not number events
     events: int
-    reason: str
-    id: int | None = None
-    of: str | None = None
-    """Kind of the missing records (such as begin, instant or annotation); None if unknown."""
+    reason: str  # a `Reason`; for a heal, the reason of the gap that it takes back
+    id: int | None = None  # id of the missing record, if known
+    of: str | None = None  # kind of the missing records, such as begin; None if unknown
+    # word for the observation that shows the loss, such as `no_end` without an end
     detail: str | None = None
-    """Word for the observation that shows the loss, such as `no_end` if a stream has no end."""
+    # position of the loss in the session's bytes; None for the end of the decoded bytes
     offset: int | None = None
-    """Offset of the loss in the session's bytes; None stands for the end of the bytes that the session has decoded so
-    far."""
+    # last missing number of a gap with numbers that are not missing, otherwise None
     last: int | None = None
-    """Last missing number of a gap that covers numbers that are not missing: `events` of the numbers from `seq` to
-    `last` are missing. None if the gap has only missing numbers, from `seq` to `seq` + `events` - 1."""
-    estimate: bool = False
-    """Whether the number of missing events with this reason is an estimate."""
+    estimate: bool = False  # whether `events` is an estimate
 
 
 class Account(msgspec.Struct):
@@ -87,9 +61,8 @@ class Account(msgspec.Struct):
     seen: int = msgspec.field(default=0, name="seen_events")
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
+    # events of streams beyond `streams_max` or `source_streams_max`
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
-    """Number of received events of streams whose numbers are not checked, because `streams_max` or `source_streams_max`
-    is reached. Losses in these streams cannot be detected."""
 
     @property
     def imbalance(self) -> int:

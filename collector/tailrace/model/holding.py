@@ -1,10 +1,8 @@
-"""Define how state that grows with a producer's input is measured and evicted.
+"""Define how the memory of state that grows with a producer's input is measured, and how state is evicted.
 
-A container computes its size in bytes by a formula over its own entries. It does not use the sizes that the interpreter
-reports. So the restored state has the same size after a restart, and decoding the same input again evicts the same
-entries. The formulas overestimate rather than underestimate; `tests/ingest/test_memory.py` compares each with the
-memory that the interpreter really uses.
-"""
+A container computes its size from its own entries by a formula, and does not use the sizes that the interpreter
+reports. So decoding the same input again, after a restart, evicts the same entries. The formulas overestimate;
+`tests/ingest/test_memory.py` compares them with the memory that the interpreter really uses."""
 
 from __future__ import annotations
 
@@ -12,60 +10,27 @@ from enum import StrEnum
 from typing import Protocol
 
 TEXT_MAX = 1024
-"""Maximum length (characters) of a producer's text in the state of a session.
-
-A longer text is not kept there.
-"""
+"""Maximum length (characters) of a producer's text that the state of a session keeps."""
 
 SHORT = 32
-"""Maximum length (characters) of a text for which `cost` returns 0, because the fixed size of a container's entry
-includes a text of this length.
-"""
+"""Maximum length (characters) of a text for which `cost` returns 0: the fixed size of an entry includes it."""
 
 
 class Evicted(StrEnum):
     """Kinds of state that can be evicted to save memory. Rows and metrics use these names."""
 
-    SPANS = "spans"
-    """Begins of spans that have not ended.
-
-    If a begin is evicted, the row of its span lacks the fields that only the begin has.
-    """
-    REFERENCES = "references"
-    """Ids of records that arrived, or to which other records refer.
-
-    If the session evicts an id whose record has not arrived, the record counts as missing at once. Received ids are
-    stored as ranges, which are evicted by joining them to larger ranges."""
-    MARKS = "marks"
-    """Fingerprints of events.
-
-    If a fingerprint is evicted, the next event with the same number counts as a duplicate, even if it is another event.
-    """
-    GAPS = "gaps"
-    """Ranges of missing event numbers: holes, whose numbers may still arrive, and gaps, whose numbers were reported. A
-    late event can no longer fill an evicted hole, or take back a part of an evicted gap."""
-    COPIES = "copies"
-    """Digests of datagrams. A duplicate of a datagram whose digest was evicted is no longer recognised."""
-    FRAMES = "frames"
-    """Calls that have not returned. If a call is evicted, its begin is unknown when its end arrives."""
-    NAMES = "names"
-    """Names of events, by the keys with which events refer to them.
-
-    If a name is evicted, the rows of later events contain its key instead, and the views look up the name.
-    """
-    NUMBERS = "numbers"
-    """A file's event numbers and process numbers.
-
-    If event numbers are evicted, gaps in them are no longer reported. If process numbers are evicted, later records of
-    different processes go to one session.
-    """
+    SPANS = "spans"  # open spans; the row of an evicted span lacks the fields of its begin
+    REFERENCES = "references"  # ids of records; an evicted id that has not arrived counts as lost
+    MARKS = "marks"  # fingerprints; without one, a reused number counts as a duplicate
+    GAPS = "gaps"  # ranges of missing event numbers; late events cannot fill an evicted range
+    COPIES = "copies"  # digests of datagrams; without one, a duplicate datagram is not recognised
+    FRAMES = "frames"  # calls that have not returned; without one, an end has no begin
+    NAMES = "names"  # names of events; without one, later rows contain the name's key
+    NUMBERS = "numbers"  # event and process numbers of a file; without them, gaps stay unknown
 
 
 ASKED_MAX = 65536
-"""Maximum number of keys without a known name that the decoder of one input remembers.
-
-Events refer to these keys, but their names have not arrived or were evicted.
-"""
+"""Maximum number of keys without a known name that the decoder of one input remembers."""
 
 ASKED_BYTES = 192
 """Memory (bytes) of one key in `AskedNames`, if the key has at most `SHORT` characters."""
@@ -75,34 +40,32 @@ class Holding(Protocol):
     """A container whose entries are created by a producer's input, and which can evict entries to save memory."""
 
     what: Evicted
-    evicted: int
-    """Number of this container's entries that were evicted to save memory, and that no row has reported yet."""
+    evicted: int  # number of evicted entries that no row has reported yet
 
     @property
     def held(self) -> int:
-        """Return the approximate memory (bytes) of all entries of this container."""
+        """Return the approximate memory (bytes) of all entries."""
         ...
 
     def give_way(self, size: int) -> None:
-        """Evict entries of this container, oldest first, until `size` bytes are free or no entry is left."""
+        """Evict entries, oldest first, until `size` bytes are free or no entry is left."""
         ...
 
 
 def cost(text: str | None) -> int:
-    """Return the memory (bytes) of a text beyond the size of its entry; 0 for a short text.
-
-    The result includes the UTF-8 form, which Python stores, too, once it has encoded a text that is not ASCII."""
+    """Return the memory (bytes) of a text beyond the size of its entry; 0 for a short text."""
     if text is None or len(text) <= SHORT:
         return 0
+    # Python keeps the UTF-8 form of a text, too, once it has encoded a text that is not ASCII.
     return 50 + len(text) * (1 if text.isascii() else 4 + 4)
 
 
 class AskedNames:
     """Keys that events contain in place of names, because memory does not hold the names.
 
-    The value of a key is None if its name has not arrived. It is True if the name arrived, was written to the table and
-    then evicted from memory; such a name is not missing. The key "" stands for all keys that are longer than
-    `TEXT_MAX`, and for all keys beyond the first `ASKED_MAX`."""
+    The value of a key is None if its name has not arrived, and True if the name is in the
+    table and was evicted from memory. The key "" stands for keys longer than `TEXT_MAX` and
+    for keys beyond the first `ASKED_MAX`."""
 
     def __init__(self, keys: dict[str, bool | None]) -> None:
         self.keys = keys
@@ -132,9 +95,7 @@ class AskedNames:
             self.held += _asked_cost(key)
 
     def forget(self) -> int:
-        """Remove all keys to save memory. Return the number of removed keys.
-
-        If some of these keys have no name yet, add the key "" in their place."""
+        """Remove all keys to save memory, and return how many. The key "" replaces keys whose names are missing."""
         forgotten = len(self.keys) - ("" in self.keys)
         if forgotten:
             lacks = bool(self.missing)

@@ -1,9 +1,8 @@
-"""Define the format of a quarantine file. It contains all pieces of one session's input that could not be decoded.
+"""Write and read the quarantine file of a session, which contains the pieces of input that could not be decoded.
 
-Each piece is one frame, in little-endian order: `u64 offset | u32 size | u16 length of reason | reason (UTF-8) |
-bytes`. `offset` is the position of the bytes in the session's input. The frames follow each other without gaps. The
-attribute `quarantine` of a gap row is the position of a frame in this file.
-"""
+The file is a sequence of frames, one for each piece, in little-endian order: `u64 offset | u32 size | u16 length of
+reason | reason (UTF-8) | bytes`. `offset` is the position of the bytes in the session's input. The attribute
+`quarantine` of a gap row is the position of a frame in this file."""
 
 from __future__ import annotations
 
@@ -26,10 +25,7 @@ def frame(offset: int, reason: str, data: bytes) -> bytes:
 
 
 def frames(data: bytes) -> Iterator[QuarantineFrame]:
-    """Yield all complete frames in the content of a quarantine file.
-
-    A frame is a piece of input that could not be decoded. Ignore an incomplete frame at the end.
-    """
+    """Yield the complete frames in the content of a quarantine file. Ignore an incomplete frame at the end."""
     at = 0
     while at + _HEAD.size <= len(data):
         offset, size, length = _HEAD.unpack_from(data, at)

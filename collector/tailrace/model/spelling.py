@@ -1,7 +1,4 @@
-"""Convert paths and command-line arguments to text.
-
-The operating system treats them as bytes, but columns and checkpoints contain UTF-8.
-"""
+"""Convert paths and arguments, which are bytes for the operating system, to text for columns and checkpoints."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import os
 
 
 def spelled(name: str) -> str:
-    r"""Return a path or argument as text in which each byte that is not valid UTF-8 is written as \xNN."""
+    r"""Return a path or argument as text, with each byte that is not valid UTF-8 as \xNN."""
     if name.isascii():
         return name
     return os.fsencode(name).decode(errors="backslashreplace")
