@@ -1,6 +1,5 @@
-"""Define the rows of the table, as all stages between the decoder and the Delta file pass them.
+"""Define the rows of the table, from the decoder to the Delta file.
 
-The package imports only `model` and `kernels` from Tailrace. With compiled kernels, it does not import pyarrow, which
-commands that write no rows do not need."""
+With compiled kernels it does not import pyarrow, which most commands do not need."""
 
 from __future__ import annotations

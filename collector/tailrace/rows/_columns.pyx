@@ -1,9 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Compute on columns of 64-bit integers, and on columns of 32-bit codes.
 
-All functions keep the GIL: a column takes some microseconds, but a thread that releases the GIL may wait
-milliseconds to get it back.
-"""
+All functions keep the interpreter's lock (GIL): a column takes microseconds, but a thread may wait milliseconds to get
+a released lock back."""
 
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -20,8 +19,7 @@ cdef extern from *:
 def shifted(const unsigned char[::1] values, Py_ssize_t rows, long long by, long long factor=1):
     """Return the first `rows` integers, each multiplied by `factor` and increased by `by`.
 
-    Return None if a result has more than 64 bits. Raise ValueError if the buffer has fewer than `rows`
-    integers."""
+    Return None if a result has more than 64 bits. Raise ValueError if the buffer is too short."""
     if rows * 8 > values.shape[0]:
         raise ValueError(f"{values.shape[0]} bytes do not hold {rows} integers")
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 8)
@@ -38,7 +36,7 @@ def shifted(const unsigned char[::1] values, Py_ssize_t rows, long long by, long
 def divided(const unsigned char[::1] values, Py_ssize_t rows, long long by):
     """Return the first `rows` integers divided by `by`, rounded towards zero.
 
-    Raise ValueError if `by` is not positive or the buffer has fewer than `rows` integers."""
+    Raise ValueError if `by` is not positive or the buffer is too short."""
     if rows * 8 > values.shape[0] or by < 1:
         raise ValueError(f"{values.shape[0]} bytes do not hold {rows} integers, or {by} is not positive")
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 8)
@@ -93,7 +91,7 @@ def present(const unsigned char[::1] codes, Py_ssize_t rows, int known, valid=No
 def counted(const unsigned char[::1] codes, Py_ssize_t rows, int known):
     """Return the number of rows with each code from 0 to `known` (exclusive), among the first `rows` rows.
 
-    Raise ValueError for another code, and if the buffer has fewer than `rows` codes."""
+    Raise ValueError for another code, and if the buffer is too short."""
     if rows * 4 > codes.shape[0]:
         raise ValueError(f"{codes.shape[0]} bytes do not hold {rows} codes")
     cdef const int *code = <const int *>&codes[0] if rows else NULL
@@ -108,10 +106,9 @@ def counted(const unsigned char[::1] codes, Py_ssize_t rows, int known):
 
 
 def recoded(const unsigned char[::1] codes, Py_ssize_t rows, const int[::1] table):
-    """Translate the codes of the first `rows` rows: return `table[code]` for each row.
+    """Return `table[code]` for the code of each of the first `rows` rows; 0 for no entry or a negative entry.
 
-    The result is 0 if `table` has no entry for the code or a negative entry. Raise ValueError if the buffer has
-    fewer than `rows` codes."""
+    Raise ValueError if the buffer is too short."""
     if rows * 4 > codes.shape[0]:
         raise ValueError(f"{codes.shape[0]} bytes do not hold {rows} codes")
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 4)

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Join the columns of several parts of a batch into one column. Blocks are copied whole, lists value by value.
 
-A part is a column of a block (`Integers`, `Words` or `Texts`), a list, or None for rows without a value. All
-functions keep the GIL, as in `rows._columns`.
-"""
+A part is a column of a block (`Integers`, `Words` or `Texts`), a list, or None for rows without a value. `counts` has
+the number of rows of each part. The validity bitmap is None if all rows have a value. All functions keep the
+interpreter's lock, as in `rows._columns`."""
 
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -33,7 +33,6 @@ cdef class _Valid:
         self.all = False
 
     cdef void clear_all(self, Py_ssize_t begin, Py_ssize_t stop) noexcept:
-        """Clear the bits of the rows from `begin` to `stop`, whole bytes at a time where possible."""
         while begin < stop and begin & 7:
             self.clear(begin)
             begin += 1
@@ -46,9 +45,7 @@ cdef class _Valid:
             begin += 1
 
     cdef int take(self, part, Py_ssize_t begin, Py_ssize_t rows) except -1:
-        """Copy the validity bits of a block's column, whose first row is row `begin` of the joined column.
-
-        `part` is None if none of these rows has a value."""
+        """Copy the validity bits of a block's column to rows from `begin` on. `part` is None without values."""
         cdef const unsigned char[::1] bits
         cdef unsigned char *to
         cdef Py_ssize_t i
@@ -79,7 +76,6 @@ cdef class _Valid:
 
 
 cdef const unsigned char[::1] _bytes(buffer, Py_ssize_t size):
-    """Return a view of a buffer. Raise ValueError if the buffer has fewer than `size` bytes."""
     cdef const unsigned char[::1] view = memoryview(buffer).cast("B")
     if view.shape[0] < size:
         raise ValueError(f"a buffer of {view.shape[0]} bytes, not {size}")
@@ -87,8 +83,6 @@ cdef const unsigned char[::1] _bytes(buffer, Py_ssize_t size):
 
 
 cdef _piece(buffer, Py_ssize_t begin, Py_ssize_t stop):
-    """Return the bytes of a buffer from `begin` to `stop`. Raise ValueError if the buffer does not have these
-    bytes."""
     whole = memoryview(buffer).cast("B")
     if not 0 <= begin <= stop <= len(whole):
         raise ValueError(f"a buffer of {len(whole)} bytes has no bytes {begin} to {stop}")
@@ -96,9 +90,7 @@ cdef _piece(buffer, Py_ssize_t begin, Py_ssize_t stop):
 
 
 def integers(list parts, list counts):
-    """Join columns of integers. `counts` has the number of rows of each part.
-
-    Return the values, and the validity bitmap, which is None if all rows have a value."""
+    """Join columns of integers. Return the values, and the validity bitmap."""
     cdef Py_ssize_t rows = sum(counts), at = 0, i, count
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 8)
     cdef long long *values = <long long *>PyBytes_AS_STRING(found)
@@ -124,10 +116,9 @@ def integers(list parts, list counts):
 
 
 def texts(list parts, list counts):
-    """Join columns of texts that rarely repeat. `counts` has the number of rows of each part.
+    """Join columns of texts that rarely repeat. Return the ends, the texts in UTF-8, and the validity bitmap or None.
 
-    Return the end of each text, the concatenated UTF-8 texts, and the validity bitmap, which is None if all
-    rows have a value. Raise OverflowError if the texts exceed 2 GiB."""
+    Raise OverflowError if the texts exceed 2 GiB."""
     cdef Py_ssize_t rows = sum(counts), at = 0, i, count, size, total = 0
     cdef bytes ends = PyBytes_FromStringAndSize(NULL, (rows + 1) * 4)
     cdef int *end = <int *>PyBytes_AS_STRING(ends)
@@ -166,10 +157,7 @@ def texts(list parts, list counts):
 
 
 def words(list parts, list counts):
-    """Join columns of repeated texts. `counts` has the number of rows of each part.
-
-    Return the code of each row, the texts in the order of their first occurrence, and the validity bitmap,
-    which is None if all rows have a value."""
+    """Join columns of repeated texts. Return the codes, the texts in order of occurrence, and the validity bitmap."""
     cdef Py_ssize_t rows = sum(counts), at = 0, i, count
     cdef bytes found = PyBytes_FromStringAndSize(NULL, rows * 4)
     cdef int *codes = <int *>PyBytes_AS_STRING(found)

@@ -1,14 +1,8 @@
-"""Collect everything that the ingest produces between two commits: rows, and unreadable bytes for the quarantine. Pack
-the rows into columns of Arrow buffers.
+"""Collect rows, and unreadable bytes for the quarantine, between two commits. Pack the rows into Arrow buffers.
 
-Rows are lists of Python values, or blocks (`rows.block`), in which a compiled kernel has packed the values. Values that
-consecutive rows share (`day`, `source`, `format`, `session`) are stored once for all these rows. One commit writes one
-`Batch`.
-
-A batch consists of parts: a part is one block, or a list for each column. A source with many connections yields many
-small parts. `pack` joins them: an array takes Arrow about 10 µs, however short it is, and a part needs an array for
-each column. A copy of a row takes only 15 ns (docs/decisions/speed.md, D107).
-"""
+A batch consists of parts: a part is one block (`rows.block`), or a list for each column. A source with many connections
+yields many small parts. `pack` joins them, because a part needs an Arrow array for each column: an array takes about 10
+µs, however short it is, a copy of a row only 15 ns (docs/decisions/speed.md, D107)."""
 
 from __future__ import annotations
 
@@ -33,21 +27,20 @@ if TYPE_CHECKING or not active():
     from arro3.core import Array, DataType
 
 LARGE = 4096
-"""Minimum number of rows of a block that is not joined with other parts of a batch.
-
-Arrays for this block alone take about as much time as a copy of its rows, and need less memory."""
+"""Minimum number of rows of a block that `pack` does not join: its own arrays cost as much time as a copy of its
+rows."""
 
 ENOUGH = 65536
-"""Number of rows at which a group of parts (blocks or lists) is complete. The next part begins a new group."""
+"""Number of rows at which `pack` joins no further parts of a batch."""
 
 _LONG = frozenset(column.name for column in COLUMNS if column.type == "long")
 _MUST = frozenset(column.name for column in COLUMNS if not column.nullable)
 
 
 class RowRun(msgspec.Struct):
-    """The values that `rows` consecutive rows of a batch share. `day` counts days since 1970-01-01."""
+    """The values that `rows` consecutive rows of a batch share."""
 
-    day: int
+    day: int  # days since 1970-01-01
     source: str
     format: str
     session: str
@@ -55,8 +48,7 @@ class RowRun(msgspec.Struct):
 
 
 class BlockRows(NamedTuple):
-    """The rows of a block, with their wall times and with the columns that the ledger or the matching of spans
-    adds."""
+    """The rows of a block, with their wall times, and with columns that the ledger or the matching of spans adds."""
 
     block: Block
     time: Values
@@ -69,13 +61,13 @@ class BlockRows(NamedTuple):
         return self.block.rows
 
     def column(self, name: str) -> Values:
-        """Return one column of these rows. `name` is one of the table's columns in `ROW`."""
+        """Return one column of the table (`ROW`)."""
         if name in BlockRows._fields:
             return getattr(self, name)  # type: ignore[no-any-return] # one of the columns above
         return getattr(self.block, name, None)
 
     def columns(self) -> tuple[Values, ...]:
-        """Return all columns of these rows, in the order of `ROW`."""
+        """Return all columns in the order of `ROW`."""
         block = self.block
         return (
             block.stream, block.substream, self.seq, block.kind, block.name, block.category, block.id, block.parent,
@@ -89,24 +81,23 @@ ListRows = list[list[Any]]
 Rows = ListRows | BlockRows
 
 Emitted = Row | Sequence[Sequence[Any]] | BlockRows
-"""The forms of rows that a batch accepts: one row, the columns of several rows in the order of `ROW`, or the rows of a block."""
+"""Rows as a batch accepts them: one row, the columns of several rows in the order of `ROW`, or the rows of a block."""
 
 
 class Part(NamedTuple):
-    """Consecutive rows of a batch with the same day: either one list for each column, or one block."""
+    """Consecutive rows of a batch with the same day."""
 
     day: int
     rows: Rows
 
     def column(self, name: str) -> list[Any]:
-        """Return one column of these rows as a list. `name` is one of the table's columns in `ROW`."""
         if isinstance(self.rows, BlockRows):
             return self.rows.block.column(self.rows.column(name))
         return self.rows[ROW.index(name)]
 
 
 class QuarantinedBytes(NamedTuple):
-    """Unreadable bytes, encoded for a session's quarantine file, and their position in the file."""
+    """Unreadable bytes as a frame of a session's quarantine file, and the position of this frame in the file."""
 
     session: str
     at: int
@@ -114,30 +105,24 @@ class QuarantinedBytes(NamedTuple):
 
 
 class Batch:
-    """The rows and the unreadable bytes of one commit, in order.
-
-    `runs` has the values that consecutive rows share, and `parts` has the other columns. `bytes` is the approximate
-    size of the rows. `quarantined` has the unreadable bytes."""
+    """The rows and the unreadable bytes of one commit, in order."""
 
     __slots__ = (
         "_day", "_last", "_parts", "_single", "bytes", "day", "quarantined", "runs", "size",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.day = 0
-        """Day of the rows that are added next (days since 1970-01-01)."""
+        self.day = 0  # day of the rows that are added next
         self._clear()
 
     def _clear(self) -> None:
-        self.runs: list[RowRun] = []
+        self.runs: list[RowRun] = []  # values that consecutive rows share
         self.size = 0
-        self.bytes = 0
+        self.bytes = 0  # approximate size of the rows
         self.quarantined: list[QuarantinedBytes] = []
         self._parts: list[Part] = []
-        self._single: list[Row] = []
-        """The batch's last rows, if they were added one by one. `_join` moves them to `_parts`."""
-        self._day = 0
-        """Day of the rows in `_single`, the rows that were added one by one."""
+        self._single: list[Row] = []  # the last rows, if they were added one by one
+        self._day = 0  # day of the rows in `_single`
         self._last: dict[Callable[[], None], None] = {}
 
     def __len__(self) -> int:
@@ -149,9 +134,7 @@ class Batch:
         return self._parts
 
     def packed(self) -> Iterator[tuple[int, list[RowRun], list[PackedRows]]]:
-        """Yield for each day in order: the day, the values that consecutive rows share, and the other columns, packed
-        by `pack`.
-        """
+        """Yield for each day: the day, the values that consecutive rows share, and the columns packed by `pack`."""
         runs = groupby(self.runs, key=attrgetter("day"))
         parts = groupby(self.parts, key=attrgetter("day"))
         for (day, of_day), (_, same_day) in zip(runs, parts, strict=True):
@@ -163,7 +146,7 @@ class Batch:
         return bool(self.size or self._last)
 
     def at_last(self, write: Callable[[], None]) -> None:
-        """Schedule one call of `write` for the next `take`. The call adds rows of the spans that are still open then."""
+        """Schedule one call of `write` for the next `take`. The call adds rows of the spans that are open then."""
         self._last[write] = None
 
     def keep(self, session: str, at: int, frame: bytes) -> None:
@@ -171,7 +154,7 @@ class Batch:
         self.quarantined.append(QuarantinedBytes(session, at, frame))
 
     def take(self) -> Batch:
-        """Return a batch with all rows and unreadable bytes that were added since the last call, and empty this batch."""
+        """Return a batch with everything that was added since the last call, and empty this batch."""
         for write in self._last:
             write()
         self._last = {}
@@ -180,10 +163,7 @@ class Batch:
         return taken
 
     def extend(self, source: str, format_: str, session: str, rows: Emitted, size: int) -> None:
-        """Append one row, several rows as columns in the order of `ROW`, or the rows of a block. They get the day
-        `day`.
-
-        `size` is the approximate size of the rows in bytes."""
+        """Append rows, with the day `day`. `size` is their approximate size in bytes."""
         day = self.day
         if isinstance(rows, Row):
             count = 1
@@ -211,14 +191,12 @@ class Batch:
             self._append(day, rows)
 
     def _join(self) -> None:
-        """Convert the rows that were added one by one to columns, and append them to `_parts`."""
+        """Move the rows that were added one by one to `_parts`, as columns."""
         if self._single:
             rows, self._single = self._single, []
             self._append(self._day, list(zip(*rows, strict=True)))
 
     def _append(self, day: int, columns: Sequence[Sequence[Any]]) -> None:
-        """Append rows, given as columns, to `_parts`. Extend the last part if it has the same day and consists of
-        lists. Otherwise add a part."""
         last = self._parts[-1] if self._parts else None
         if last and last.day == day and isinstance(last.rows, list):
             for mine, more in zip(last.rows, columns, strict=True):
@@ -227,8 +205,7 @@ class Batch:
             self._parts.append(Part(day, [list(column) for column in columns]))
 
     def column(self, name: str) -> list[Any]:
-        """Return one column of the table for all rows. The column `wall` is computed from `time`: microseconds since
-        1970, rounded towards zero."""
+        """Return one column of the table for all rows. `wall` has microseconds since 1970, rounded towards zero."""
         if name == "wall":
             return [
                 time if time is None else time // 1000 if time >= 0 else -(-time // 1000)
@@ -246,7 +223,7 @@ class PackedRows(NamedTuple):
 
     rows: int
     columns: dict[str, Values]
-    """The table's columns by name. Columns with few distinct texts (`CODED`) are `Words`. An empty column is None."""
+    """The table's columns by name. Columns in `CODED` are `Words`. A column without values is None."""
 
     def words(self, name: str) -> Words | None:
         """Return the column `name`, which must be one of `CODED`; None if no row has a value."""
@@ -272,18 +249,15 @@ class PackedRows(NamedTuple):
 
 
 def pack(parts: Sequence[Rows]) -> list[PackedRows]:
-    """Convert the parts of a batch (blocks or lists of rows) to packed columns, in order. Join small parts.
+    """Pack the parts of a batch (blocks or lists of rows) into columns, in order. Join small parts.
 
-    Raise TypeError, OverflowError or UnicodeError for a value that its column cannot hold. The exception has
-    the column's name as a note."""
+    Raise TypeError, OverflowError or UnicodeError for a value that its column cannot hold. The exception has the
+    column's name as a note."""
     return list(map(_packed, _groups(parts)))
 
 
 def _groups(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
-    """Yield groups of parts (blocks or lists of rows) to join. A group has at least `ENOUGH` rows, unless a large block
-    or the end follows. A large block (`LARGE`) is a group of its own.
-
-    Without compiled kernels, each part is a group of its own."""
+    """Yield groups of parts to join. A large block, and without kernels each part, is a group of its own."""
     group: list[Rows] = []
     rows = 0
     for part in parts:
@@ -314,10 +288,6 @@ def _packed(parts: list[Rows]) -> PackedRows:
 
 
 def _column(name: str, values: list[Any], counts: list[int]) -> Values:
-    """Join the values of the column `name` from several parts (blocks or lists of rows) into one column. `counts` has
-    the number of rows of each part.
-
-    Raise TypeError if a row lacks a value that the table requires. Errors have the column's name as a note."""
     try:
         found = None if all(map(_has_none, values)) else _some(name, values, counts)
         if name in _MUST and (found is None or found.valid is not None):
@@ -340,10 +310,9 @@ def _some(name: str, values: list[Any], counts: list[int]) -> Values:
 
 
 def _of_list(name: str, values: list[Any]) -> Values:
-    """Convert a list of values to the column `name`, with arro3.
+    """Pack a list of values as the column `name`, with arro3.
 
-    pyarrow would silently truncate fractions, and would import pandas if installed, which takes 30 MB and a
-    quarter of a second."""
+    pyarrow would silently truncate fractions, and import pandas (30 MB, 250 ms) if installed."""
     column = Array(values, DataType.int64() if name in _LONG else DataType.string())
     if name in CODED:
         coded = pa.array(column.cast(DataType.dictionary(DataType.int32(), DataType.string())))
@@ -357,7 +326,7 @@ def _of_list(name: str, values: list[Any]) -> Values:
 
 
 def _has_none(values: Any) -> bool:  # noqa: ANN401 - a column of a block, or a list
-    """Return whether `values`, a column of a block or a list, has no value in any row."""
+    """Return whether a column of a part has no value in any row."""
     if isinstance(values, list):
         return (not values or values[0] is None) and values.count(None) == len(values)
     return values is None
@@ -368,22 +337,19 @@ def _count(part: Rows) -> int:
 
 
 class Coding:
-    """One dictionary of texts for the `Words` columns of many blocks. Each text in the dictionary occurs in
-    some row."""
+    """One dictionary of the texts that occur in the `Words` columns of many blocks."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
+        # by the `id` of a list of texts: the code of each text, or -1
         self._tables: dict[int, array[int]] = {}
-        """For each list of texts that blocks share, by the list's `id`: the codes of these texts in this dictionary, or
-        -1 for texts that are not in the dictionary."""
 
     @property
     def texts(self) -> list[str]:
         return list(self._codes)
 
     def codes(self, words: Words, rows: int) -> Buffer:
-        """Return the codes of the texts in the first `rows` rows of `words`, as this dictionary defines them. Add
-        unknown texts to the dictionary. A row without a text gets the code 0."""
+        """Return each row's code in this dictionary, to which new texts are added; 0 for a row without a text."""
         codes, texts = self._codes, words.texts
         if not active():
             # Each text in the list occurs in some row, because the list was made from the rows.

@@ -1,12 +1,8 @@
-"""Represent many ordinary records as columns of packed buffers.
+"""Represent many ordinary records as columns of packed buffers: a `Block`, which a compiled kernel yields.
 
-Compiled kernels yield blocks; Python decoders yield `Record` objects. Both contain the same facts: `Block.records`
-returns the records that the Python decoder would have yielded. A block contains only events, in input order. None
-of them has a `detail` (facts without a column). An event with a flaw (a broken rule) has no id and no parent.
-
-All buffers have the Arrow layout in the machine's byte order: 64-bit integers, 32-bit codes and ends, and
-validity bitmaps with the first row in the lowest bit. A block therefore becomes Arrow arrays without a copy.
-"""
+A block contains only events, in input order, none of them with a `detail`. `Block.records` returns the records that the
+Python decoder yields for the same input. All buffers have the Arrow layout in the machine's byte order: 64-bit
+integers, 32-bit codes and ends, and validity bitmaps with the first row in the lowest bit."""
 
 from __future__ import annotations
 
@@ -20,21 +16,17 @@ from tailrace.model.record import FLAW_OF_ROW, Record
 Buffer = bytes | bytearray | memoryview
 
 ROWS_MIN = 16
-"""Minimum number of records that a compiled kernel packs into a block. Fewer records are passed one by one, which is
-cheaper: a block costs as much time as a dozen records."""
+"""Minimum number of records in a block from a kernel. A block costs as much time as a dozen single records."""
 
 
 class Integers(NamedTuple):
-    """A column of signed 64-bit integers.
-
-    `valid` is the bitmap of the rows that have a value; None if all rows have a value."""
+    """A column of signed 64-bit integers. `valid` is the bitmap of the rows with a value; None if all rows have one."""
 
     values: Buffer
     valid: Buffer | None = None
 
     @classmethod
     def of(cls, values: Sequence[int | None]) -> Integers:
-        """Pack a sequence of integers into a column. None in the sequence becomes a row without a value."""
         packed = array("q", (value or 0 for value in values)).tobytes()
         if None not in values:
             return cls(packed)
@@ -47,72 +39,62 @@ class Integers(NamedTuple):
         return [self.valid, self.values]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
-        """Return this column's values from row `begin` to row `stop` (exclusive); None for a row without a value."""
+        """Return the values from row `begin` to row `stop` (exclusive); None for a row without a value."""
         values = memoryview(self.values).cast("B").cast("q")[begin:stop].tolist()
         return _masked(values, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return this column's values in the rows with the given indices; None for a row without a value."""
+        """Return the values of the given rows; None for a row without a value."""
         values = memoryview(self.values).cast("B").cast("q")
         return _of_rows(rows, self.valid, values.__getitem__)
 
 
 class Words(NamedTuple):
-    """A column of repeated texts. Each row has a code, which is a 32-bit index into `texts`.
+    """A column of repeated texts: each row has a code, which is a 32-bit index into `texts`.
 
-    Several blocks may share the list `texts`. Texts are only added to it; this column uses the first `known` of them. A
-    row without a value has the code 0. `valid` is the bitmap of the rows that have a value; None if all rows have a
-    value."""
+    Several blocks may share the list `texts`. Texts are only added to it."""
 
-    codes: Buffer
+    codes: Buffer  # 0 for a row without a value
     texts: list[str]
-    known: int
-    valid: Buffer | None = None
+    known: int  # number of `texts` that this column uses
+    valid: Buffer | None = None  # bitmap of the rows with a value; None if all rows have one
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
-        """Return this column's texts from row `begin` to row `stop` (exclusive); None for a row without a text."""
         codes = memoryview(self.codes).cast("B").cast("i")[begin:stop].tolist()
         texts = self.texts
         found = [texts[code] for code in codes] if texts else [None] * len(codes)
         return _masked(found, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return this column's texts in the rows with the given indices; None for a row without a text."""
         codes, texts = memoryview(self.codes).cast("B").cast("i"), self.texts
         return _of_rows(rows, self.valid, lambda row: texts[codes[row]])
 
 
 class Texts(NamedTuple):
-    """A column of texts that rarely repeat, as concatenated UTF-8. The text of row `i` is `data[ends[i]:ends[i
-    + 1]]`.
-
-    `valid` is the bitmap of the rows that have a value; None if all rows have a value."""
+    """A column of texts that rarely repeat, as concatenated UTF-8: row `i` is `data[ends[i]:ends[i + 1]]`."""
 
     ends: Buffer
     data: Buffer
-    valid: Buffer | None = None
+    valid: Buffer | None = None  # bitmap of the rows with a value; None if all rows have one
 
     @classmethod
     def of(cls, values: Sequence[str]) -> Texts:
-        """Pack a sequence of texts into a column."""
         data = [value.encode() for value in values]
         ends = array("i", accumulate(map(len, data), initial=0))
         return cls(ends.tobytes(), b"".join(data))
 
     @property
     def buffers(self) -> list[Buffer | None]:
-        """Return the column's buffers in the order that Arrow expects: validity bitmap, ends, texts."""
+        """Return the column's buffers in the order that Arrow expects."""
         return [self.valid, self.ends, self.data]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
-        """Return this column's texts from row `begin` to row `stop` (exclusive); None for a row without a text."""
         ends = memoryview(self.ends).cast("B").cast("i")[begin : stop + 1].tolist()
         data = memoryview(self.data)
         texts = [str(data[a:b], "utf-8") for a, b in pairwise(ends)]
         return _masked(texts, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return this column's texts in the rows with the given indices; None for a row without a text."""
         ends, data = memoryview(self.ends).cast("B").cast("i"), memoryview(self.data)
         return _of_rows(rows, self.valid, lambda row: str(data[ends[row] : ends[row + 1]], "utf-8"))
 
@@ -122,14 +104,11 @@ Values = Integers | Words | Texts | None
 
 
 class Block(NamedTuple):
-    """A sequence of ordinary events, as packed columns, that covers `length` bytes of the input.
+    """A sequence of ordinary events as packed columns: those of `Record`, without `detail`.
 
-    The covered bytes are contiguous, unless the block has the events of one process: events of other processes may lie
-    between them.
-
-    The columns are those of `Record`, without `detail`. Begins and ends are separate rows. Attributes are JSON
-    without white space around their names. If an event has a flaw, its attributes begin with `$flaw`, as in a
-    row of the table."""
+    The events cover `length` contiguous bytes of the input. In a block with the events of one process, events of other
+    processes may lie between them. Begins and ends are separate rows. Attributes are JSON without white space around
+    names. An event with a flaw has no id and no parent, and its attributes begin with `$flaw`."""
 
     rows: int
     length: int
@@ -149,15 +128,11 @@ class Block(NamedTuple):
     flaw: Words | None = None
 
     def column(self, values: Values) -> list[Any]:
-        """Return a column of this block as a list with one element for each row; None for a row without a
-        value."""
+        """Return a column as a list with one element for each row; None for a row without a value."""
         return [None] * self.rows if values is None else values.list(self.rows)
 
     def columns(self, stop: int | None = None, begin: int = 0) -> list[list[Any]]:
-        """Return the rows from `begin` to `stop` as new lists, one list for each field of `Record`, in its
-        order.
-
-        Without `stop`, return all rows from `begin` on. Leave `$flaw` out of the attributes."""
+        """Return rows `begin` to `stop` (exclusive) as a new list for each field of `Record`, without `$flaw`."""
         stop = self.rows if stop is None else stop
         values: tuple[Values, ...] = (*self[2:], None)
         columns: list[list[Any]] = [
@@ -172,12 +147,10 @@ class Block(NamedTuple):
         return columns
 
     def records(self) -> Iterator[Record]:
-        """Yield each row of the block as a record."""
         return map(Record._make, zip(*self.columns(), strict=True))
 
 
 def _of_rows(rows: Sequence[int], valid: Buffer | None, value: Callable[[int], Any]) -> list[Any]:
-    """Return `value(row)` for each of the given rows; None for a row whose bit in `valid` is not set."""
     if valid is None:
         return [value(row) for row in rows]
     bits = memoryview(valid)
@@ -185,7 +158,7 @@ def _of_rows(rows: Sequence[int], valid: Buffer | None, value: Callable[[int], A
 
 
 def _masked(values: list[Any], valid: Buffer | None, begin: int) -> list[Any]:
-    """Replace by None each value whose row's bit in `valid` is not set. `begin` is the row of the first value."""
+    """Replace values without a bit in `valid` by None. The first value belongs to row `begin`."""
     if valid is None:
         return values
     bits = memoryview(valid).cast("B")

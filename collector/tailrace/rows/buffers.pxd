@@ -5,8 +5,7 @@ from libc.stdlib cimport malloc
 
 
 cdef inline void *allocated(size_t size) except NULL:
-    """Return `size` bytes of new memory, which the caller must free with `free`. Raise MemoryError if none is
-    available."""
+    """Return `size` bytes of new memory for `free`. Raise MemoryError if there is none."""
     cdef void *memory = malloc(size)
     if not memory:
         raise MemoryError
@@ -14,5 +13,4 @@ cdef inline void *allocated(size_t size) except NULL:
 
 
 cdef inline bytes copied(const void *values, Py_ssize_t size):
-    """Return a bytes object with a copy of the first `size` bytes at `values`."""
     return PyBytes_FromStringAndSize(<const char *>values, size)

@@ -1,9 +1,7 @@
-"""Define the record fields as columns, and edit attributes: add a flaw, or merge the attributes of two records.
+"""Name the fields of records in lists of columns, and edit attributes: add a flaw, or merge those of two records.
 
-Columns are lists in the order of `Record`'s fields. A record that breaks a rule is kept. The rule's name, one
-of `FLAWS`, is counted and written under `$flaw` in the record's attributes (docs/formats/jets.md explains each
-rule). `ingest.spans` checks the rules that need the ids of earlier records in the session.
-"""
+A record that breaks a rule is kept. The rule's name, one of `FLAWS`, is counted and written under `$flaw` in the
+record's attributes (docs/formats/jets.md explains each rule)."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ FLAWS = frozenset(
 )
 
 EVENTS = (Kind.BEGIN, Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION)
-"""Kinds of records that count as one event each. An end is not in the list, because a begin and its end are one
-event."""
+"""Kinds of records that count as one event each. A begin and its end are one event, so ends do not count."""
 
 (
     OFFSET, SIZE, KIND, STREAM, SUBSTREAM, COUNTER, NAME, CATEGORY,
@@ -54,9 +51,7 @@ def write_flaws(
 
 
 def with_flaw(attributes: str | None, flaw: str | None) -> str | None:
-    """Return the attributes with the flaw (name of the broken rule) as their first member. Without a flaw, return them
-    unchanged.
-    """
+    """Return the attributes with the flaw (a rule's name) as their first member; unchanged without a flaw."""
     return _with_member(attributes, f'"{FLAW_OF_ROW}":"{flaw}"') if flaw else attributes
 
 
@@ -66,9 +61,8 @@ _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def united(ends: str | None, begins: str | None) -> str | None:
     """Return the attributes of a span: the attributes of its end record, then those that only its begin record has.
 
-    If both records have an attribute with different values, the result has the end's value, and the object `$begin`
-    holds the begin's value. If both have an object `$late` (keys in place of names), the result has the keys of both.
-    """
+    If values of the same attribute differ, the object `$begin` holds the begin's value. Objects `$late` (keys in place
+    of names) are merged."""
     if begins is None or begins == "{}":
         return ends
     if ends is None or ends == "{}":
@@ -93,6 +87,5 @@ def united(ends: str | None, begins: str | None) -> str | None:
 
 
 def _with_member(attributes: str | None, member: str) -> str:
-    """Return attributes (a JSON object, or None) with the JSON text `member` as their first member."""
     rest = "," + attributes[1:] if attributes and attributes != "{}" else "}"
     return f"{{{member}{rest}"

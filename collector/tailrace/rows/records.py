@@ -1,9 +1,8 @@
-"""Represent decoded records until they are written to the table: as lists of fields, or packed in a block.
+"""Represent decoded records until they become rows: as lists of fields, or packed in a block.
 
-A Python decoder creates lists, a compiled kernel creates blocks. Both forms have the same methods, so that
-callers need not distinguish them. The methods pass the records to the ledger, match begins and ends of spans,
-and write rows. A method that returns few records returns lists, because lists are cheaper for few records.
-"""
+A Python decoder creates lists, a compiled kernel creates blocks. Callers use the methods of `Records`,
+which are the same for lists and blocks. A method that returns few records returns lists, which are cheaper
+for few records."""
 
 from __future__ import annotations
 
@@ -33,28 +32,22 @@ DUPLICATE = -1
 Numbered = tuple[str, int | None, int]
 """Stream of an event, its counter as the producer sent it, and its fingerprint (see `marks_of`)."""
 
-_LATEST_OF = 16
-"""Number of records at the end of a chunk that are searched for the latest tick. To search all records would
-take more time."""
+_LATEST_OF = 16  # number of records that `latest_tick` searches
 
 
-Chunk = list["Records"]
-"""Records that were decoded together, in order, in one or several parts (lists or blocks)."""
+Chunk = list["Records"]  # records that were decoded together, in order
 
 
 class SeqNumbers(NamedTuple):
-    """The sequence numbers that the ledger has assigned to the first `rows` records of a `Records` object.
-
-    A value is `DUPLICATE` for an event that arrived before, and None for a record without a number. `values` is
-    an `Integers` column if all records of a block have a number, otherwise a list."""
+    """Sequence numbers of the first `rows` records: `DUPLICATE` for an event that arrived before, None for no
+    number."""
 
     rows: int
-    values: Integers | list[int | None]
+    values: Integers | list[int | None]  # `Integers` if all records of a block have a number
 
 
 class EventCounters(Protocol):
-    """The interface of `ledger.counters.Counters`, which assigns sequence numbers to events: to events in lists, or to
-    a block of events from a compiled kernel."""
+    """The interface of `ledger.counters.Counters`, which assigns sequence numbers to events."""
 
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int, /
@@ -65,7 +58,7 @@ class EventCounters(Protocol):
 
 
 class SpanMatching(Protocol):
-    """The interface for records with spans: matches end records to begin records, and writes their rows."""
+    """The interface that matches end records to begin records, and writes the rows of their spans."""
 
     def match(self, columns: list[list[Any]], now: int, /) -> None: ...
     def match_block(self, block: Block, now: int, /) -> None: ...
@@ -79,7 +72,7 @@ class RowsWriter(Protocol):
 
 
 class Records(ABC):
-    """One or more adjacent records of a chunk, in order."""
+    """Adjacent records of a chunk, in order; at least one."""
 
     __slots__ = ("rows",)
 
@@ -115,12 +108,12 @@ class Records(ABC):
     @property
     @abstractmethod
     def numbered_events(self) -> int:
-        """Return the number of records of the kinds in `NUMBERED`, which a producer may number with a counter."""
+        """Return the number of records of the kinds in `NUMBERED`."""
 
     @property
     @abstractmethod
     def latest_end(self) -> int | None:
-        """Return the latest end tick of all records; None if no record has an end."""
+        """Return the latest end tick; None if no record has an end."""
 
     @property
     @abstractmethod
@@ -130,22 +123,21 @@ class Records(ABC):
     @property
     @abstractmethod
     def times(self) -> tuple[int, int] | None:
-        """Return the earliest start tick and the latest tick (start or end) of all records; None if no record
-        has a tick."""
+        """Return the earliest start tick and the latest tick (start or end); None if no record has a tick."""
 
     # Methods that return single records of a chunk
 
     @property
     @abstractmethod
     def alone(self) -> Sequence[int]:
-        """Return the indices of the records that are processed one by one (see `ALONE`)."""
+        """Return the indices of the records of the kinds in `ALONE`."""
 
     @abstractmethod
     def record(self, row: int) -> Record:
-        """Return the record with the index `row`."""
+        """Return one record by its index."""
 
     def behind(self, row: int) -> Record | None:
-        """Return the record directly after the record `row`; None if `row` is the last record."""
+        """Return the record after the record `row`; None after the last record."""
         return self.record(row + 1) if row + 1 < self.rows else None
 
     @abstractmethod
@@ -164,7 +156,7 @@ class Records(ABC):
 
     @abstractmethod
     def slice(self, begin: int, stop: int) -> Chunk:
-        """Return the records from index `begin` to index `stop` (exclusive) as a chunk, which may be empty."""
+        """Return the records from index `begin` to index `stop` (exclusive); no part if there are none."""
 
     @abstractmethod
     def moved(self, shift: int) -> Records:
@@ -174,10 +166,8 @@ class Records(ABC):
 
     @abstractmethod
     def count(self, counters: EventCounters, now: int) -> SeqNumbers:
-        """Count the events in the ledger, and return their sequence numbers. Stop before an event that shows a restart
-        of the producer, because it belongs to the next incarnation.
-
-        `now` is the log time (ns)."""
+        """Count the events in the ledger at log time `now` (ns), up to a restart of the producer. Return their
+        numbers."""
 
     @abstractmethod
     def hear(self, counters: EventCounters, now: int) -> None:
@@ -185,8 +175,7 @@ class Records(ABC):
 
     @abstractmethod
     def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
-        """Write the rows of the first `seqs.rows` records, except the rows of duplicates. Return the first `seqs.rows`
-        records, including duplicates."""
+        """Write the rows of the first `seqs.rows` records, without duplicates. Return these records with duplicates."""
 
     @abstractmethod
     def match(self, spans: SpanMatching, now: int) -> None:
@@ -276,7 +265,7 @@ class ListRecords(Records):
         return [ListRecords([column[begin:stop] for column in self.columns])]
 
     def pick(self, rows: Sequence[int]) -> Chunk:
-        """Return the records with the given indices, which must be ascending, as a chunk."""
+        """Return the records with the given indices, which must be ascending."""
         if not rows or rows[-1] - rows[0] == len(rows) - 1:
             return self.slice(rows[0], rows[-1] + 1) if rows else []
         return [ListRecords([[column[row] for row in rows] for column in self.columns])]
@@ -417,7 +406,7 @@ class BlockRecords(Records):
 
 
 def listed(records: list[Record]) -> Chunk:
-    """Return a chunk with one `ListRecords` object for `records`. Without records, return an empty chunk."""
+    """Return a chunk of one part with all `records`; an empty chunk without records."""
     return [ListRecords(list(zip(*records, strict=True)))] if records else []
 
 
@@ -445,18 +434,12 @@ def joined(chunk: Sequence[Records]) -> ListRecords:
 
 
 def numbered(chunk: Sequence[Records]) -> list[Numbered]:
-    """Return for each record of a chunk its stream, its counter as the producer sent it, and its fingerprint
-    (`marks_of`).
-    """
     columns = joined(chunk).columns
     return list(zip(columns[STREAM], columns[COUNTER], marks_of(columns), strict=True))
 
 
 def marks_of(columns: Columns) -> list[int]:
-    """Return a fingerprint (mark) of each record: the sum of its start, end and size.
-
-    The mark shows whether two events with equal sequence numbers are the same event. Marks increase with the times of
-    the events."""
+    """Return a fingerprint (mark) of each record, which tells apart two events with equal sequence numbers."""
     try:
         return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))
     except TypeError:
@@ -470,8 +453,6 @@ def _listed(seqs: SeqNumbers) -> list[int | None]:
 
 
 def _latest(column: Integers | None, rows: int, begin: int) -> int | None:
-    """Return the greatest value of a column in the rows from `begin` to `rows`; None if these rows have no
-    value."""
     if column is None or begin == rows:
         return None
     if column.valid is None:

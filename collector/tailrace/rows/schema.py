@@ -1,8 +1,7 @@
 """Define the columns of the table `events`. No other module defines columns.
 
-Stages pass rows as columns in the order of `ROW`. The values of the columns in `DERIVED` are computed from
-other columns, so stages do not pass them.
-"""
+Stages pass rows as columns in the order of `ROW`. It lacks the columns in `DERIVED`, which are computed
+from others."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ DERIVED = ("wall",)
 CODED = frozenset({"source", "format", "session", "stream", "kind", "name", "category"})
 """Columns with few distinct values, which are stored as codes of a dictionary."""
 FEW_KINDS = ("begin", "end", "gap", "heal", "name", "session")
-"""Kinds of rows that are rare in the table, compared with spans and other events."""
+"""Kinds of rows that are rare in the table."""
 
 OwnRow = Literal[
     "open",
@@ -62,8 +61,8 @@ OwnRow = Literal[
 OWN_ROWS: tuple[OwnRow, ...] = get_args(OwnRow)
 """Names of the session rows that the collector itself writes. A producer may write session rows with the same names.
 
-Only the collector's rows have a `time` and no `start`. A producer's record without a `start` becomes a row without a
-`time`. Records of size 0 are an exception, but the decoder chooses their names, and uses none of these names."""
+Only the collector's rows have a `time` and no `start`. A decoder may write such rows of size 0, but with
+other names."""
 
 IS_OWN = f"""(
   kind = 'session' AND start IS NULL AND time IS NOT NULL AND name IN ({", ".join(f"'{name}'" for name in OWN_ROWS)})
