@@ -1,8 +1,7 @@
 """Recognise foreign content by its first bytes: content of a known type that no decoder reads, such as an archive.
 
-An import leaves out a file with foreign content. In a followed file, a connection or a datagram, all bytes become
-malformed records, and the reason is the kind of foreign content. The number of these records does not show how many
-events are missing."""
+An import leaves out a foreign file. In a followed file, a connection or a datagram, all bytes
+become malformed."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from tailrace.decoding.lines import BYTE_ORDER_MARK, CTRL_Z, WHITE
 from tailrace.model.record import Kind, Record, malformed
 
 HEAD = 4096
-"""Number of first bytes of a file or connection that `foreign` must get to recognise all kinds of foreign content."""
+"""Number of first bytes that `foreign` needs to recognise all kinds of foreign content."""
 
 OLD_HEPH, WIDE, CR_LINES = "old_heph", "utf_16_or_32", "cr_lines"
 FOREIGN = {
@@ -68,8 +67,7 @@ _ANY_FIRST = tuple(first for first, _ in FIRST_BYTES)
 TAR_AT, TAR = 257, b"ustar"
 
 _CR = re.compile(rb"\d[ \t]*\r\s*[#A-Z]")
-"""Pattern of a CR that ends a line: a digit stands before the CR, and the next line, which begins with a letter or `#`,
-follows it."""
+"""A CR that ends a line: it follows a digit, and the next line begins with a letter or `#`."""
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x19\x1b-\x1f]")
 _OLD_MIN = 34
 _WIDE_MIN = 16
@@ -77,11 +75,9 @@ _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 
 
 def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
-    """Return the key in `FOREIGN` for the foreign content that begins with `head`, or "" if the content is not foreign.
+    """Return the key in `FOREIGN` for content that begins with `head`, or "". `path` is "" without a file.
 
-    `path` is the path of the file, or "" without a file. `formats` contains the format of the source. Only this format
-    and Tailrace's own formats decide whether content is a trace. Formats of other plug-ins do not, because they may
-    recognise any content."""
+    `formats` has the source's format, which may recognise content that looks foreign."""
     if _is_wide(head):
         return WIDE
     # One call of `startswith` for all kinds of foreign content saves time, because this check runs for each connection.
@@ -98,15 +94,12 @@ def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
-    """Return the records before foreign content of the kind `what`. Heph content in the layout of early 2021 may begin
-    with session records, such as an epoch, which the decoder can read. Other foreign content has no readable beginning.
-    """
+    """Return the records before foreign content. Only Heph's old layout has a readable beginning."""
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 
 
 def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
-    """Return the records of a datagram that has an unreadable part. If content of another format begins in the datagram
-    (`FOREIGN`), return the records before this content, and one malformed record for all further bytes."""
+    """Return the records of a datagram with an unreadable part. Foreign content in it becomes one malformed record."""
     if not (what := foreign("", datagram)):
         return records
     before = readable_before(what, records)
@@ -115,10 +108,7 @@ def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
 
 
 class ForeignDecoder:
-    """A decoder that takes the place of a format's decoder when foreign content begins. All further bytes become
-    malformed records.
-
-    `state` is the last state of the format's decoder, which gets no further bytes."""
+    """Replaces a format's decoder when foreign content begins: all further bytes become malformed records."""
 
     def __init__(self, what: str, offset: int, replaced: Decoder) -> None:
         self.state = replaced.state
@@ -137,9 +127,7 @@ class ForeignDecoder:
 
 
 def _is_tar(header: bytes) -> bool:
-    """Return whether the checksum in a tar header is right.
-
-    The text `ustar` alone does not identify a tar archive, because a trace may contain this text."""
+    """Return whether the checksum in a tar header is right. A trace, too, may contain the text `ustar`."""
     try:
         tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
     except tarfile.HeaderError:
@@ -148,11 +136,7 @@ def _is_tar(header: bytes) -> bool:
 
 
 def _is_wide(head: bytes) -> bool:
-    """Return whether content is UTF-16 or UTF-32, according to its first bytes.
-
-    Such content begins with a byte order mark and an ASCII character, or with ASCII characters of two or four bytes:
-    the first or the last byte is the ASCII character, and the other bytes are zero. Zeros alone do not count, because
-    the beginning of a trace may be unwritten."""
+    """Return whether content is UTF-16 or UTF-32, by a byte order mark or by zeros beside ASCII characters."""
     if (head[:2], head[3:4]) == (b"\xff\xfe", b"\0") or head[:3] == b"\xfe\xff\0":
         return True
     first = head[:_WIDE_MIN]
@@ -168,10 +152,7 @@ def _is_recognised(path: str, head: bytes, formats: Iterable[Format]) -> bool:
 
 
 def _has_cr_lines(path: str, head: bytes, formats: Iterable[Format]) -> bool:
-    """Return whether a text is a trace whose lines end in CR alone, without LF.
-
-    In a JSON trace, a CR may also be white space within a line, or part of a damaged string. There, the text before the
-    first CR must be one complete object."""
+    """Return whether a text is a trace whose lines end in CR alone. In JSON, a CR may also be white space in a line."""
     if b"\n" in head or b"\r" not in head or _CONTROL.search(head):
         return False
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip(b"[," + WHITE)
@@ -187,9 +168,7 @@ def _has_cr_lines(path: str, head: bytes, formats: Iterable[Format]) -> bool:
 
 
 def _is_old_heph(head: bytes) -> bool:
-    """Return whether content begins with a Heph event in the layout of early 2021, which has no substream field.
-
-    The event must be complete in the old layout, and too short for the current layout."""
+    """Return whether content begins with a Heph event in the layout of early 2021, which has no substream field."""
     at = 0
     while len(head) - at >= METADATA_MIN and _prefix(head, at)[0] == METADATA:
         size = _prefix(head, at)[1]
@@ -210,8 +189,7 @@ def _is_old_heph(head: bytes) -> bool:
 
 
 def _is_old_too(behind: bytes) -> bool:
-    """Return whether `behind`, the bytes after an event, may begin a packet in Heph's layout of early 2021. Return
-    False if a complete event of the current layout begins there, because only the event before it is then damaged."""
+    """Return whether the bytes after an event may begin a packet in Heph's layout of early 2021."""
     if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
         return False
     if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:

@@ -1,12 +1,8 @@
-"""Prevent the decoder of a plug-in from stopping the collector or writing invalid rows.
+"""Prevent the decoder of a plug-in (`decoding.plugins`) from stopping the collector or writing invalid rows.
 
-A plug-in is a format outside Tailrace (see `decoding.plugins`). The guard calls the decoder of a plug-in. It checks
-that the returned records obey the contract (`decoding.contract`), so that their rows fit the table. If the decoder
-raises an exception or breaks the contract, all bytes that are in no record so far become a malformed record with the
-reason `DECODER_FAILED`. All later bytes, up to the end of the input or of the datagram, become malformed, too. A new
-decoder then reads the next input. A session row `decoder_failed` states the exception, once in each session. If the
-daemon is killed and the decoder fails again while a new daemon decodes the same bytes, the row is written again.
-"""
+If the decoder raises an exception or breaks the contract, all bytes without a record, and all later bytes up to the end
+of the input or datagram, become malformed (`DECODER_FAILED`). A new decoder reads the next input. A session row
+`decoder_failed` states the exception, once in each session."""
 
 from __future__ import annotations
 
@@ -28,23 +24,20 @@ from tailrace.model.record import ALONE, Kind, Missing, Record, SessionFacts, ma
 T = TypeVar("T")
 
 DECODER_FAILED = "decoder_failed"
-"""The reason of a malformed record whose bytes a plug-in's decoder could not read, because the decoder raised an
-exception or broke the contract."""
+"""Reason of malformed bytes that a plug-in's decoder could not read."""
 
 IMPLIED = frozenset({Kind.GAP, Kind.HEAL, Kind.NAME, Kind.SESSION})
-"""Kinds of records whose size may be 0, because they may stand for no bytes of the input."""
+"""Kinds of records that may stand for no bytes of the input, so that their size is 0."""
 
 _OF_CLIENTS = ("announces", "goodbye", "discarded", "elsewhere", "never_sent", "process")
-"""Fields of `SessionFacts` that a plug-in's decoder must not set. They require that the collector answers clients or
-keeps state for each process, which it does only for its own formats."""
+"""Fields of `SessionFacts` that only Tailrace's own formats may set."""
 
 ERROR_MAX = 400
 """Maximum length (characters) of an exception's text in a row or a warning."""
 
 
 class ContractError(Exception):
-    """Signals that a plug-in, or a record of its decoder, does not obey the contract (`decoding.contract`). The message
-    states which rule is broken."""
+    """Signals that a plug-in, or a record of its decoder, does not obey the contract (`decoding.contract`)."""
 
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -52,8 +45,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _ExactFields(NamedTuple):
-    """The fields of a `Record`, except `detail`, with the types against which the guard checks a plug-in's records. The
-    type of `detail` depends on `kind`."""
+    """The types of the fields of a valid `Record`, except `detail`."""
 
     offset: _Count
     size: _Count
@@ -78,16 +70,14 @@ _DETAILS: Mapping[str, tuple[type, ...]] = {
     Kind.SESSION: (SessionFacts, type(None)),
     Kind.MALFORMED: (bytes,),
 }
-"""The types that `Record.detail` may have, by kind of record. In records of all other kinds, `detail` is None."""
+"""The types of `Record.detail` by kind of record. In records of all other kinds, `detail` is None."""
 _attributes = msgspec.json.Decoder(dict[str, Any])
 _PLACE = re.compile(r"\$\[(\d+)\]")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 
 
 def check_record(format_: Format, record: Record) -> Record:
-    """Return the record of a plug-in's decoder, with each field converted to the type that the contract states: an
-    integer number of ticks per second becomes a float, for example. Raise ContractError if the contract does not allow
-    the value of a field."""
+    """Return a record with fields of exactly the types that the contract states, or raise ContractError."""
     try:
         return _exact_record(format_, record)
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -120,8 +110,6 @@ def _exact_record(format_: Format, record: Record) -> Record:
 
 
 def _exact_detail(record: Record) -> SessionFacts | Missing | bytes | None:
-    """Return `Record.detail`, with each of its fields converted to exactly the type that the contract states. Raise
-    TypeError if records of this kind cannot have such a detail."""
     kind, detail = record.kind, record.detail
     for type_ in _DETAILS.get(kind, (type(None),)):
         if isinstance(detail, type_):
@@ -155,22 +143,16 @@ def _check_detail(format_: Format, record: Record) -> None:
 
 
 class GuardState(msgspec.Struct):
-    """The state of a `GuardedDecoder` that a checkpoint stores.
+    """The state of a `GuardedDecoder` that a checkpoint stores."""
 
-    `waiting`: the bytes that are in no record yet. `at`: the offset of the first of these bytes. `begin`: the offset at
-    which the input of the current decoder begins. `failed`: whether the decoder has failed, so that all further bytes
-    of the input are malformed. `reported`: whether a row about a failure was written or is due. `unreported`: the text
-    of the due row, or "". `decoder`: the state of the plug-in's decoder as MessagePack, without the decoder's
-    unfinished bytes. `last`: the number of unfinished bytes, which are at the end of `waiting`."""
-
-    waiting: bytes = b""
-    at: int = 0
-    begin: int = 0
-    failed: bool = False
-    reported: bool = False
-    unreported: str = ""
-    last: int = 0
-    decoder: bytes = b""
+    waiting: bytes = b""  # bytes that are in no record yet
+    at: int = 0  # offset of the first waiting byte
+    begin: int = 0  # offset at which the input of the current decoder begins
+    failed: bool = False  # whether all further bytes of the input are malformed
+    reported: bool = False  # whether a row about a failure was written or is due
+    unreported: str = ""  # text of the due row
+    last: int = 0  # number of bytes, at the end of `waiting`, that the decoder's state had
+    decoder: bytes = b""  # state of the plug-in's decoder as MessagePack, without these bytes
 
 
 class GuardedDecoder:
@@ -182,8 +164,7 @@ class GuardedDecoder:
         self._waiting, self._at, self._begin = state.waiting, state.at, state.begin
         self._failed, self._reported = state.failed, state.reported
         self._unreported = state.unreported
-        self.error = ""
-        """The text of the last exception that the plug-in's decoder raised or caused; "" before the first failure."""
+        self.error = ""  # text of the last exception of the plug-in's decoder
         self._decoder: Decoder | None = None
         if not self._failed:
             self._start(state)
@@ -207,11 +188,7 @@ class GuardedDecoder:
         return GuardState(*at, self._failed, self._reported, self._unreported, last, decoder)
 
     def _encoded(self, decoder: Decoder) -> tuple[int, bytes]:
-        """Return the number of unfinished bytes in the state of the plug-in's decoder (`Waiting.waiting`), and the
-        state without these bytes as MessagePack.
-
-        The guard stores these bytes itself, at the end of `_waiting`. Raise ContractError if the state has another
-        type, or if its bytes differ from the guard's."""
+        """Return the number of unfinished bytes in the decoder's state, and the state without them."""
         state = decoder.state
         if not isinstance(state, self._format.state_type):
             raise ContractError(f"the state is not of the type {self._format.state_type.__name__}")
@@ -247,9 +224,7 @@ class GuardedDecoder:
         return self.take(lambda decoder: decoder.give_up())
 
     def take(self, read: Callable[[Any], list[Record]], *, is_end: bool = False) -> list[Record]:
-        """Return the records that `read` gets from the decoder. If the decoder fails, return all bytes that are in no
-        record as one malformed record. If `is_end` is true, bytes that the decoder leaves without a record are a
-        failure, too."""
+        """Return the records that `read` gets from the decoder; after a failure, the waiting bytes as malformed."""
         if self._decoder is not None:
             try:
                 records = [*read(self._decoder)]
@@ -274,16 +249,13 @@ class GuardedDecoder:
         return records
 
     def report_again(self) -> bool:
-        """If the current decoder has failed, let the next call of `take` report the failure again, because the row of
-        the first report was discarded. Return whether any decoder of this guard has failed since the guard was created.
-        """
+        """Report a failure of the current decoder again. Return whether any decoder of this guard has failed."""
         if self.error:
             self._reported, self._unreported = self._failed, self.error if self._failed else ""
         return bool(self.error)
 
     def ask(self, question: Callable[[Any], T], otherwise: T) -> T:
-        """Call `question` with the plug-in's decoder, and return the result. Return `otherwise` if the call raises an
-        exception, or if the decoder has failed before."""
+        """Return the result of `question` for the plug-in's decoder; `otherwise` if the decoder fails or has failed."""
         if self._decoder is None:
             return otherwise
         try:
@@ -293,9 +265,7 @@ class GuardedDecoder:
             return otherwise
 
     def _checked(self, given: Sequence[Record], *, is_end: bool) -> tuple[list[Record], int]:
-        """Check the records with `check_record`, and return them with the sum of their sizes (bytes). Raise
-        ContractError if the records do not tile the input, contain other bytes than the input, or leave more than
-        `limit` bytes waiting."""
+        """Return the checked records with the sum of their sizes. Raise ContractError if they do not tile the input."""
         size, records = 0, [check_record(self._format, record) for record in given]
         for record in records:
             if record.offset != self._at + size:
@@ -336,8 +306,7 @@ class GuardedDecoder:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception as text: its class, its message, and the line of code that raised it. Replace memory
-    addresses such as 0x7f3a, so that equal failures have equal texts."""
+    """Return an exception as one line of text, without memory addresses, so that equal failures have equal texts."""
     import traceback  # noqa: PLC0415 - takes 5 ms, and is only needed after a failure
 
     if isinstance(error, ContractError):
@@ -351,8 +320,7 @@ def text_of(error: BaseException) -> str:
 
 
 class _Held:
-    """A part of the state of a plug-in's decoder from which the collector evicts entries when memory is short (see
-    `Holding`)."""
+    """A `Holding` in the state of a plug-in's decoder, called safely."""
 
     def __init__(self, guard: GuardedDecoder, at: int, what: Evicted) -> None:
         self.what = what
@@ -423,13 +391,11 @@ OPTIONAL: Mapping[str, object] = {
     "asked": property(_asked),
     "holdings": property(_holdings),
 }
-"""The optional methods and properties of a plug-in's decoder. If the decoder has one of them, its guard gets a member
-of the same name that calls it safely."""
+"""Optional members of a plug-in's decoder, as its guard has them."""
 
 
 def guarded(format_: Format, sample: Decoder | None) -> Format:
-    """Return a plug-in's format with guards around its decoders and the functions of its `Files`. The guards never
-    raise. `sample` is a decoder of the format, and shows which members in `OPTIONAL` the guards need."""
+    """Return a plug-in's format with guards, which never raise and have the `OPTIONAL` members of `sample`."""
     mine = {name: member for name, member in OPTIONAL.items() if hasattr(sample, name)}
     kind = type(f"Guarded_{format_.name}", (GuardedDecoder,), mine)
     declared = replace(format_, malformed=format_.malformed | {DECODER_FAILED})
@@ -457,8 +423,7 @@ def _guarded_files(format_: Format) -> Files:
 def _answering(
     name: str, of: str, function: Callable[..., T], default: Callable[..., T]
 ) -> Callable[..., T]:
-    """Return a function that calls `function`, and calls `default` if `function` raises an exception or returns a wrong
-    type. The first failure causes a RuntimeWarning."""
+    """Return a function that calls `function`, or `default` if this fails. A failure causes a RuntimeWarning."""
 
     def answer(*arguments: Any) -> T:  # noqa: ANN401 - a path, and perhaps first bytes
         try:
@@ -472,9 +437,7 @@ def _answering(
 
 
 def check_answer(of: str, answer: T) -> T:
-    """Check `answer`, the result of the function `of` of a plug-in's `Files`, and return it with the type in
-    `_ANSWERS`. Raise ContractError if it has another type, or contains text that cannot be a path or a value of a
-    column."""
+    """Return the result of the function `of` of a plug-in's `Files`. Raise ContractError if it is not valid."""
     try:
         exact = msgspec.convert(answer, _ANSWERS[of])
         hash(exact)

@@ -1,9 +1,7 @@
 """Read one JSON object strictly, and keep the text of each value as its producer wrote it.
 
-The module uses Python's JSON parser with stricter rules: no NaN or Infinity, no lone surrogates, only UTF-8, and no
-nesting deeper than `DEPTH_MAX`. A table can therefore store each returned text unchanged, and other parsers accept the
-text. Numbers are an exception: they may be too large for other parsers.
-"""
+NaN, Infinity, lone surrogates and bytes that are not UTF-8 are refused. Other parsers accept each returned text, except
+numbers that are too large for them."""
 
 from __future__ import annotations
 
@@ -14,16 +12,13 @@ from json.scanner import make_scanner
 from typing import Any, NamedTuple
 
 DEPTH_MAX = 128
-"""Maximum nesting depth of objects and arrays. The outermost object counts, too. Common JSON parsers accept this
-depth."""
+"""Maximum nesting depth, including the outermost object. Common JSON parsers accept this depth."""
 
 BEYOND = 1 << 70
-"""Value in place of each integer of more than 20 characters. Such an integer is outside of all valid ranges, and the
-conversion of its digits would take quadratic time."""
+"""Value in place of each integer of more than 20 characters, whose conversion would take quadratic time."""
 
 INTEGRAL_MAX = 1 << 53
-"""The largest integer that is accepted with a fraction or an exponent. Programs that write integers in this way use
-doubles, which do not hold larger integers exactly."""
+"""The largest integer that is accepted with a fraction or an exponent. A double holds integers up to it exactly."""
 
 WHITE = " \t\r\n"
 _SPELLED_MAX = 64
@@ -43,19 +38,14 @@ class Field(NamedTuple):
 
 
 def integer(field: Field) -> int | None:
-    """Return the value of a field as an integer, or None if the value is not an integer.
-
-    `1.0` and `1e3` are integers, as in JavaScript and jq."""
+    """Return the value of a field as an integer, or None. `1.0` and `1e3` are integers, as in JavaScript and jq."""
     if type(field.value) is float:
         return integral(field.text)
     return int(field.value) if type(field.value) is int else None
 
 
 def integral(text: str) -> int | None:
-    """Return the integer value of a JSON number that has a fraction or an exponent, such as 12.0 or 1e3.
-
-    Return None if the value is not an integer, if it is beyond `INTEGRAL_MAX`, or if the text is longer than
-    `_SPELLED_MAX`."""
+    """Return the integer value of a JSON number with a fraction or an exponent, such as 12.0 or 1e3, or None."""
     if len(text) > _SPELLED_MAX:
         return None
     try:
@@ -85,10 +75,8 @@ _scan = make_scanner(_decoder)  # type: ignore[arg-type] # typeshed wants a cont
 
 
 def read_object(line: bytes) -> list[Field] | str:
-    """Return the fields of a JSON object in their order, including fields with repeated keys. If the line is refused,
-    return the reason instead.
-
-    The reasons are invalid_utf8, too_deep, bad_json, hex_number, not_a_number, not_an_object and lone_surrogate."""
+    """Return the fields of a JSON object in order, including repeated keys, or the reason for a refusal: invalid_utf8,
+    too_deep, bad_json, hex_number, not_a_number, not_an_object or lone_surrogate."""
     try:
         return _read(line.decode().strip(WHITE))
     except UnicodeDecodeError:
@@ -120,9 +108,7 @@ def _read(text: str) -> list[Field]:
 
 
 def _fields(text: str) -> tuple[list[Field], int]:
-    """Return the fields of the object with which `text` begins, and the position after the object.
-
-    Raise ValueError, IndexError or StopIteration if the object is not valid."""
+    """Return the fields of the object with which `text` begins, and its end."""
     fields: list[Field] = []
     at = _skip(text, 1)
     if text[at] == "}":
@@ -145,16 +131,13 @@ def _fields(text: str) -> tuple[list[Field], int]:
 
 
 def _skip(text: str, at: int) -> int:
-    """Return the position of the first character from `at` on that is not white space."""
     while text[at] in WHITE:
         at += 1
     return at
 
 
 def _expect(text: str, at: int, mark: str) -> int:
-    """Return the position after `at` at which the character `mark` stands. Only white space may precede it.
-
-    Raise ValueError if another character stands there."""
+    """Return the position after the character `mark`. Only white space may precede it; otherwise raise ValueError."""
     at = _skip(text, at)
     if text[at] != mark:
         raise ValueError(at)
@@ -176,7 +159,7 @@ def _too_deep(text: str) -> bool:
 
 
 def any_deep(lines: list[bytes]) -> bool:
-    """Return whether one of the lines is nested deeper than `DEPTH_MAX`. All lines must be valid JSON."""
+    """Return whether one of the lines, which must be valid JSON, is nested deeper than `DEPTH_MAX`."""
     long = [line for line in lines if len(line) > 2 * DEPTH_MAX]
     return any(
         line.count(b"[") + line.count(b"{") > DEPTH_MAX and _too_deep(line.decode())

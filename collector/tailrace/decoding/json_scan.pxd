@@ -1,9 +1,8 @@
 """Find the ends of JSON values for the kernels, as strictly as `json_object` reads JSON.
 
-The caller must make sure that a newline comes before `end`, the end of the buffer. No function reads beyond a newline. Unless
-its docstring states another result, a function returns the position after the text. It returns NULL for text that is not
-JSON, and for text that only Python reads: lone surrogates, and nesting deeper than `NESTING_MAX`.
-"""
+A newline must come before `end`, the end of the buffer: no function reads beyond a newline. A function returns the
+position after the text, unless its docstring states another result. It returns NULL for text that is not JSON, and for
+text that only Python reads: lone surrogates, and nesting deeper than `NESTING_MAX`."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy
@@ -38,7 +37,7 @@ cdef inline const uint8_t *behind_white(const uint8_t *at) noexcept nogil:
 
 
 cdef inline const uint8_t *behind_blank_lines(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Return the position of the first character from `at` on that is not white space, or `end`. Newlines are white space."""
+    """Return the position of the first character that is not white space or newline, or `end`."""
     while at < end and (at[0] == c'\n' or at[0] == c' ' or at[0] == c'\t' or at[0] == c'\r'):
         at += 1
     return at
@@ -49,7 +48,7 @@ cdef inline bint _is_hexadecimal(uint8_t c) noexcept nogil:
 
 
 cdef inline uint8_t _surrogate(const uint8_t *at) noexcept nogil:
-    """Classify the escape `\\uXXXX` at `at`: 0xD8 for the first of a surrogate pair, 0xDC for the second, 1 for any other.
+    """Classify the escape `\\uXXXX` at `at`: 0xD8 for the first of a surrogate pair, 0xDC for the second, else 1.
 
     Return 0 if it is not such an escape."""
     cdef int i
@@ -84,8 +83,9 @@ cdef inline int _escape(const uint8_t *at, int *spelling) noexcept nogil:
 cdef inline const uint8_t *string_end(
     const uint8_t *at, const uint8_t *end, int *spelling
 ) noexcept nogil:
-    """Return the position of the quote that ends the string. `at` is its first character. Add the kinds of its escapes to
-    `spelling`."""
+    """Return the position of the quote that ends the string. `at` is the string's first character.
+
+    Add the kinds of its escapes to `spelling`."""
     cdef uint64_t word, ones = 0x0101010101010101ULL, tops = 0x8080808080808080ULL, special
     cdef int width
     while True:
@@ -115,7 +115,6 @@ cdef inline const uint8_t *string_end(
 
 
 cdef inline uint32_t _unit(const uint8_t *at) noexcept nogil:
-    """Return the UTF-16 code unit of the escape `\\uXXXX` at `at`."""
     cdef uint32_t unit = 0
     cdef int i
     for i in range(2, 6):
@@ -124,8 +123,7 @@ cdef inline uint32_t _unit(const uint8_t *at) noexcept nogil:
 
 
 cdef inline uint8_t *write_respelled(const uint8_t *at, const uint8_t *stop, uint8_t *out) noexcept nogil:
-    """Write the characters from `at` to `stop`, between the quotes of a valid string, as `json.encoder.encode_basestring`
-    spells them. The result never has more bytes. Return its end."""
+    """Write the characters of a valid string as `json.encoder.encode_basestring` spells them, never in more bytes."""
     cdef const uint8_t *escape
     cdef uint32_t point
     cdef uint8_t c
@@ -203,7 +201,7 @@ cdef inline const uint8_t *number_end(const uint8_t *at, bint *whole) noexcept n
 
 
 cdef inline bint read_integral(const uint8_t *at, const uint8_t *stop, int64_t *value) noexcept nogil:
-    """Store the integer value of a valid number in `value`. Return whether `json_object.integral` returns this integer."""
+    """Store the integer value of a valid number. Return whether `json_object.integral` returns this integer."""
     cdef bint negative = at[0] == c'-', lowers, fraction = False
     cdef uint64_t number = 0
     cdef int zeros = 0, exponent = 0, places = 0, i
@@ -250,7 +248,6 @@ cdef inline bint read_integral(const uint8_t *at, const uint8_t *stop, int64_t *
 
 
 cdef inline const uint8_t *word_end(const uint8_t *at) noexcept nogil:
-    """Return the position after true, false or null."""
     # Compare the characters one by one, because the buffer may end after the newline.
     cdef const char *word = "true" if at[0] == c't' else "false" if at[0] == c'f' else "null"
     while word[0]:
@@ -273,7 +270,6 @@ cdef inline const uint8_t *_scalar_end(const uint8_t *at, const uint8_t *end) no
 
 
 cdef inline const uint8_t *_key_end(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Return the position of the value whose key begins at `at`."""
     cdef int spelling = 0
     if at[0] != QUOTE:
         return NULL
@@ -285,7 +281,6 @@ cdef inline const uint8_t *_key_end(const uint8_t *at, const uint8_t *end) noexc
 
 
 cdef inline const uint8_t *value_end(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Return the position after a value of any type."""
     cdef uint8_t[NESTING_MAX] closing  # the bracket that closes each open level
     cdef int depth = 0
     while True:
@@ -324,7 +319,7 @@ cdef inline const uint8_t *value_end(const uint8_t *at, const uint8_t *end) noex
 
 
 cdef inline bint read_unsigned(const uint8_t *at, const uint8_t *stop, uint64_t *number) noexcept nogil:
-    """Store the value of an integer without a sign in `number`. Return whether it has at most 64 bits."""
+    """Store the value of an integer without a sign. Return whether it has at most 64 bits."""
     cdef uint64_t value = 0
     cdef uint8_t digit
     if stop - at > 20:

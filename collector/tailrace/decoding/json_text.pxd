@@ -1,8 +1,7 @@
 """Write JSON text for the kernels, with the spelling of `json.encoder.encode_basestring`, `str` and `repr`.
 
-Each `write` function writes at `out` and returns the end of the text. The caller must provide the room: at most 6 bytes for
-each byte of a string, 20 for an integer, and 26 for a float.
-"""
+Each `write` function writes at `out` and returns the end of the text. `out` needs room for at most 6 bytes for each
+byte of a string, 20 for an integer, and 26 for a float."""
 
 from cpython.mem cimport PyMem_Free
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -18,16 +17,16 @@ cdef enum:
 
 
 cdef inline uint8_t *write_plain(const char *text, uint8_t *out) noexcept nogil:
-    """Copy a C string unchanged."""
     cdef size_t size = strlen(text)
     memcpy(out, text, size)
     return out + size
 
 
 cdef inline bint all_plain(uint64_t word) noexcept nogil:
-    """Return whether a JSON string may hold each of the eight bytes in `word` without an escape, and all are ASCII.
+    """Return whether each of the eight bytes in `word` is ASCII and needs no escape in a JSON string.
 
-    `(w - 0x01…) & ~w & 0x80…` is not zero if `w` has a zero byte. `& ~w` is left out, because bytes from 0x80 on count, too."""
+    `(w - 0x01…) & ~w & 0x80…` finds a zero byte in `w`. `& ~w` is left out to find bytes from
+    0x80 on."""
     cdef uint64_t ones = 0x0101010101010101ULL, tops = 0x8080808080808080ULL
     cdef uint64_t quotes = word ^ (ones * QUOTE), slashes = word ^ (ones * BACKSLASH)
     return not (

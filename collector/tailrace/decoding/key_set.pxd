@@ -1,8 +1,7 @@
 """Find repeated keys among the members of one JSON object for the kernels.
 
 A set of up to `FEW` keys is searched key by key, a larger set by hash. No search compares more than `PROBES_MAX` keys,
-whatever keys a producer chooses.
-"""
+whatever keys a producer chooses."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp, memset
@@ -26,7 +25,7 @@ cdef inline bint _is_key(const KeySet *keys, int i, const uint8_t *key, uint32_t
 
 
 cdef inline bint _place(KeySet *keys, int new) noexcept nogil:
-    """Give a slot to the key with the index `new`. Return False if an equal key has one, or if no slot nearby is free."""
+    """Give a slot to the key `new`. Return False if an equal key has one, or if no slot nearby is free."""
     cdef uint32_t hash = 2166136261U, i
     cdef uint16_t *slot
     for i in range(keys.size[new]):

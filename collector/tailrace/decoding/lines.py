@@ -1,17 +1,8 @@
 """Cut a stream of bytes into lines, for all formats that consist of lines.
 
-`Lines` cuts the input into pieces: whole lines, or a part of a line. It has three guarantees: each byte is in exactly
-one piece, the division of the input into `feed` calls never changes the boundaries of lines, and at most `limit` bytes
-wait. The run time is linear in the size of the input, even if the input arrives byte by byte.
-
-A *line* is the bytes up to and including a newline (LF), together with the blank lines before the line. "Blank" is
-JSON's white space: space, tab, CR. A line longer than `limit` is returned in pieces of `PIECE` bytes, counted from the
-beginning of the line. The last piece may be shorter.
-
-A *mark* is not part of a line: the byte order mark that Windows editors write at the beginning of a text, and the Ctrl-Z that
-DOS writes at the end of a text. Where such texts were joined or continued, Ctrl-Zs stand before a line
-(`marks_before`). The decoders return these Ctrl-Zs as separate records if the line after them is readable.
-"""
+A *line* is the bytes up to and including a newline (LF), with the blank lines before it (space, tab, CR). A *mark* is
+not part of a line: the byte order mark that Windows editors write at the beginning of a text, and the Ctrl-Z that DOS
+writes at its end. In texts that were joined, Ctrl-Zs stand before a line (`marks_before`)."""
 
 from __future__ import annotations
 
@@ -24,29 +15,24 @@ PIECE = 64 * 1024
 """Maximum size (bytes) of a piece of unreadable bytes. It equals the maximum size of a datagram."""
 
 BLOCK = 16 * 1024
-"""Approximate size (bytes) of a piece that consists of whole lines. The records of such a piece fit into the
-processor's cache."""
+"""Approximate size (bytes) of a piece of whole lines. The records of such a piece fit into the processor's cache."""
 
 WHITE = b" \t\r\n"
 
 BYTE_ORDER_MARK, CTRL_Z = b"\xef\xbb\xbf", b"\x1a"
 
 BLANK_MAX = 2**20
-"""Maximum number of blank bytes that an encoder writes for one record of blank lines.
-
-An export computes the size of such a record from the offset of the next record. If the result is larger than this
-maximum, bytes were lost between the two records, and must not become blank bytes."""
+"""Maximum number of blank bytes that an encoder writes for one record. A larger gap stands for lost bytes."""
 
 
 class Piece(NamedTuple):
-    """A piece of the input that begins at `offset`.
+    """A piece of the input that begins at `offset`. Its kinds:
 
-    lines: one or more whole lines, each at most `limit` bytes; `split_lines` splits them.
-    tail: an incomplete last line, without a newline and without blank lines before the line.
-    blank: blank lines that are not followed by a line within `limit` bytes.
-    mark: the byte order mark at the beginning of the input, or the Ctrl-Zs at its end.
-    too_long: a part of a line longer than `limit`.
-    """
+    lines: one or more whole lines, each at most `limit` bytes
+    tail: an incomplete last line
+    blank: blank lines that are not followed by a line within `limit` bytes
+    mark: the byte order mark at the beginning of the input, or the Ctrl-Zs at its end
+    too_long: a part of a line longer than `limit`"""
 
     kind: Literal["lines", "tail", "blank", "mark", "too_long"]
     offset: int
@@ -61,21 +47,18 @@ class Piece(NamedTuple):
 
 
 class LinesState(msgspec.Struct):
-    """The state of `Lines`: the bytes that wait for a newline, their offset, and two flags. `too_long`: whether the
-    waiting bytes belong to a line larger than `Lines.limit`. `settled`: whether the last result was a line without a
-    newline from `settle`, after which no byte has arrived."""
+    """The state of `Lines`: the bytes that wait for a newline, and their offset."""
 
     offset: int = 0
     waiting: bytes = b""
-    too_long: bool = False
-    settled: bool = False
+    too_long: bool = False  # whether the waiting bytes belong to a line larger than `Lines.limit`
+    settled: bool = False  # whether `settle` has returned a line whose newline may still arrive
 
 
 class Lines:
-    """Splits bytes into pieces (`Piece`: whole lines, or a part of one). `limit` is the maximum size (bytes) of a line
-    with its newline and the preceding blank lines.
+    """Cuts bytes into pieces (`Piece`). `limit` is the maximum size (bytes) of a line, with the blank lines before it.
 
-    If `marked` is true, a byte order mark stays in the first line. Otherwise the mark becomes a separate piece."""
+    If `marked` is true, a byte order mark stays in the first line."""
 
     def __init__(
         self, limit: int, state: LinesState | None = None, *, marked: bool = False
@@ -108,7 +91,7 @@ class Lines:
 
     @property
     def between(self) -> bool:
-        """Whether the next byte begins a line, and no earlier bytes wait."""
+        """Whether no bytes wait, and the next byte begins a line."""
         return not (self._waiting or self._too_long or self._settled)
 
     @property
@@ -119,18 +102,14 @@ class Lines:
         return not self._waiting or (self._blank and self._waiting.endswith(b"\n"))
 
     def take_back(self) -> bytes:
-        """Remove and return the waiting bytes of an unfinished line. The caller must put these bytes in front of the
-        next input.
-        """
+        """Remove and return the waiting bytes of an unfinished line, with which the next input must begin."""
         if self._too_long:
             return b""
         taken, self._waiting, self._blank = bytes(self._waiting), bytearray(), True
         return taken
 
     def skip(self, size: int) -> None:
-        """Count `size` bytes as read, because another reader has read whole lines of this size. Call `skip` only if no
-        bytes wait (`between`).
-        """
+        """Count `size` bytes as read, because another reader has read these whole lines."""
         self._offset += size
 
     def feed(self, data: bytes) -> list[Piece]:
@@ -160,9 +139,7 @@ class Lines:
         return pieces
 
     def end(self) -> list[Piece]:
-        """Return the waiting bytes as pieces (`Piece`: whole lines, or a part of one) at the end of the input. The
-        caller may call `feed` again: offsets continue to count.
-        """
+        """Return the waiting bytes at the end of the input. `feed` may follow; offsets continue."""
         data = bytes(self._waiting)
         # Return the preceding blank lines as a separate piece. A line that continues later might otherwise exceed
         # `limit` because of its blank lines.
@@ -180,9 +157,7 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return the waiting bytes as pieces (`Piece`) if they are blank, or if they are a line that lacks only the
-        newline, as the function `whole` decides. Otherwise return no pieces. If the newline arrives later, it counts as
-        a blank line."""
+        """Return the waiting bytes if they are blank, or a line that lacks only the newline, as `whole` decides."""
         if not self._waiting or self._too_long:
             return []
         text = bytes(self._waiting).rstrip(CTRL_Z)
@@ -192,9 +167,7 @@ class Lines:
         return self.end()
 
     def give_up(self) -> list[Piece]:
-        """Return the waiting bytes as pieces (`Piece`), because memory is short. If they are the beginning of a line,
-        this piece and the line's later pieces are `too_long`.
-        """
+        """Return the waiting bytes because memory is short. All pieces of an unfinished line are `too_long`."""
         data = bytes(self._waiting)
         kind: Literal["too_long", "blank"] = "too_long"
         if self._blank and not self._too_long:
@@ -207,9 +180,7 @@ class Lines:
         return pieces
 
     def _only_more(self, data: bytes) -> bool:
-        """Return whether `data` does not complete a piece (`Piece`: whole lines, or a part of one), so that `feed` only
-        appends `data` to the waiting bytes.
-        """
+        """Return whether `data` does not complete a piece, so that `feed` only appends it to the waiting bytes."""
         room = self._piece if self._too_long else self._limit
         if len(self._waiting) + len(data) >= room:
             return False
@@ -220,9 +191,7 @@ class Lines:
         return True
 
     def _next(self, data: bytes, at: int, pieces: list[Piece]) -> int:
-        """Append the piece (`Piece`: whole lines, or a part of one) that begins at `at` to `pieces`. Return the
-        position after the piece, or 0 if the piece is incomplete.
-        """
+        """Append the piece that begins at `at`. Return the position after the piece, or 0 if it is incomplete."""
         if self._too_long:
             return self._continue_too_long(data, at, pieces)
         window = at + self._limit
@@ -262,8 +231,7 @@ def _last_line_end(data: bytes, at: int, stop: int) -> int:
 
 
 def marks_before(line: bytes) -> list[Piece]:
-    """Split off the Ctrl-Zs at the beginning of a line, with the blank lines before them. Return them as pieces
-    (`Piece`), whose offsets count from the beginning of `line`. Return an empty list if there are no Ctrl-Zs."""
+    """Split off the Ctrl-Zs at the beginning of a line as pieces, whose offsets count from the line's beginning."""
     blank = len(line) - len(line.lstrip(WHITE))
     stop = len(line) - len(line[blank:].lstrip(CTRL_Z))
     if stop == blank:
@@ -273,8 +241,7 @@ def marks_before(line: bytes) -> list[Piece]:
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Split whole lines, the data of a `Piece` of the kind `lines`. Return each line with its newline and the blank
-    lines before it."""
+    """Split whole lines. Return each line with its newline and the blank lines before it."""
     lines: list[bytes] = []
     begun = at = 0
     while at < len(data):
@@ -287,8 +254,7 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def without_content(name: str, size: int) -> bytes | None:
-    """Return the bytes of a session record named `blank_lines`, `byte_order_mark` or `ctrl_z`, which stands for no
-    event. The name shows which bytes these are, and `size` is their number. Return None for any other name."""
+    """Return the bytes of a session record for blank lines or a mark (`Piece.name`); None for any other name."""
     marks = {"blank_lines": blank_lines(size), "byte_order_mark": BYTE_ORDER_MARK}
     return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)
 

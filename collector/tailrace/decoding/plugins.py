@@ -1,12 +1,7 @@
-"""Find formats outside Tailrace: plug-ins, which other distributions define as entry points of the group
-`tailrace.formats`.
+"""Find plug-ins: formats that other distributions define as entry points of the group `tailrace.formats`.
 
-The name of an entry point is the name of its format, and its object is a `decoding.contract.Format`. A plug-in that
-cannot be imported or does not obey the contract is refused. Other formats remain usable.
-
-This module first searches the files `entry_points.txt` of all distributions for the group's name. It imports
-`importlib.metadata`, which takes longer than this search, only if there is a plug-in.
-"""
+The object of an entry point is a `decoding.contract.Format`. A plug-in that cannot be imported or does not obey the
+contract is refused. `importlib.metadata` is slow, and imported only if there is a plug-in."""
 
 from __future__ import annotations
 
@@ -34,7 +29,7 @@ NAME = re.compile("[a-z][a-z0-9_]{0,30}")
 """Pattern of the names of formats, dialects, flaws and reasons. They become values of columns and labels of metrics."""
 
 WORDS_MAX = 100
-"""Maximum number of flaws and reasons of a format. Each one may become a time series of a metric."""
+"""Maximum number of flaws, reasons and dialects of a format. Each may become a time series of a metric."""
 
 TRANSPORTS = frozenset({"tail", "tcp", "udp", "unix"})
 UNSUPPORTED = {
@@ -42,19 +37,17 @@ UNSUPPORTED = {
     "decoder": ("blocks", "take_slow", "processes", "pieces"),
     "files": ("pieces",),
 }
-"""Attributes that only Tailrace's own formats may have, for the format, its decoder and its `Files`. A plug-in with one
-of them is refused."""
+"""Attributes that only Tailrace's own formats, their decoders and their `Files` may have."""
 
 _Size = Annotated[int, msgspec.Meta(ge=1)]
 _LIMIT = 4096
 _SAMPLES = (b"", b"\n", b"{}\n", b"\0" * 600, bytes(range(256)) * 40)
-"""Sample inputs that a new plug-in's decoder must decode without an error; otherwise the plug-in is refused."""
+"""Inputs that a plug-in's decoder must decode without an error."""
 _PATHS = ("/run/trace", "/run/trace.gz", "/trace", "/run/.hidden", "/run/a b\udcff.x")
 
 
 class Refused(NamedTuple):
-    """A plug-in that Tailrace does not use: the name of its entry point, its distribution, and the reason. The name is
-    "" if the entry points of the distribution cannot be read."""
+    """A plug-in that Tailrace does not use. `name` is "" if the entry points of the distribution cannot be read."""
 
     name: str
     distribution: str
@@ -66,8 +59,7 @@ class Refused(NamedTuple):
 
 
 def load(own: Collection[str]) -> tuple[dict[str, Format], list[Refused]]:
-    """Return the formats of all plug-ins by name, with guarded decoders (`guard.guarded`), and the refused plug-ins. A
-    plug-in must not use the name of one of Tailrace's own formats, which are in `own`."""
+    """Return the formats of all plug-ins by name, and the refused plug-ins. `own` has the names that are taken."""
     formats: dict[str, Format] = {}
     files = [*filter(_has_group, _metadata(sys.path))]
     entries, refused = _entries(files) if files else ([], [])
@@ -87,8 +79,7 @@ def load(own: Collection[str]) -> tuple[dict[str, Format], list[Refused]]:
 
 
 def checked(name: str, format_: object) -> Format:
-    """Test a plug-in's format with samples, and return it with guarded decoders (`guard.guarded`). Raise ContractError
-    if the format breaks a rule of the contract. Exceptions of the plug-in's code pass through."""
+    """Test a plug-in's format with samples, and return it with guards. Raise ContractError for a broken rule."""
     if not isinstance(format_, Format):
         raise ContractError(
             f"it is a {type(format_).__name__}, not a tailrace.decoding.contract.Format"
@@ -110,8 +101,7 @@ def checked(name: str, format_: object) -> Format:
 
 @cache
 def absent(name: str) -> Format:
-    """Return a substitute for the format of a plug-in that is not installed or is refused. The spool may still have
-    data of this format. The substitute's decoder returns all bytes as malformed records."""
+    """Return a substitute for a plug-in's format that is not available. Its decoder returns all bytes as malformed."""
 
     def decoder(limit: int, state: object) -> Decoder:  # noqa: ARG001 - the decoder of `Format`
         raise ContractError(
@@ -129,8 +119,7 @@ def absent(name: str) -> Format:
 
 
 def _try(format_: Format, data: bytes) -> None:
-    """Decode `data` with a guarded format. Use a new decoder, then a second decoder that continues from the state of
-    the first, as after a checkpoint. Raise ContractError if one of the two fails."""
+    """Decode `data` with a new decoder, and continue from its state. Raise ContractError if a decoder fails."""
     first: Any = format_.decoder(_LIMIT, None)
     first.feed(data)
     second: Any = format_.decoder(_LIMIT, first.state)
@@ -141,8 +130,7 @@ def _try(format_: Format, data: bytes) -> None:
 
 
 def _problems(name: str, format_: Format, decoder: Decoder) -> Iterator[str]:
-    """Yield a text for each attribute of a plug-in's format that breaks a rule, such as a wrong name or too many
-    flaws."""
+    """Yield a text for each attribute of a plug-in's format that breaks a rule."""
     if format_.name != name:
         yield f"its `name` is {format_.name!r}; it must be the name of the entry point"
     if not NAME.fullmatch(name):
@@ -167,8 +155,7 @@ def _problems(name: str, format_: Format, decoder: Decoder) -> Iterator[str]:
 
 
 def _wrong_values(*attributes: tuple[str, object, Any]) -> Iterator[str]:
-    """Yield a text for each attribute whose value has the wrong type. Each attribute is given as name, value and
-    type."""
+    """Yield a text for each attribute (name, value, type) whose value has the wrong type."""
     for name, value, type_ in attributes:
         try:
             msgspec.convert(value, type_)
@@ -177,8 +164,7 @@ def _wrong_values(*attributes: tuple[str, object, Any]) -> Iterator[str]:
 
 
 def _metadata(path: Iterable[str]) -> Iterator[str]:
-    """Yield the path that the file `entry_points.txt` of each distribution in a search path has, whether the file
-    exists or not."""
+    """Yield the possible path of `entry_points.txt` for each distribution in a search path."""
     for directory in path:
         try:
             names = os.listdir(directory or ".")  # noqa: PTH208 - faster than pathlib
@@ -198,9 +184,7 @@ def _has_group(file: str) -> bool:
 
 
 def _entries(files: Iterable[str]) -> tuple[list[tuple[str, str, EntryPoint]], list[Refused]]:
-    """Return the entry points of plug-ins in the given `entry_points.txt` files, each with its name and distribution.
-    Return a distribution whose file cannot be read as a refused plug-in. If a distribution occurs twice, use only the
-    first one."""
+    """Return the entry points of plug-ins with name and distribution, and the distributions that cannot be read."""
     from importlib.metadata import Distribution  # noqa: PLC0415 - takes 50 ms, and few need it
 
     entries: list[tuple[str, str, EntryPoint]] = []

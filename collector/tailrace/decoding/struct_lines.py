@@ -1,10 +1,7 @@
-"""Decode many lines at once into msgspec structs. Each line is a JSON object. Find the fields of the lines that the
-structs do not have.
+"""Decode many lines at once, each a JSON object, into msgspec structs. Find the fields that the structs do not have.
 
-msgspec skips unknown fields and uses the last of repeated keys. To detect this, the module writes the structs as JSON
-again (`rewritten`), and compares the sizes. msgspec never writes more bytes than it reads. If the new text lacks only
-the white space and the escapes of the original lines, msgspec has dropped nothing else. msgspec does not check the
-UTF-8 and the nesting of Raw values, so this module checks both."""
+msgspec skips unknown fields and uses the last of repeated keys. To detect this, the structs are written as JSON again
+(`rewritten`) and the sizes are compared. msgspec does not check UTF-8 and nesting of Raw values."""
 
 from __future__ import annotations
 
@@ -32,9 +29,7 @@ _encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().e
 
 
 class StructLines(Generic[Plain, Spelled]):
-    """Decodes lines into structs of the type `plain`, whose numbers are integers, or of the type `spelled`, whose
-    numbers are JSON texts. `reserved`: the keys that only the decoder itself may write into attributes (see
-    `further`)."""
+    """Decodes lines into structs: `plain` with integers, or `spelled` with numbers as JSON texts."""
 
     def __init__(
         self, plain: object, spelled: object, reserved: AbstractSet[str] = frozenset()
@@ -44,8 +39,7 @@ class StructLines(Generic[Plain, Spelled]):
         self._reserved = reserved
 
     def decode(self, data: bytes, lines: list[bytes]) -> Sequence[Plain | Spelled] | None:
-        """Return the lines as structs, all `plain` or all `spelled`. Return None if a line fits neither type, nests too
-        deeply or is not UTF-8. `lines` are the lines in `data`; white space around a line does not matter."""
+        """Return the `lines` of `data` as structs of one of the two types. Return None if a line fits neither type."""
         decoded: Sequence[Plain | Spelled] | None = None
         try:
             if not data.isascii():
@@ -70,11 +64,9 @@ class StructLines(Generic[Plain, Spelled]):
     def further(
         self, lines: list[bytes], decoded: Sequence[Plain | Spelled | None], again: bytes
     ) -> Sequence[str | None]:
-        """Return, for each line, the fields that the line's struct does not have, as JSON members such as
-        `,"a":1,"b":2`.
+        """Return each line's fields that its struct lacks, as JSON members like `,"a":1`. `again`: structs as JSON.
 
-        `decoded` has the structs, and `again` the structs as JSON (`rewritten`). Return None for a line that has a
-        repeated field, a reserved name, or no struct."""
+        Return None for a line with a repeated field, a reserved name or no struct."""
         text = b"\n".join(lines) + b"\n"
         whole = None not in decoded
         if whole and _same_value(text, again):
@@ -97,8 +89,7 @@ def fields_but(
     lines: list[bytes],
     decoded: Sequence[msgspec.Struct | None],
 ) -> list[Fields]:
-    """Return the fields of each line as JSON texts by key. Leave out the keys that `left_out` returns for the type of
-    the line's struct. Return no fields for a line without a struct."""
+    """Return the fields of each line as JSON texts, without the keys that `left_out` returns for the struct's type."""
     found = [decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
     for fields, one in zip(found, decoded, strict=True):
         for key in left_out(type(one)) if one else ():
@@ -114,10 +105,7 @@ def rewritten(decoded: Sequence[object | None]) -> bytes:
 def members(
     objects: Sequence[Mapping[str, msgspec.Raw]], reserved: AbstractSet[str] = frozenset()
 ) -> Sequence[str | None]:
-    """Return the members of each JSON object as text. Return None for an object with a key that begins with "$" or that
-    is in `reserved`.
-
-    The values must not contain newlines."""
+    """Return the members of each JSON object as text; None for a reserved key, or a key that begins with "$"."""
     text = _encode_lines(objects)
     lines = text.decode().split("\n")[:-1]
     found = [f",{line[1:-1]}" if len(line) > 2 else "" for line in lines]
@@ -139,10 +127,7 @@ def keys_of(type_: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _same_value(data: bytes, again: bytes) -> bool:
-    """Return whether `data` and `again` are spellings of the same value. `again` is the JSON that msgspec wrote after
-    it had decoded `data`.
-
-    Compare only the sizes (`_content`) of the texts: if msgspec drops a part of `data`, `again` is shorter."""
+    """Return whether msgspec wrote all of `data` into `again`. If it drops a part of `data`, `again` is shorter."""
     if len(data) == len(again):
         return True
     content = _content(data)
@@ -150,8 +135,7 @@ def _same_value(data: bytes, again: bytes) -> bool:
 
 
 def _content(data: bytes) -> int:
-    """Return the size (bytes) of a JSON text without all white space, even in strings, and with the escapes that
-    msgspec writes. Two spellings of one value have the same size."""
+    """Return the size (bytes) of a JSON text without white space, even in strings, and with msgspec's escapes."""
     if b"\\" not in data or (rb"\u" not in data and rb"\/" not in data):
         return len(data.translate(None, _WHITE))
     # Turn the whole text into the content of one JSON string. Then msgspec decodes all escapes in one call.

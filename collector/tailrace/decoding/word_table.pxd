@@ -1,8 +1,6 @@
 """Hash tables of words for the kernels. A word is a text that repeats; the table maps its bytes to a code.
 
-Codes are 0, 1, 2, … in the order of the first occurrence. A table has a fixed size. Its owner must empty the table when there is
-no room (`has_room`) for another word.
-"""
+Codes are 0, 1, 2, … in the order of the first occurrence. A full table must be emptied."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -80,14 +78,13 @@ cdef inline int find_word(
 
 
 cdef inline bint has_room(const WordTable *table, uint32_t size) noexcept nogil:
-    """Return whether a word of `size` bytes can be added."""
     return table.words < table.words_max and size <= table.arena_max - table.ends[table.words]
 
 
 cdef inline int add_word(
     WordTable *table, const uint8_t *word, uint32_t size, uint32_t hash
 ) noexcept nogil:
-    """Add a word and return its code. The caller must have checked that the word is new and the table has room."""
+    """Add a new word, for which there must be room, and return its code."""
     cdef uint32_t slot = hash & table.mask, code = table.words, begin = table.ends[code]
     memcpy(table.arena + begin, word, size)
     table.ends[code + 1] = begin + size

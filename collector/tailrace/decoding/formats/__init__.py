@@ -1,8 +1,6 @@
-"""Find the formats: each package in this directory is a format, and plug-ins are further formats.
+"""Find the formats: the packages in this directory, and plug-ins (`decoding.plugins`).
 
-There is no list of formats. A new format of Tailrace needs a package in this directory and a test vector (an input with
-the expected records) in `tests/vectors/`. Plug-ins are described in `decoding.plugins`.
-"""
+A new format of Tailrace needs a package here and a test vector in `tests/vectors/`."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ from tailrace.decoding.contract import Format
 
 
 class Formats(dict[str, Format]):
-    """All formats by name. If a plug-in is no longer installed, but the spool has data of its format, `Formats[name]`
-    is a substitute whose decoder returns all bytes as malformed records."""
+    """All formats by name. For a plug-in that is not installed, `Formats[name]` is a substitute (`plugins.absent`)."""
 
     def __missing__(self, name: str) -> Format:
         return plugins.absent(name)
