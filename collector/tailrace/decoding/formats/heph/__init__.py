@@ -16,10 +16,7 @@ if TYPE_CHECKING or kernels.active():
 
 
 def _of_events(payload: bytes, sizes: tuple[int, ...], first: int, begin: int) -> int:
-    """Return the number of consecutive datagrams that contain only whole events, from the datagram with the index
-    `first` on. `payload` has the bytes of all datagrams, one after the other, and `sizes` has their sizes. Datagram
-    `first` begins at the position `begin` in `payload`.
-    """
+    """Return the number of datagrams, from index `first` on, that contain only whole events (`Format.whole`)."""
     index, at = first, begin
     while index < len(sizes) and (end := at + sizes[index]) <= len(payload):
         if not _are_events(payload, at, end):
@@ -29,9 +26,7 @@ def _of_events(payload: bytes, sizes: tuple[int, ...], first: int, begin: int) -
 
 
 def _are_events(data: bytes, at: int, end: int) -> bool:
-    """Return whether `data[at:end]` is a sequence of whole events.
-
-    An event must not contain a magic, because another packet may begin there."""
+    """Return whether `data[at:end]` consists of whole events, none of which contains the magic of another packet."""
     if at == end:
         return False
     while at < end:

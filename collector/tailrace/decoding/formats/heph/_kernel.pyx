@@ -3,10 +3,7 @@
 
 An event is usual if `decoder` reads it without a flaw, its description is UTF-8, and its attributes are at most
 `FIELDS_MAX` u64, i64, finite f64 or UTF-8 strings with different, ordinary names. The kernel stops before any other
-packet, and before bytes that end inside a packet; `decoder` reads these bytes.
-
-The kernel checks the size of a packet against the input first, and reads only inside the packet.
-"""
+packet, and before bytes that end inside a packet."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -98,9 +95,9 @@ cdef struct Columns:
 cdef int _write_attributes(
     const uint8_t *at, const uint8_t *end, uint8_t **out, bint locked
 ) except -1 nogil:
-    """Write the attributes of a body as a JSON object at `out`, and set `out` to the end of the object.
+    """Write the attributes of a body as a JSON object, and set `out` to its end; to NULL if they are not usual.
 
-    Return HERE. If an attribute is not usual, set `out` to NULL. Return INTERPRETER if only the interpreter can write a number."""
+    Return HERE, or INTERPRETER if only the interpreter can write a number."""
     cdef const uint8_t *names[FIELDS_MAX]
     cdef const uint8_t *keys[FIELDS_MAX]  # names of i64 attributes whose JSON looks like a u64
     cdef int sizes[FIELDS_MAX]
@@ -186,9 +183,7 @@ cdef int _write_attributes(
 
 
 cdef class Scanner:
-    """Packs usual events of Heph into blocks. It keeps names and streams from block to block. Several decoders may
-    share one scanner.
-    """
+    """Packs usual events of Heph into blocks. Several decoders may share one scanner, which keeps names and streams."""
 
     cdef WordTable names, streams
     cdef list name_texts, stream_texts
@@ -228,11 +223,11 @@ cdef class Scanner:
         self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min,
         bytes first=b"", /
     ):
-        """Pack the usual events from `data[at]` on, whose offset in the input is `offset`. The event `first` precedes them.
+        """Pack the event `first`, then the usual events from `data[at]` on, whose offset in the input is `offset`.
 
-        Return a block and the position in `data` after it: before a packet that is not usual, not whole or longer than
-        `size_max` (at most 4096), or where the block is full. The block is None if it would have no rows or less than
-        `rows_min`, or if `first` is not usual. A call in another thread at the same time gets no block."""
+        Return a block and the position in `data` after it. The block is None if it would have less than
+        `rows_min` rows, if `first` is not usual, or while another thread calls. Longer packets than `size_max`
+        are not usual."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at, before = 0
         cdef Py_ssize_t first_size = PyBytes_GET_SIZE(first)
@@ -267,8 +262,7 @@ cdef class Scanner:
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
         Py_ssize_t size_max, bint locked,
     ) except -1 nogil:
-        """Add rows of the usual packets from `at` on, and set `at` to the position after these packets. `offset` is the
-        offset of `data` in the input.
+        """Add rows of the usual packets from `at` on, and set `at` to their end. `offset` is the offset of `data`.
 
         Return why the next packet was not added: HERE or INTERPRETER."""
         cdef Columns *to = &self.columns
@@ -325,7 +319,7 @@ cdef class Scanner:
         return HERE
 
     cdef inline int _stream(self, const uint8_t *id, bint locked) except -1 nogil:
-        """Return the code of a stream. For a new stream, return INTERPRETER if the lock is not held, and HERE if there is no room."""
+        """Return the code of a stream; for a new one, INTERPRETER if the lock is not held, and HERE without room."""
         cdef uint32_t hash = hash_word(&self.streams, id, 4)
         cdef int code = find_word(&self.streams, id, 4, hash)
         if code >= 0:
@@ -333,8 +327,7 @@ cdef class Scanner:
         return self._add_stream(id, hash) if locked else INTERPRETER
 
     cdef int _add_stream(self, const uint8_t *id, uint32_t hash) except -1 with gil:
-        """Store a new stream and return its code. Return HERE if there is no room and rows of the block use the codes.
-        """
+        """Store a new stream and return its code. Return HERE if there is no room and rows of the block use codes."""
         if not has_room(&self.streams, 4):
             if self.columns.rows:
                 return HERE
@@ -344,8 +337,7 @@ cdef class Scanner:
         return add_word(&self.streams, id, 4, hash)
 
     cdef inline int _name(self, const uint8_t *raw, uint32_t size, bint locked) except -1 nogil:
-        """Return the code of a name. For a new name, return INTERPRETER if the lock is not held, and HERE if the name is not UTF-8
-        or there is no room."""
+        """Return the code of a name; for a new one, INTERPRETER if the lock is not held, and HERE if not stored."""
         cdef uint32_t hash = hash_word(&self.names, raw, size)
         cdef int code = find_word(&self.names, raw, size, hash)
         if code >= 0:
@@ -355,8 +347,7 @@ cdef class Scanner:
     cdef int _add_name(self, const uint8_t *raw, uint32_t size, uint32_t hash) except -1 with gil:
         """Store a new name and return its code. Return HERE if the name is not UTF-8 or there is no room.
 
-        This is a separate function, because a function with Python objects takes the interpreter's lock on each call.
-        `_name` runs for each event, and must not take it."""
+        In `_name`, which runs for each event, this code would take the interpreter's lock."""
         try:
             text = PyUnicode_DecodeUTF8(<const char *>raw, size, NULL)
         except UnicodeDecodeError:
@@ -370,7 +361,6 @@ cdef class Scanner:
         return add_word(&self.names, raw, size, hash)
 
     cdef object _block(self, Py_ssize_t length):
-        """Return the rows as a block with copies of the columns, which are as short as the rows allow."""
         cdef Columns *of = &self.columns
         cdef int rows = of.rows
         names, streams = self.name_texts, self.stream_texts
@@ -392,10 +382,7 @@ cdef class Scanner:
 
 
 def of_events(bytes payload not None, tuple sizes not None, Py_ssize_t first, Py_ssize_t begin):
-    """Return the number of consecutive datagrams, from index `first` on, that contain only whole events.
-
-    `payload` has all datagrams, one after the other, and `sizes` has their sizes. Datagram `first` begins at `begin`.
-    """
+    """Return the number of datagrams, from index `first` on, that contain only whole events (`Format.whole`)."""
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(payload)
     cdef Py_ssize_t left = PyBytes_GET_SIZE(payload) - begin, size, index = first
     if first < 0 or begin < 0:
@@ -412,8 +399,7 @@ def of_events(bytes payload not None, tuple sizes not None, Py_ssize_t first, Py
 
 
 cdef bint _are_events(const uint8_t *at, Py_ssize_t left) noexcept nogil:
-    """Return whether bytes are a sequence of whole events. An event must not contain a magic, because another packet may begin
-    there."""
+    """Return whether bytes are a sequence of whole events, none of which contains the magic of another packet."""
     cdef Py_ssize_t size
     if left < EVENT_MIN:
         return False

@@ -6,23 +6,15 @@
     value     = u64 | i64 | f64 | string       ; types 1 to 4
               | length:u16 *value              ; the same with %x80: an array of `length` such values
 
-Attributes become a JSON object of names and values, in the order of the wire. A NaN or infinity becomes
-`{"$f64":"7ff8000000000000"}` (its bits), and text that is not UTF-8 becomes `{"$bytes":"c328"}` (its bytes).
-Most JSON values show the type of the attribute: an integer below zero is an i64, any other integer a u64, and a number
-with a point or an exponent an f64. An array has the type of its elements, i64 if one of them is an i64. Other values,
-such as an i64 that is not below zero or an empty array, have their type under `$types`:
-`{"x":1,"y":[],"$types":{"x":"i64","y":"f64[]"}}`.
-If names repeat, begin with "$" or are not UTF-8, a list of name, type and value replaces the object:
-`{"$list":[["k","u64",1],["k","u64",2]]}`.
-In addition, `$description` has a description that is not UTF-8 (the name has U+FFFD instead),
-and `$undecoded` has the unreadable part of the attributes, in hexadecimal.
+Attributes become a JSON object in the order of the wire. A NaN or infinity becomes `{"$f64":"7ff8000000000000"}` (its
+bits), and text that is not UTF-8 becomes `{"$bytes":"c328"}`. An integer below zero is an i64, any other integer a u64,
+and a number with a point or an exponent an f64. Further types are under `$types`, as in
+`{"x":1,"y":[],"$types":{"x":"i64","y":"f64[]"}}`. If names repeat, begin with "$" or are not UTF-8, a list replaces the
+object: `{"$list":[["k","u64",1],["k","u64",2]]}`. `$undecoded` has unreadable attributes, in hexadecimal.
 
-The known producer writes nested arrays, which look like flat arrays, and lengths modulo 2^16. If the attributes
-do not end at the end of the body, the reader therefore accepts only the attributes before the first array. In a
-body over 64 KiB, the reader accepts only the attributes before the first string. `$undecoded` has all further bytes.
-
-`BodyLayout` reads the bodies from one call site, which differ only in their values.
-"""
+The known producer writes nested arrays, which look like flat arrays, and lengths modulo 2^16. If attributes do
+not end with the body, only those before the first array count; in a body over 64 KiB, only those before the
+first string."""
 
 from __future__ import annotations
 
@@ -41,11 +33,11 @@ BodyValue = tuple[int, int, str, str]
 
 
 class BodyLayout(NamedTuple):
-    """The layout of event bodies that differ only in the values of their attributes. `unpack` splits a body into
-    alternating parts: bytes that are equal in all these bodies, and a value."""
+    """The layout of event bodies that differ only in the values of their attributes."""
 
     kind: str
     name: str
+    # splits a body into alternating parts: static bytes, and a value
     unpack: Callable[[bytes], tuple[Any, ...]]
     static: tuple[bytes, ...]
     template: str
@@ -59,9 +51,7 @@ _texts: Memo[bytes, str] = Memo(8192, 64)  # This cache takes at most about 2 Mi
 
 
 def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
-    """Read a body whose layout is stored. Return its kind, its name and its attributes in JSON, or None if no stored
-    layout matches.
-    """
+    """Return kind, name and attributes of a body whose layout is stored, or None."""
     layout = _layouts.get((body[:begin], len(body)))
     if layout is None:
         return None
@@ -84,16 +74,14 @@ def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
 
 
 def may_learn(body: bytes, begin: int) -> bool:
-    """Return whether `learn_layout` may store a layout for this body. The body must be short. At most one layout is
-    stored for each pair of length and description (the first string of a body)."""
+    """Return whether `learn_layout` may store a layout for this body: one for each length and description."""
     return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
 def learn_layout(
     body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
 ) -> None:
-    """Store the layout of all bodies that have the length and the description (first string) of `body`. `values` has
-    the positions, formats and keys of the values. If `values` is None, store that such bodies have no layout."""
+    """Store the layout of bodies with the length and description of `body`; no layout if `values` is None."""
     layout = None
     if values:
         form, static, template = [], [], []
@@ -132,18 +120,16 @@ TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 
 Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
-"""The result of `read_body`: kind, name, attributes, flaw (broken rule), and the ranges of the packet (begin, end) in
-which another packet may begin.
+"""The result of `read_body`: kind, name, attributes, flaw, and ranges of the packet in which another packet may begin.
 
-If a short write has truncated a packet, the next packet begins within the size that the truncated packet states. It
-begins with a magic (fixed first bytes), which is not valid UTF-8. In a packet without a flaw, only the values of an
-array can contain a magic."""
+Another packet begins there after a short write. Without a flaw, only an array can contain
+a magic."""
 
 BODY_AT = 40
 """Offset (bytes) of the body from the beginning of its event packet."""
 
 _COUNTER = b"\x00\x10tailrace.counter"
-"""The first attribute's name in the body of a counter event, with its length (clients/PROTOCOL.md)."""
+"""The first attribute's name, with its length, in the body of a counter event (clients/PROTOCOL.md)."""
 
 _u16 = Struct(">H").unpack_from
 _u64 = Struct(">Q").unpack_from
@@ -155,11 +141,11 @@ _memo: Memo[bytes, Body] = Memo(
     8192, 256
 )  # The cache of results of `read_body` takes at most about 8 MiB of memory.
 recall = _memo.get
-"""Return the cached result of `read_body` for a body, or None if the cache does not have it."""
+"""Return the cached result of `read_body` for a body, or None."""
 
 
 def read_body(body: bytes) -> Body:
-    """Return the content of an event's body. The caller must have checked that the first string fits into the body."""
+    """Return the content of an event's body, into which its first string fits."""
     begin = 2 + (body[0] << 8 | body[1])
     known = read_layout(body, begin)
     if known:
@@ -187,11 +173,8 @@ def _kind(body: bytes, begin: int) -> str:
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
-    """Read the attributes from `at` on. Return their JSON, and the positions of their values for `learn_layout`.
-
-    Return None for both if the caller must use `_read_any`: if an attribute is not a scalar, or if its name is long,
-    begins with "$" or occurs twice. Return None for the positions if a value is an i64, whose JSON depends on its sign.
-    """
+    """Return the JSON of the attributes, and the positions of their values for `learn_layout`. The JSON is None if the
+    attributes are not scalars with ordinary names, which `_read_any` reads."""
     keys: set[str] = set()
     fields: list[str] = []
     values: list[BodyValue] = []
@@ -236,11 +219,8 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
     8192
 )  # The cache of this function takes at most about 4 MiB of memory, because most names are short.
 def _head(raw: bytes) -> tuple[str, int]:
-    """Return the name of an attribute as a JSON key with a colon, and the type of its value. `raw` is the encoded name
-    and type.
-
-    Raise IndexError if the name begins with "$" or if `raw` is too short, and UnicodeDecodeError if the name is not
-    UTF-8."""
+    """Return an attribute's name as a JSON key with a colon, and its type. Raise IndexError or UnicodeDecodeError for a
+    name that `_read_any` must read."""
     kind = raw[2 + raw[1]]
     name = raw[2:-1].decode()
     if name.startswith("$"):
@@ -249,9 +229,7 @@ def _head(raw: bytes) -> tuple[str, int]:
 
 
 class _Attribute(NamedTuple):
-    """An attribute at position `at` of a body: its JSON key, its type, its JSON value, and the type that a reader
-    derives from this value.
-    """
+    """An attribute of a body. `shown` is the type that a reader derives from its JSON value."""
 
     at: int
     key: str
@@ -261,9 +239,7 @@ class _Attribute(NamedTuple):
 
 
 def _read_any(body: bytes) -> Body:
-    """Read any body that has attributes, or whose description is not UTF-8.
-
-    This reader is the reference: `_usual` gives the same results faster."""
+    """Read any body that has attributes, or whose description is not UTF-8. This is the reference for `_usual`."""
     begin = 2 + (body[0] << 8 | body[1])
     name = body[2:begin].decode(errors="replace")
     attributes, stop = _read_attributes(body, begin)
@@ -288,8 +264,7 @@ def _read_any(body: bytes) -> Body:
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
-    """Return the attributes from `at` on, and the position after the last of them. If the attributes do not fill the
-    body, return only those before the first attribute whose length may be damaged."""
+    """Return the attributes from `at` on, and their end; only those before the first length that may be damaged."""
     attributes: list[_Attribute] = []
     end = len(body)
     try:
@@ -336,8 +311,6 @@ def _read_string(body: bytes, at: int) -> tuple[str, int, int]:
 
 
 def _read_array(body: bytes, at: int) -> tuple[str, int, int]:
-    """Read an array. Return its JSON, the type that a reader of the JSON would assume, and the position after the
-    array. An array has the type of its elements, or i64 for integers of which one is negative."""
     read = _READERS[body[at - 1] & ~ARRAY]
     (length,) = _u16(body, at)
     at += 2
@@ -355,10 +328,7 @@ _READERS |= {ARRAY | kind: _read_array for kind in _READERS}
 
 
 def _spell(attributes: list[_Attribute]) -> list[str]:
-    """Return the attributes as members of a JSON object.
-
-    If the JSON value alone does not show an attribute's type, add the member `$types`. If a name occurs twice, begins
-    with "$" or is not UTF-8, return a single member `$list`."""
+    """Return the attributes as members of a JSON object, or as a single member `$list`."""
     keys = {attribute.key for attribute in attributes}
     if len(keys) < len(attributes) or any(key.startswith(('"$', "{")) for key in keys):
         items = (f'[{a.key[:-1]},"{TYPES[a.type]}",{a.value}]' for a in attributes)

@@ -6,23 +6,14 @@
     metadata  = %x75D11D4D size:u32 option:string value:*u8                        ; ≥ 10 bytes
     string    = length:u16 *u8                                                     ; UTF-8
 
-`size` counts the whole packet. An event is a span, or a counter if its first attribute is named `tailrace.counter`. The
-columns of an event: `stream` is the stream id in decimal, `counter` is `count` (the event's sequence number),
-`substream` has the bits of the u64 as an i64, and `start` and `end` are nanoseconds since the epoch. The module `body`
-describes the attributes. A time from 2^63 on, 292 years after its epoch, does not fit its column: the column is null,
-and the attribute `$start` or `$end` has the number (flaw `bad_time`).
+`size` counts the whole packet. An event is a span, or a counter if its first attribute is named `tailrace.counter`.
+`count` is the event's sequence number, and times are nanoseconds since the epoch. A time from 2^63 on is null in its
+column, and the attribute `$start` or `$end` has the number. A metadata packet becomes a session record with the name of
+its option. `epoch` (u64, Unix ns) defines the clock. docs/formats/heph.md describes the packets of real producers.
 
-A metadata packet is a session record with the name of its option. `epoch` (u64, Unix ns) defines the clock.
-The options in the module `session` are a client's statements about its session; their attributes are the object that
-the client sent. The value of any other option is `{"value":"text"}` if it is printable UTF-8, otherwise
-`{"value":{"$bytes":"00ff"}}`. docs/formats/heph.md describes the packets of real producers.
-
-Unreadable input: an event whose attributes do not fill its size keeps its header and description (flaw
-`undecodable_body`). If another packet begins inside a packet, a short write has truncated the outer packet. The outer
-packet is then malformed up to the inner packet. Bytes outside of packets are malformed up to the next magic, in pieces
-of at most `PIECE` bytes, counted from the first of these bytes. All pieces have the reason of the first piece. A limit
-below 64 bytes counts as 64, because headers must fit.
-"""
+An event whose attributes do not fill its size keeps its header and description. If another packet begins inside a
+packet, a short write has truncated the outer packet, which is malformed up to the inner packet. Bytes outside of
+packets are malformed up to the next magic, in pieces of at most `PIECE` bytes."""
 
 from __future__ import annotations
 
@@ -60,8 +51,9 @@ if TYPE_CHECKING or kernels.active():
     """
 
 SHORT = 4096
-"""Maximum size (bytes) of a packet that is decoded before it is searched for another packet inside it. A longer packet
-is searched first: in damaged data, packets may seem to nest, and their bytes would be decoded many times."""
+"""Maximum size (bytes) of a packet that is decoded before the search for a packet inside it.
+
+In damaged data, longer packets may seem to nest, and their bytes would be decoded many times."""
 
 _event = Struct(">IIIIqqqH").unpack_from
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
@@ -69,18 +61,16 @@ _stream_text = lru_cache(4096)(str)
 
 
 class HephState(msgspec.Struct):
-    """The state of a Heph decoder between calls of `feed`: the waiting bytes of an unfinished packet, and their offset.
-
-    `run`: the reason of the malformed record that ends directly before the waiting bytes, or "". If the waiting bytes
-    are malformed, too, their record gets the same reason."""
+    """State of a Heph decoder between calls of `feed`: the waiting bytes of an unfinished packet, and their offset."""
 
     offset: int = 0
     waiting: bytes = b""
+    # reason of malformed bytes before `waiting`; malformed bytes that follow get it, too
     run: str = ""
 
 
 class HephDecoder:
-    """Decodes one session of Heph packets. `limit` is the maximum size (bytes) of a packet."""
+    """Decodes one session of Heph packets. A packet has at most `limit` bytes; a `limit` below 64 counts as 64."""
 
     def __init__(self, limit: int, state: HephState | None = None) -> None:
         state = state or HephState()
@@ -111,9 +101,7 @@ class HephDecoder:
         return records
 
     def _joined(self, data: bytes) -> bytes:
-        """Append `data` to the waiting bytes and return all of them. Return empty bytes if the next decoding step needs
-        more input.
-        """
+        """Return the waiting bytes with `data`; empty bytes if the next decoding step needs more input."""
         waiting = self._waiting
         seen = len(waiting)
         waiting += data
@@ -124,9 +112,7 @@ class HephDecoder:
         return bytes(waiting)
 
     def end(self) -> list[Record]:
-        """Decode the waiting bytes at the end of the input. The last packet in them is incomplete.
-
-        Packets inside the incomplete packet become records. All other bytes become malformed."""
+        """Decode the waiting bytes. Packets inside the last packet, which is incomplete, become records."""
         records: list[Record] = []
         data = bytes(self._waiting)
         done = 0
@@ -147,8 +133,7 @@ class HephDecoder:
     def _packets(
         self, data: bytes, records: list[Record], at: int = 0, until: int | None = None
     ) -> int:
-        """Decode the packets that begin between `at` and `until`. Return the position of the first byte that was not
-        decoded. If this position is before `until`, the bytes from there on need more input."""
+        """Decode the packets that begin between `at` and `until`. Return the position of the first undecoded byte."""
         append, offset, limit = records.append, self._offset, self._limit
         short = min(limit, SHORT)
         have = len(data)
@@ -189,10 +174,7 @@ class HephDecoder:
     def _begins_another(
         self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
     ) -> int:
-        """Return the position of another packet inside the packet at `at`, or 0 if there is none. `suspects` has the
-        ranges, relative to `at`, in which the inner packet may begin.
-
-        If the outer packet has no flaw (broken rule), the whole header of the inner packet must be in the range."""
+        """Return the position of a packet inside the packet at `at`, in one of the ranges `suspects`; 0 if none."""
         room = MAGIC_SIZE if flaw else EVENT_MIN
         for begin, end in suspects:
             found = packet_within(data, at + begin, at + end, self._limit, room)
@@ -201,9 +183,7 @@ class HephDecoder:
         return 0
 
     def _other(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Decode bytes at `at` that are not a complete event of at most `SHORT` bytes.
-
-        Return the number of decoded bytes, or 0 if more input is necessary."""
+        """Decode anything but a short, complete event. Return the decoded size, or 0 if more input is necessary."""
         have = len(data) - at
         self._seek = False
         if have < 8:
@@ -229,9 +209,7 @@ class HephDecoder:
         return len(packet)
 
     def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
-        """Add a malformed record that begins at `at` to `records`, because no packet begins there. The record ends
-        before the next magic (fixed first bytes of a packet), or after about `PIECE` bytes. Return the size of the
-        record, or 0 if more input is necessary."""
+        """Add the malformed bytes before the next magic. Return their number, or 0 if more input is necessary."""
         stop = find_magic(data, at + 1, at + self._piece)
         if stop < 0:
             if len(data) - at < self._piece:
@@ -242,8 +220,7 @@ class HephDecoder:
         return self._malformed(data, at, stop, fault, records)
 
     def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Add the incomplete packet at `at` to `records` as malformed, because the input has ended. Stop before another
-        packet that begins inside it. Return the number of malformed bytes."""
+        """Add the incomplete packet at the end of the input as malformed, up to a packet inside it. Return its size."""
         stop = packet_within(data, at + 1, len(data), self._limit)
         fault = fault_at(data, at, len(data), self._limit)
         if len(data) - at < MAGIC_SIZE and any(magic.startswith(data[at:]) for magic in MAGICS):
@@ -252,8 +229,7 @@ class HephDecoder:
         return self._malformed(data, at, stop if stop > 0 else len(data), fault, records)
 
     def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
-        """Add `data[at:stop]` as a malformed record, and return its size. If the reason is `bad_magic` and other
-        malformed bytes directly precede, use the reason of these bytes."""
+        """Add a malformed record and return its size. Instead of `bad_magic`, use the reason of adjacent bytes."""
         offset = self._offset + at
         if fault == "bad_magic" and self._run and self._run_end == offset:
             fault = self._run
@@ -263,9 +239,7 @@ class HephDecoder:
 
 
 def _read_event(offset: int, packet: bytes) -> Record:
-    """Return the record of an event packet. The caller must have checked that the packet is whole and that its lengths
-    fit.
-    """
+    """Return the record of a whole event packet whose lengths fit."""
     _, size, stream, count, substream, start, end, _ = _event(packet)
     kind, name, attributes, flaw, _ = read_body(packet[BODY_AT:])
     if start < 0 or end < 0:
@@ -279,11 +253,7 @@ def _read_event(offset: int, packet: bytes) -> Record:
 def _without_bad_times(
     start: int, end: int, attributes: str | None, flaw: str | None
 ) -> tuple[int | None, int | None, str, str]:
-    """Move each time of 2^63 or more from its column to the attributes. Return the new start, end and attributes, and
-    the flaw (broken rule).
-
-    `start` and `end` are signed 64-bit numbers, so that such a time is negative. The new attributes are `$start` and
-    `$end`, names that no producer's attribute has."""
+    """Move each time of 2^63 or more, negative as a signed number, from its column to the attributes."""
     times = {"$start": start, "$end": end}
     bad = ",".join(f'"{name}":{time + 2**64}' for name, time in times.items() if time < 0)
     rest = f",{attributes[1:]}" if attributes and attributes != "{}" else "}"
@@ -293,14 +263,11 @@ def _without_bad_times(
     )  # fmt: skip
 
 
-_PREFIX = 8
-"""Size (bytes) of the prefix of a packet: the magic and the packet's size."""
+_PREFIX = 8  # size (bytes) of a packet's magic and size
 
 
 class HephBlockDecoder(HephDecoder):
-    """A Heph decoder whose compiled kernel packs events of the most frequent shape into blocks. `HephDecoder` decodes
-    all other bytes in Python.
-    """
+    """A Heph decoder whose compiled kernel packs the most frequent events into blocks. Python decodes all else."""
 
     @property
     def block_min(self) -> int:
@@ -333,11 +300,9 @@ class HephBlockDecoder(HephDecoder):
         return found
 
     def _continued(self, data: bytes, limit: int, found: list[Block | Record]) -> int:
-        """Pack one block: the event whose first bytes are in `_waiting`, and the following events in `data`. Return the
-        position in `data` after the block, or 0 if there is no block.
+        """Pack one block that begins with the event in `_waiting`. Return the position in `data` after it, or 0.
 
-        Otherwise the event in `_waiting` would become a single record, which costs the later stages as much time as a
-        block."""
+        As a single record, this event would cost the later stages as much time as a block."""
         first = self._first(data, limit)
         if not first:
             return 0
@@ -351,9 +316,7 @@ class HephBlockDecoder(HephDecoder):
         return stop
 
     def _first(self, data: bytes, limit: int) -> bytes:
-        """Return the event whose first bytes are in `_waiting`, completed with the beginning of `data`. Return empty
-        bytes if nothing waits, or if the packet is not a complete event of at most `limit` bytes.
-        """
+        """Return the whole event that begins in `_waiting` and ends in `data`; empty bytes if there is none."""
         waiting = self._waiting
         have = len(waiting)
         if not have:
@@ -364,10 +327,7 @@ class HephBlockDecoder(HephDecoder):
         return bytes(waiting + data[: size - have])
 
     def _completed(self, data: bytes, found: list[Block | Record]) -> int:
-        """Complete the waiting bytes with bytes from the beginning of `data`, and decode them. Return the number of
-        bytes taken from `data`.
-
-        The caller then decodes all further bytes of `data` in place, without a copy."""
+        """Complete and decode the waiting bytes. Return the number of bytes taken from `data`."""
         at, have = 0, len(data)
         while self._waiting and at < have:
             lacking = have if self._seek else max(self._need - len(self._waiting), 1)

@@ -1,12 +1,8 @@
 """Turn Heph records back into packets.
 
-The table has a digest instead of the id of a client's session (`session`). The encoder writes another id, which begins
-with this digest. A reader of the packets therefore cannot continue the session. All other bytes are equal to the
-original, except spaces in values that are JSON objects.
-
-An encoder with `repair` adds nothing at the end of a trace, because the format has no end mark and packets do not refer
-to other packets.
-"""
+The table has a digest instead of a session's id (`session`), so that a reader of the packets cannot continue the
+session. The encoder writes another id, which begins with this digest. All other bytes are equal to the original, except
+spaces in JSON. `repair` adds nothing, because the format has no end mark."""
 
 from __future__ import annotations
 
@@ -64,9 +60,7 @@ class HephEncoder:
 
 
 def _body(name: str, members: dict[str, Any]) -> bytes:
-    """Return the encoded body of an event: its description and its attributes. `members` has the attributes column of
-    the record as a dict (see the module `body`).
-    """
+    """Return the body of an event, given its name and its attributes (see the module `body`)."""
     description = members.pop("$description", name)
     rest = bytes.fromhex(members.pop("$undecoded", ""))
     packed = b"".join(
@@ -87,9 +81,7 @@ def _attributes(members: dict[str, Any]) -> list[Attribute]:
 
 
 def _shown(value: Any) -> int:  # noqa: ANN401 - whatever JSON has
-    """Return the type code that the JSON value of an attribute implies. Attributes with another type have an entry in
-    `$types`.
-    """
+    """Return the type code that a JSON value implies. Attributes with another type have an entry in `$types`."""
     if isinstance(value, list):
         return ARRAY | max(map(_shown, value))
     if isinstance(value, int):
@@ -132,8 +124,7 @@ def _option(record: Record) -> bytes:
 
 
 def _statement(attributes: str | None) -> bytes:
-    """Return the JSON of a metadata packet about a client's session. `attributes` are the attributes of the packet's
-    record. They have a digest instead of the session's id: fill the digest up with zeros to the length of an id."""
+    """Return the JSON of a packet about a session. Its digest is filled up with zeros to the length of an id."""
     texts = _read_texts(attributes or "{}")
     if "session" in texts:
         stored = msgspec.json.decode(texts["session"])

@@ -1,7 +1,4 @@
-"""Find the beginnings and sizes of Heph packets, and read metadata packets.
-
-`read_metadata` turns a metadata packet into a session record.
-"""
+"""Find the beginnings and sizes of Heph packets, and turn metadata packets into session records."""
 
 from __future__ import annotations
 
@@ -20,9 +17,7 @@ _u16 = Struct(">H").unpack_from
 
 
 def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
-    """Return the position of the first whole magic (fixed first bytes of a packet) in `data[begin:stop]`, or -1 if
-    there is none. Search for the magics of events and of metadata in ranges of growing size, so that the search for one
-    does not go far beyond the other."""
+    """Return the position of the first whole magic in `data[begin:stop]`, or -1 if there is none."""
     width = 256
     while True:
         end = min(begin + width, stop)
@@ -34,9 +29,7 @@ def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
 
 
 def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
-    """Return the reason why the bytes at `at` cannot be the beginning of a packet, or None if they can. Look only at
-    bytes before `stop`.
-    """
+    """Return why no packet can begin at `at`, or None. Look only at bytes before `stop`."""
     have = stop - at
     if have < 8:
         return None if data[at : at + 4] in MAGICS else "bad_magic"
@@ -54,7 +47,7 @@ def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
 
 
 def packet_within(data: bytes, begin: int, stop: int, limit: int, room: int = MAGIC_SIZE) -> int:
-    """Return the position of the first possible packet that begins in `data[begin:stop]`, or -1 if there is none.
+    """Return the position of the first possible packet in `data[begin:stop]`, or -1.
 
     At least `room` bytes of the packet must lie before `stop`."""
     last = stop - room + MAGIC_SIZE
@@ -68,9 +61,7 @@ _u64 = Struct(">Q").unpack_from
 
 
 def read_metadata(offset: int, packet: bytes) -> Record:
-    """Return the record of a metadata packet. The caller must have checked that the packet is whole and that its
-    lengths fit.
-    """
+    """Return the record of a whole metadata packet whose lengths fit."""
     value_at = METADATA_MIN + _u16(packet, 8)[0]
     raw, value = packet[METADATA_MIN:value_at], packet[value_at:]
     name = raw.decode(errors="replace")
@@ -84,8 +75,7 @@ def read_metadata(offset: int, packet: bytes) -> Record:
 def _option(
     name: str, raw: bytes, value: bytes
 ) -> tuple[str | None, str | None, SessionFacts | None]:
-    """Return attributes, flaw (broken rule) and `SessionFacts` of a metadata packet, given its option's name and value.
-    `raw` has the bytes of the name."""
+    """Return attributes, flaw and `SessionFacts` of a metadata packet. `raw` has the bytes of the option's name."""
     flaw = None
     if name == "epoch":
         if len(value) == 8:

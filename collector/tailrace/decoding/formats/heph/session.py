@@ -1,7 +1,6 @@
 """Read the metadata packets in which a Heph client describes its session, and write the collector's answers.
 
-The value of each of these options is one JSON object in UTF-8 (clients/PROTOCOL.md). Unknown members are
-ignored:
+The value of each of these options is one JSON object in UTF-8 (clients/PROTOCOL.md). Unknown members are ignored:
 
     tailrace.session   {"session":"32 hexadecimal digits","turn":u32,"acknowledge":bool,"now":number,
                         "clock":"logical","ticks_per_second":number}
@@ -11,12 +10,8 @@ ignored:
                         "holes":[[u32, u32, u32],…],"goodbye":bool,
                         "given_up":{"u32":number,…},"uncounted":[u32,…]}    ; from the collector
 
-Only the member `session` is required. A value of another shape has no effect on the session. Its record has the value,
-like the record of any other option, and the flaw `bad_session`.
-
-Anyone with the id of a session can continue the session. Records therefore have a digest instead of the id
-(`stored_name`), even for an id in an option that is unknown to this version.
-"""
+A value of another shape has no effect on the session; its record has the flaw `bad_session`. Anyone with the id of a
+session can continue it. Records therefore have a digest instead of the id (`stored_name`)."""
 
 from __future__ import annotations
 
@@ -36,8 +31,7 @@ _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
 _head = Struct(">IIH").pack
 
 PARTS_MAX = 2**13
-"""Maximum number of packets into which a client may divide its goodbye (`tailrace.goodbye`). A goodbye lists the
-client's streams. Each packet fits into a datagram, so this number suffices for more than 300,000 streams."""
+"""Maximum number of packets of one goodbye. They have room for more than 300,000 streams."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
@@ -45,8 +39,7 @@ _COUNT_MAX = 2**63 - 1
 _Discarded = dict[str, Annotated[int, msgspec.Meta(ge=0, le=_COUNT_MAX)]]
 
 _SENT = frozenset({"given_up", "lost", "refused", "uncounted"})
-"""Reasons for which a client discards events that it has already sent. These events have sequence numbers, and may have
-arrived."""
+"""Reasons for which a client discards events that it has already sent, with sequence numbers."""
 
 
 class _Session(msgspec.Struct):
@@ -89,8 +82,7 @@ class _Goodbye(msgspec.Struct):
 
 
 def _never_sent(discarded: _Discarded) -> int:
-    """Return how many of the discarded events the client never sent. `discarded` has the number of events for each
-    reason."""
+    """Return how many of the discarded events, counted by reason, the client never sent."""
     sum_ = sum(count for reason, count in discarded.items() if reason not in _SENT)
     return min(sum_, _COUNT_MAX)
 
@@ -106,9 +98,7 @@ OURS = "tailrace."
 """Prefix of the names of the options that Tailrace's own clients send, in all versions."""
 
 STORED_DIGITS = 24
-"""Number of hexadecimal digits of a stored name. The id of a session has more digits, so that no client can announce a
-session with a stored name as its id.
-"""
+"""Number of hexadecimal digits of a stored name: fewer than an id has, so that no client can use it as an id."""
 
 _ID = re.compile(rb"(?<![0-9A-Fa-f])[0-9A-Fa-f]{32}(?![0-9A-Fa-f])")
 
@@ -119,15 +109,12 @@ def stored_name(id_: str) -> str:
 
 
 def veiled(value: bytes) -> bytes:
-    """Return the value of an option with stored names (`stored_name`) in place of session ids. Any text of 32
-    hexadecimal digits counts as a session id."""
+    """Return the value of an option with `stored_name` in place of each text of 32 hexadecimal digits."""
     return _ID.sub(lambda id_: stored_name(id_[0].decode()).encode(), value)
 
 
 def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
-    """Read the value of an option in `OPTIONS`. Return the attributes of the option's record and its `SessionFacts`.
-
-    Return None if the value does not have the shape that the option requires."""
+    """Return the attributes and the `SessionFacts` of an option in `OPTIONS`; None if the value has another shape."""
     fields = read_object(value)
     if isinstance(fields, str):
         return None
@@ -147,9 +134,6 @@ def _attributes(fields: list[Field]) -> str:
 
 
 def _text(field: Field) -> str:
-    """Return the JSON text of a field's value. If the value is the id of a session, return `stored_name` of the id
-    instead.
-    """
     is_id = field.key == "session" and isinstance(field.value, str)
     return json.dumps(stored_name(field.value)) if is_id else field.text
 
