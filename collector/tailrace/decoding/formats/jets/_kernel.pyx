@@ -2,13 +2,9 @@
 """The kernel of JETS: pack lines of the usual shape into blocks.
 
 A line is usual if `line` reads it as a record, record_end, event or annotation without a flaw, it has at most
-`KEYS_MAX` fields that the specification does not have, each key comes once, no key begins with "$", ids that are strings have neither quotes, backslashes nor
-control characters, and values nest no deeper than `json_scan` reads them.
-
-White space may stand wherever JSON allows it, and blank lines may precede the line.
-
-The kernel stops before any other line, and before bytes without a newline. The decoder in Python reads these bytes.
-"""
+`KEYS_MAX` fields beyond the specification, each key comes once, no key begins with "$", string ids have neither quotes,
+backslashes nor control characters, and values nest no deeper than `json_scan` reads them. The kernel stops before any
+other line, and before bytes without a newline."""
 
 from json import loads
 
@@ -114,9 +110,7 @@ cdef struct Columns:
 cdef inline const uint8_t *_respelled(
     Line *line, const uint8_t *at, const uint8_t *end, const uint8_t **stop
 ) noexcept nogil:
-    """Return a copy of a string without the escapes that JSON does not require, and set `stop` to the copy's end.
-
-    Return NULL if there is no room for the copy."""
+    """Return a copy of a string without escapes that JSON does not require, up to `stop`; NULL if there is no room."""
     cdef uint8_t *to = line.text + line.respelled
     if end - at > RESPELLED_MAX - line.respelled:
         return NULL
@@ -230,7 +224,6 @@ cdef inline bint _is(const Member *member, const char *text, int size) noexcept 
 
 
 cdef inline int _kind(Line *line) noexcept nogil:
-    """Return the kind of the row for a line, or -1 if the line's type is not usual."""
     cdef Member *type_ = <Member *>_member(line, TYPE, STRING)
     if not type_:
         return -1
@@ -264,10 +257,7 @@ cdef inline bint _read_clk(Line *line, int64_t *clk) noexcept nogil:
 
 
 cdef inline bint _read_id(Line *line, int key, int64_t *id, int *used) noexcept nogil:
-    """Read an id for its column. Return whether the id is valid.
-
-    If the id is a number, add `key` to `used`, because the column then has the whole content of the field. A string id
-    also stays in the attributes."""
+    """Read an id for its column. Return whether the id is valid. If the id is a number, add `key` to `used`."""
     cdef const Member *member = _member(line, key, STRING)
     cdef const uint8_t *begin
     cdef const uint8_t *end
@@ -290,9 +280,7 @@ cdef inline bint _read_id(Line *line, int key, int64_t *id, int *used) noexcept 
 
 
 cdef inline uint8_t *_write_attributes(Line *line, int used, uint8_t *out) noexcept nogil:
-    """Write to `out` a JSON object with those fields whose keys are not in the set `used`. Return the position after
-    it. Write nothing if there are no such fields.
-    """
+    """Write the fields whose keys are not in the set `used` as a JSON object. Return the position after it."""
     cdef const Member *member
     cdef uint8_t *begin = out
     cdef int i, key, quote
@@ -335,9 +323,7 @@ cdef inline void _put(Long *column, int row, int64_t value) noexcept nogil:
 
 
 cdef class Vocabulary:
-    """Words that repeat in the input, with their codes. It keeps the words from block to block. The Python strings of
-    new words are created with the next block.
-    """
+    """Words that repeat in the input, with their codes. The Python strings of new words come with the next block."""
 
     cdef WordTable table
     cdef list texts
@@ -351,8 +337,7 @@ cdef class Vocabulary:
         free_table(&self.table)
 
     cdef inline int code(self, const Member *word, bint alone) noexcept nogil:
-        """Return the code of a word, or -1 if there is no room for it. If no row of the block uses a code (`alone`), the table may
-        be emptied to make room."""
+        """Return the code of a word, or -1 without room. If no row uses a code (`alone`), the table may be emptied."""
         cdef uint32_t size = <uint32_t>(word.end - word.begin)
         cdef uint32_t hash = hash_word(&self.table, word.begin, size)
         cdef int code = find_word(&self.table, word.begin, size, hash)
@@ -366,7 +351,7 @@ cdef class Vocabulary:
         return add_word(&self.table, word.begin, size, hash)
 
     cdef object words(self, const int32_t *codes, int rows, bytes valid):
-        """Return the column of a block that has these codes. `valid` is the bitmap of the rows that have a value."""
+        """Return the column of a block with these codes. `valid` is the bitmap of the rows that have a value."""
         cdef WordTable *table = &self.table
         cdef uint32_t code
         cdef const char *word
@@ -382,9 +367,7 @@ cdef class Vocabulary:
 
 
 cdef class Scanner:
-    """Packs usual lines of JETS into blocks. It keeps names from block to block. Several decoders may share one
-    scanner.
-    """
+    """Packs usual lines of JETS into blocks. Several decoders may share one scanner, which keeps names."""
 
     cdef Vocabulary names, categories
     cdef list streams
@@ -428,9 +411,8 @@ cdef class Scanner:
     ):
         """Pack the usual lines from `data[at]` on. A line must begin there. `offset` is its offset in the input.
 
-        Return a block and the position in `data` after it: before a line that is not usual, not whole or longer than
-        `size_max`, or where the block is full. The block is None if it would have no rows or less than `rows_min`. A call in
-        another thread at the same time gets no block."""
+        Return a block and the position in `data` after it. The block is None if it would have less than `rows_min`
+        rows, or while another thread calls. Lines longer than `size_max` are not usual."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         if at < 0 or at > have or self.busy:
@@ -459,9 +441,7 @@ cdef class Scanner:
     cdef void _fill(
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset, Py_ssize_t size_max
     ) noexcept nogil:
-        """Add rows of the usual lines from `at` on, and set `at` to the position after these lines. `offset` is the
-        offset of `data` in the input.
-        """
+        """Add rows of the usual lines from `at` on, and set `at` to their end. `offset` is the offset of `data`."""
         cdef Columns *to = &self.columns
         cdef const uint8_t *end = data + have
         cdef const uint8_t *last = <const uint8_t *>memrchr(data + at[0], c'\n', have - at[0])
@@ -557,16 +537,13 @@ cdef class Scanner:
         return True
 
     cdef inline int _code(self, Line *line, int key, Vocabulary words) noexcept nogil:
-        """Return the code of the value of the field `key` in `words`. Return -1 if the value is not a string, or if
-        there is no room for it.
-        """
+        """Return the code of the field `key` in `words`, or -1 if it is not a string or there is no room."""
         cdef const Member *text = _member(line, key, STRING)
         if not text:
             return -1
         return words.code(text, not self.columns.rows)
 
     cdef object _block(self, Py_ssize_t length):
-        """Return the rows as a block with copies of the columns, which are as short as the rows allow."""
         cdef Columns *of = &self.columns
         cdef int rows = of.rows, begins = of.kinds[BEGIN]
         names = categories = attributes = None
@@ -593,9 +570,7 @@ cdef class Scanner:
 
 
 cdef inline bytes _bits(const uint8_t *valid, int rows, int count):
-    """Return the bitmap of the rows that have a value, or None if all rows have one. `count` is the number of rows that
-    have a value.
-    """
+    """Return the bitmap of the rows that have a value, or None if all rows have one. `count` rows have one."""
     return None if count == rows else copied(valid, (rows + 7) // 8)
 
 

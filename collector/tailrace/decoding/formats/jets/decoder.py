@@ -10,35 +10,15 @@
 | footer     | session    | name "footer"                                                |
 | any other  | session    | name (the type), start (clk)                                 |
 
-`start` and `end` are `clk`, ticks of the simulated clock. An id column has the bits of the u64 as an i64. Stream is "":
-a session is one stream.
+`start` and `end` are ticks of the simulated clock (`clk`). Each line may have any of three dialects that call
+themselves 2.0 (docs/formats/jets.md). For an id that is a string, the column has 63 bits of its BLAKE2b. Attributes
+have the other fields, as the producer's own text. A line with a repeated or reserved key is stored whole (`$line`).
 
-Three dialects called 2.0 are in use (docs/formats/jets.md). The decoder accepts any of them in each line. An id may be
-a string: the column then has 63 bits of the string's BLAKE2b, and the attributes have the string. The name of such a
-line and any description may be missing. A record_end may have `id` instead of `record_id`. A missing parent_id is
-equivalent to null.
-
-Attributes have the fields without a column: the description (encoded anew), then data and the other fields in the
-line's order, as the producer's own text. A header has `{"clock":"clk","ticks_per_second":N,"producer":{…}}`, a footer
-`{"totals":{…},…}`. A line keeps its whole text under `$line` instead in three cases: a key is repeated (the last value
-is used), a key begins with "$", or a key is one that the decoder itself adds.
-
-A readable line that breaks a rule becomes a record with a flaw. A line of an unknown type is such a line, because later
-versions may add types. It becomes a session record, which does not count in the footer's totals. A record with several
-flaws gets the first of these: byte_order_mark, duplicate_key, flaws of single fields, flaws of the line's position.
-Rules about ids (references, duplicates, order) depend on earlier ids. The ingest stage checks these rules
-(`ingest.spans`).
-
-Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines". A last line without a
-newline is read like any other line, and is `truncated` if it is not JSON. NULs stand at the beginning of a line if a
-log rotation emptied the file while the producer continued to write. The NULs are malformed (`nul_bytes`), and the line
-after them is read.
-
-Each known producer ends its file with a footer. A file with a readable line and without a footer is truncated. The
-decoder reports a `truncated` gap of unknown size (`no_end`) at the end of the file, or at the header of the next
-producer. Connections and datagrams may end without a footer.
-
-Limits: `limit` bytes a line, `json_object.DEPTH_MAX` levels of nesting."""
+A readable line that breaks a rule becomes a record with a flaw, such as a line of an unknown type, because later
+versions may add types. A record gets only the first of its flaws in this order: byte_order_mark, duplicate_key, flaws
+of single fields, flaws of the line's position. NULs at the beginning of a line are malformed: a log rotation emptied
+the file while the producer continued to write. Files that lack their footer get a `truncated` gap of unknown size at
+their end."""
 
 from __future__ import annotations
 
@@ -63,23 +43,19 @@ if TYPE_CHECKING or kernels.active():
     results."""
 
 IN_SESSION = frozenset({"headless", "open"})
-"""Stages of a session (`JetsState`) in which lines of the types record, record_end, event and annotation are allowed. A
-file that ends in one of these stages lacks its footer."""
+"""Stages of `JetsState` for lines between header and footer. A file that ends in one of them lacks its footer."""
 
 NO_END = "no_end"
 """Detail of the gap record for a missing footer."""
 
 
 class JetsState(msgspec.Struct):
-    """The state of a JETS decoder between calls of `feed`: the unfinished lines and the stage of the session.
-
-    `stage`: start (no readable line yet), headless (lines without a header), open (after a header) or closed (after a
-    footer). `file`: whether the input is a file whose end was not yet reached. At the end of a file, the decoder
-    reports a missing footer."""
+    """The state of a JETS decoder between calls of `feed`: the unfinished lines and the stage of the session."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
+    # start, headless (lines without a header), open or closed (after a footer)
     stage: str = "start"
-    file: bool = False
+    file: bool = False  # whether the input is a file whose end was not yet reached
 
 
 class JetsDecoder:
@@ -124,10 +100,7 @@ class JetsDecoder:
         return self._read(self._lines.feed(data))
 
     def end(self) -> list[Record]:
-        """Decode the waiting bytes at the end of the input. Read a last line without a newline like any other line, and
-        report a missing footer.
-
-        If the last line is not JSON, it becomes malformed with the reason `truncated`."""
+        """Decode the waiting bytes, and report a missing footer. A last line that is not JSON is `truncated`."""
         records = self._read(self._lines.end())
         records += self._cut_off(self._lines.offset)
         self._in_file = False
@@ -140,7 +113,7 @@ class JetsDecoder:
         return self._read(self._lines.give_up())
 
     def _cut_off(self, offset: int) -> list[Record]:
-        """Return the gap record for the footer that is missing before `offset`, or an empty list if none is missing."""
+        """Return the gap record for a footer that is missing before `offset`."""
         return [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)] if self.lacking else []
 
     def _read(self, pieces: list[Piece]) -> list[Record]:
@@ -159,9 +132,7 @@ class JetsDecoder:
         return records
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read whole lines, and append their records. Usual lines (of a frequent shape) are read in bulk, other lines
-        one by one.
-        """
+        """Read whole lines, the most frequent ones in bulk."""
         begin = offset
         for found in read_usual(offset, data):
             if isinstance(found, Record) and self._stage in IN_SESSION:
@@ -173,9 +144,7 @@ class JetsDecoder:
             offset += size
 
     def _read_after_nuls(self, offset: int, line: bytes, records: list[Record]) -> None:
-        """Read a line that may have other bytes in front: NULs of a file that a log rotation has emptied, or Ctrl-Zs
-        where files were joined.
-        """
+        """Read a line that may begin with NULs after a log rotation, or with Ctrl-Zs where files were joined."""
         rest = line.lstrip(b"\0")
         if not rest.strip(WHITE):
             rest = b""
@@ -195,10 +164,7 @@ class JetsDecoder:
             records += [*cut_off, record]
 
     def _read_line(self, offset: int, line: bytes) -> tuple[Record, list[Record]]:
-        """Read any line, and check whether its type is allowed at this point of the session.
-
-        Return the record of the line, and the gap record for a missing footer if the line is the header of the next
-        producer."""
+        """Return the record of a line, and the gap record for a footer that is missing before the next header."""
         self._slow += 1
         record = read_line(offset, line)
         cut_off: list[Record] = []
@@ -229,14 +195,11 @@ def _blank(piece: Piece) -> Record:
 
 
 LINE_MIN = 40
-"""Approximate size (bytes) of the shortest line that the compiled kernel reads. If the input has room for less than
-`ROWS_MIN` such lines, Python decodes it."""
+"""Approximate size (bytes) of the shortest line that the compiled kernel reads."""
 
 
 class JetsBlockDecoder(JetsDecoder):
-    """A JETS decoder whose compiled kernel packs lines of the frequent shapes into blocks. `JetsDecoder` reads all
-    other lines in Python.
-    """
+    """A JETS decoder whose compiled kernel packs the most frequent lines into blocks. Python reads all other lines."""
 
     @property
     def block_min(self) -> int:

@@ -1,9 +1,7 @@
-"""Turn JETS records back into lines.
+"""Turn JETS records back into lines, with the values as the producer spelled them.
 
-The table keeps the fields of a line with the producer's own text of each value, but not the order of keys and the
-spaces. The encoder uses the order of the specification: `clk` first, and no spaces.
-
-With `repair`, the encoder ends open records, the last one first, at the latest `clk`, and writes a missing footer."""
+The encoder writes no spaces, and the keys in the order of the specification: `clk` first. With `repair`, it ends open
+records, the last one first, at the latest `clk`, and writes a missing footer."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ SHAPES = {
     "annotation": ("type", "name", "record_id", "description", "data"),
     "footer": ("type", "capture_end_clk"),
 }
-"""The order of the keys in each type of line. A line's other keys follow in the order in which they are stored."""
+"""The order of the keys in each type of line. Further keys follow in the order in which they are stored."""
 
 OTHER = ("clk", "type")
 FIRST = frozenset({"description", "data"})
@@ -79,8 +77,7 @@ class JetsEncoder:
         return "".join(f"{line}\n" for line in lines).encode()
 
     def _note(self, record: Record, texts: Texts) -> None:
-        """Update the state that the encoder needs with `repair`: the counts for the footer, the ids of begun records,
-        and the latest `clk`."""
+        """Update counts, open records and the latest `clk`, which `close` needs."""
         if record.kind in self._counts:
             self._counts[Kind(record.kind)] += 1
         self._closed = record.kind == Kind.SESSION and record.name == "footer"
@@ -133,7 +130,7 @@ def _clk(clk: int | None) -> Texts:
 
 
 def _id(key: str, id_: int | None, texts: Texts) -> Texts:
-    """Return the field `key` with an id. Return an empty dict if the id is None, or if the attributes have the field."""
+    """Return the field `key` with an id; no field without an id, or if the attributes have the field."""
     return {} if id_ is None or key in texts else {key: _unsigned(id_)}
 
 
@@ -142,10 +139,9 @@ def _unsigned(id_: int) -> str:
 
 
 def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
-    """Return all fields of a line in the order of the specification.
+    """Return the fields from columns (`own`) and attributes (`theirs`) in the order of the specification.
 
-    `own` has the fields that come from columns. `theirs` has the fields with the producer's own text, in the producer's
-    order. If the producer's order contradicts the specification, return `own` before `theirs`."""
+    If the producer's order differs, return `own` before `theirs`."""
     fields = {"type": quote(type_)} | own | theirs
     shape = SHAPES.get(type_, OTHER)
     keys = [key for key in shape if key in fields]
@@ -161,15 +157,11 @@ def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
 
 
 def _members(text: str | None) -> Texts:
-    """Return the members of a JSON object as texts by key, or an empty dict for None. The text must be valid JSON."""
     return {} if text is None else {key: str(raw, "utf-8") for key, raw in _read(text).items()}
 
 
 def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
-    """Split the attributes of a span. Return the attributes of its begin line and those of its end line.
-
-    In a span, the attributes of the end line come first (`rows.fields.united`). In the attributes of each line, the
-    order is: the flaw (broken rule), description and data, other fields."""
+    """Split the attributes of a span into those of its begin line and those of its end line, which come first."""
     changed = _members(texts.get(BEGIN_WORDS))
     changed.pop(FLAW_OF_ROW, None)
     flawed = list(texts).index(FLAW_OF_ROW) if FLAW_OF_ROW in texts else 0

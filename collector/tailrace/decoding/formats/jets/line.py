@@ -1,16 +1,13 @@
 """Read one line of JETS into one record. This reader is the reference: `usual` gives the same results faster.
 
-The module `decoder` describes columns, attributes and dialects. An unreadable line becomes a malformed
-record with a reason from `json_object.read_object` or with one of these reasons:
+The module `decoder` describes columns, attributes and dialects. An unreadable line becomes a malformed record, with its
+id if that is readable, and a reason from `json_object.read_object` or one of these reasons:
 
     missing_key   the type, or a key that the type requires, is missing
     bad_clk       clk is not an integer of 64 bits; `12.0` and `1e3` are integers
     bad_id        an id, except parent_id, is neither an unsigned integer of 64 bits nor a string
     bad_field     the type, name, record_type, description or version is not a string, or the
-                  metadata not an object
-
-A malformed record has the id of the line if the id is readable.
-"""
+                  metadata not an object"""
 
 from __future__ import annotations
 
@@ -45,13 +42,11 @@ class _MalformedError(Exception):
 
 
 class _LineReading(NamedTuple):
-    """The columns and attributes of a line that was read.
-
-    `ours`: the attributes that the decoder computes. `theirs`: the attributes that are fields of the line, with the
-    producer's own text."""
+    """The columns and attributes of a line that was read."""
 
     kind: Kind
-    theirs: Texts
+    theirs: Texts  # attributes that are fields of the line, with the producer's own text
+    # attributes that the decoder computes
     ours: Texts = {}  # noqa: RUF012 - nobody writes into it
     name: str | None = None
     category: str | None = None
@@ -232,9 +227,7 @@ def _string(fields: Fields, key: str) -> str:
 
 
 def _name(fields: Fields, id_key: str) -> str | None:
-    """Return the name of a line, or None in dialect A, which may omit the name. Raise _MalformedError if the name or
-    the description is not a string.
-    """
+    """Return the name of a line. In dialect A, whose ids are strings, the name may be missing."""
     if "description" in fields:
         _string(fields, "description")
     if "name" not in fields and isinstance(_field(fields, id_key).value, str):
@@ -255,10 +248,9 @@ def _int64(field: Field) -> int | None:
 
 
 def _id(fields: Fields, key: str, used: set[str]) -> int:
-    """Return the number for an id column from the field `key`. Raise _MalformedError if the field has no valid id.
+    """Return the number for an id column. Add `key` to `used` if the column has the whole field.
 
-    If the id is a number, add `key` to `used`, so that the attributes leave the field out. A string id stays in the
-    attributes."""
+    A string id, of which the column has only a hash, stays in the attributes."""
     field = _field(fields, key)
     if isinstance(field.value, str):
         return number_of(field.value)
@@ -270,8 +262,7 @@ def _id(fields: Fields, key: str, used: set[str]) -> int:
 
 
 def _lost_id(fields: Fields) -> int | None:
-    """Return the id for the malformed record of an unreadable line, or None if the line has another type than `record`
-    or an invalid id. Later lines that refer to this id then do not refer to a missing record."""
+    """Return the id of an unreadable line of the type `record`, so that lines which refer to it are no orphans."""
     if "type" not in fields or fields["type"].value != "record" or "id" not in fields:
         return None
     try:
@@ -286,8 +277,7 @@ def number_of(id_: str) -> int:
 
 
 def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
-    """Return the frequency (Hz) of the clock, and whether the metadata about it is wrong: a frequency or period is not
-    a positive number, or two of them differ. The frequency is None if it is not certain. Numbers may be in quotes."""
+    """Return the frequency (Hz) of the clock if it is certain, and whether the metadata about it is wrong."""
     found: list[float] = []
     unsure = False
     for key, factor in (CLOCKS | PERIODS).items():
@@ -312,9 +302,7 @@ def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
 
 
 def _rest(fields: Fields, used: set[str]) -> Texts:
-    """Return the JSON texts of the fields whose keys are not in `used`: description, data, then all other fields in the
-    order of the line.
-    """
+    """Return the JSON texts of the fields not in `used`: description, data, then other fields in the line's order."""
     texts: Texts = {}
     for key in ("description", "data", *fields):
         if key in fields and key not in used:

@@ -1,8 +1,7 @@
-"""Read the usual lines of JETS in bulk. The results are equal to the results of `line.read_line`, but faster.
+"""Read the most frequent lines of JETS in bulk, with the results of `line.read_line`.
 
-A usual line is a record, record_end, event or annotation, in any legal spelling.
-The fastest lines have integer ids below 2^63 and only fields of the specification.
-"""
+These lines are a record, record_end, event or annotation. The fastest ones have integer ids below 2^63 and only fields
+of the specification."""
 
 from __future__ import annotations
 
@@ -109,8 +108,7 @@ class _Annotation(Struct, tag_field="type", tag="annotation", gc=False):
 
 
 def _as_usual(line: _Spelled, offset: int, size: int, more: str) -> Record | None:
-    """Return the record of a line whose numbers were decoded as JSON texts (`_Spelled`). Return None if a number is not
-    a valid one."""
+    """Return the record of a line whose numbers are JSON texts; None if a number is not valid."""
     try:
         return line.usual().record(offset, size, more)
     except ValueError:
@@ -208,16 +206,14 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 _Line = _Begin | _End | _Event | _Annotation
 _Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
-"""Types of lines whose numbers and ids are decoded as JSON texts. The texts may have fractions or exponents."""
+"""Types of lines with numbers and ids as JSON texts, which may have fractions or exponents."""
 _LINES: StructLines[_Line, _Spelled] = StructLines(_Line, _Spelled)
 _IDS = {"id", "record_id", "parent_id"}
 _STRING_IDS = (b'"id":"', b'_id":"')
 
 
 def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
-    """Read whole lines from `offset` on. Return a record for each usual line (of a frequent shape), and the bytes of
-    each other line.
-    """
+    """Read whole lines from `offset` on. Return a record for each usual line, and the bytes of each other line."""
     lines = data.split(b"\n")
     lines.pop()
     sizes = [len(line) + 1 for line in lines]
@@ -245,8 +241,7 @@ def _with_ids(
     decoded: Sequence[_Line | _Spelled | None],
     further: Sequence[str | None],
 ) -> Sequence[str | None]:
-    """Return each line's JSON members for the attributes, in the order of the line: the fields in `further`, and ids
-    that are strings, because their columns have only numbers."""
+    """Return each line's JSON members for the attributes: the fields in `further`, and ids that are strings."""
     fields = fields_but(_keys_without_ids, lines, decoded)
     for each, one in zip(fields, decoded, strict=True):
         # An event's `id` has no column, so it is not in `own` and stays in the attributes.
@@ -264,7 +259,6 @@ def _keys_without_ids(type_: type[Struct]) -> tuple[str, ...]:
 
 
 def _with(attributes: str | None, more: str) -> str | None:
-    """Return the JSON attributes with the members `more` added. A comma precedes each member in `more`."""
     if not more:
         return attributes
     return f"{attributes[:-1]}{more}}}" if attributes else f"{{{more[1:]}}}"
