@@ -1,10 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The kernel of ovni: pack the usual events (module `usual`) of little-endian streams into blocks.
 
-The kernel stops before any other event, before late events whose clocks decrease, and before bytes that end inside an event;
-`decoder` reads these bytes. The kernel copies the open spans of the thread from the decoder's stack, and copies them back after
-a block.
-"""
+The kernel stops before any other event, before late events whose clocks decrease, and before bytes that end inside an
+event. It copies the open spans from the decoder's stack, and copies them back after a block."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -132,8 +130,8 @@ cdef class Scanner:
     cdef Text asking, giving, after
 
     def __cinit__(self, list plans not None, int open_max):
-        """Create a scanner for usual events. Each plan has the flags and the MCV, the values of `usual.EventPlan`, the types of the
-        fields, the source of the name, and whether the event begins or ends late events (LATE_BEGIN, LATE_END, 0)."""
+        """Create a scanner for usual events: flags and MCV, values of `usual.EventPlan`, types of the fields, source of
+        the name, and whether the event begins or ends late events (LATE_BEGIN, LATE_END, 0)."""
         cdef Columns *to = &self.columns
         cdef int64_t **longs[6]
         cdef int32_t **ints[4]
@@ -218,10 +216,9 @@ cdef class Scanner:
     ):
         """Pack the usual events from `data[at]` on, whose offset in the input is `offset`.
 
-        Return a block and the position in `data` after it. The block is None if it would have less than `rows_min` rows; the
-        stack and the order are then unchanged. `order` is the stream's `EventOrderState`. `thread` has the `stack`, the `names`,
-        the `stream`, and the texts before and after a task's id in members that refer to its name (`asks`) or define it
-        (`gives`, `behind`). A call in another thread at the same time gets no block."""
+        Return a block and the position in `data` after it. The block is None if it would have less than `rows_min`
+        rows, or while another thread calls; stack and order are then unchanged. `order` is the stream's
+        `EventOrderState`."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef int why
@@ -301,7 +298,7 @@ cdef class Scanner:
     cdef int _fill(
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset, bint locked
     ) except -1 nogil:
-        """Add rows of the usual events from `at` on, and move `at` to their end. `offset` is the offset of `data` in the input.
+        """Add rows of the usual events from `at` on, and move `at` to their end. `offset` is the offset of `data`.
 
         Return HERE or INTERPRETER: why the next events are not added."""
         cdef Columns *to = &self.columns
@@ -389,7 +386,7 @@ cdef class Scanner:
         return HERE
 
     cdef inline bint _rises(self, const uint8_t *data, Py_ssize_t have, Py_ssize_t at) noexcept nogil:
-        """Return whether the late events from `at` on are all usual, their clocks do not decrease, and `OU]` is in the data."""
+        """Return whether the late events from `at` on up to `OU]` are all usual, and their clocks do not decrease."""
         cdef Plan *plan
         cdef int64_t clock, before = INT64_MIN
         while have - at >= HEAD:
@@ -429,9 +426,7 @@ cdef class Scanner:
         return NULL
 
     cdef inline int _last(self, const Open *open_, const Plan *plan, const Opened *span) noexcept nogil:
-        """Return the index of the last open span of an event's channel, or -1 if there is none.
-
-        The nested channels count as one channel here: an end on them is usual only if it ends the last of all these spans."""
+        """Return the index of the last open span of an event's channel, or -1. All nested channels count as one."""
         cdef int i
         cdef const Opened *other
         if not plan.own:
@@ -451,8 +446,7 @@ cdef class Scanner:
         return open_.spans[place].id if place >= 0 else 0
 
     cdef int _named(self, Plan *plan, int64_t *values, uint8_t **text) except? -3 nogil:
-        """Write the members for an event's name, and return the code of the name. Return NO_NAME if the name is unknown, and NO_ROOM
-        if there is no room in the block."""
+        """Write the members for an event's name. Return the code of the name, NO_NAME if it is unknown, or NO_ROOM."""
         cdef Py_ssize_t room = TEXT_MAX - (text[0] - self.columns.text) - TEXT_OF_EVENT
         if room < self.asking.size + self.giving.size:
             return NO_ROOM
@@ -474,7 +468,7 @@ cdef class Scanner:
         return at + 1
 
     cdef int _task(self, Plan *plan, int64_t *values, uint8_t **text, Py_ssize_t room) except? -3:
-        """Name an event of a task that may be known, or that is created. The results are the results of `_named`."""
+        """Name an event of a task that may be known, or that is created, with the results of `_named`."""
         model, task = chr((plan.key >> 8) & 0xFF), values[0]
         created = plan.naming == OF_CREATED_TASK
         type_ = values[1] if created else self.known.state.tasks.get(f"{model}{task}")
@@ -502,7 +496,7 @@ cdef class Scanner:
         return code
 
     cdef int _otherwise(self, Plan *plan, int64_t *values, uint8_t **text, Py_ssize_t room) except? -3:
-        """Name an event with the Python function that `usual` uses. The results are the results of `_named`."""
+        """Name an event with the Python function that `usual` uses, with the results of `_named`."""
         fields = self.events[plan - self.plans]
         numbers = tuple([_number(plan, i, values[i]) for i in range(plan.fields)])
         name, about = fields.naming(self.known, fields.event, numbers)
@@ -513,7 +507,7 @@ cdef class Scanner:
         return NO_NAME if name is None else self._code(name)
 
     cdef int _code(self, str name) except? -3:
-        """Return the code of a name. Add a new name, or return NO_ROOM if there is no room and rows use the codes."""
+        """Return the code of a name, which is added if it is new; NO_ROOM if that would evict names of rows."""
         code = self.name_codes.get(name)
         if code is None:
             if len(self.names) >= NAMES_MAX:
@@ -533,7 +527,6 @@ cdef class Scanner:
             memset(<void *><size_t>bits, 0, ROWS_MAX // 8)
 
     cdef object _block(self, Py_ssize_t length, str stream):
-        """Return the rows as a block with copies of the columns, which are as short as the rows allow."""
         cdef Columns *of = &self.columns
         cdef int rows = of.rows
         return Block(

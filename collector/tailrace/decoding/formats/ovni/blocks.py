@@ -1,6 +1,4 @@
-"""Decode ovni with the compiled kernel: it packs usual events (of the frequent shapes) into blocks. `OvniDecoder`
-decodes all other bytes.
-"""
+"""Decode ovni with the compiled kernel, which packs the most frequent events into blocks. Python decodes all else."""
 
 from __future__ import annotations
 
@@ -19,18 +17,15 @@ from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
 
 _SEARCHED = 4096
-"""Number of bytes that the Python decoder gets in one call while it searches for the next event after unreadable bytes.
-"""
+"""Number of bytes that Python decodes at once while it searches for the next event after unreadable bytes."""
 
 
 _NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
-"""Codes by which the compiled kernel knows the functions that name an event. The code 3 stands for all other
-functions."""
+"""Codes of the functions that name an event, for the compiled kernel. 3 stands for all other functions."""
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
-    """Return the description of an event of a frequent shape for the `Scanner` of the compiled kernel: its `key` (flags
-    and MCV: model, category and value), the values of `plan`, and the types of its fields."""
+    """Return the description of an event for `Scanner`. `key` has flags and MCV (model, category and value)."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
     naming = _NAMINGS.get(fields.naming, 3) if fields else 0
@@ -41,8 +36,7 @@ def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
 _LATE = {
     b"\0" + mcv: plan_of(EVENTS[mcv], EVENTS[mcv].layouts["<"][0]) for mcv in (LATE_BEGIN, LATE_END)
 }
-"""Plans (`EventPlan`) for the events `OU[` and `OU]`. Clocks may go back between these two events. The compiled kernel
-reads them, but the module `usual` does not."""
+"""Plans for `OU[` and `OU]`, between which clocks may go back. The kernel reads them, the module `usual` does not."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
 """The compiled kernel's scanner, which all decoders share. The scanner caches names and streams. The cache never
@@ -59,7 +53,7 @@ class _Thread(NamedTuple):
 
 
 class OvniBlockDecoder(OvniDecoder):
-    """An ovni decoder whose compiled kernel packs events of the frequent shapes into blocks."""
+    """An ovni decoder whose compiled kernel packs the most frequent events into blocks."""
 
     def __init__(self, limit: int, state: OvniState | None = None) -> None:
         super().__init__(limit, state)
@@ -105,26 +99,19 @@ class OvniBlockDecoder(OvniDecoder):
         self._thread = _Thread(self._stack.state, names, stream, *texts)
 
     def _give(self, data: bytes, at: int, size: int, found: list[Block | Record]) -> int:
-        """Decode `size` bytes from `at` on in Python. Return the position after these bytes."""
         stop = min(at + size, len(data))
         found += super().feed(data[at:stop])
         return stop
 
     @property
     def _copied(self) -> int:
-        """Minimum number of bytes that Python decodes after an event that the compiled kernel cannot read.
-
-        Each call of the kernel copies the open spans, even if the kernel then reads no event. Python decodes this
-        number of bytes in about the time of one copy."""
+        """Number of bytes that Python decodes in about the time in which a call of the kernel copies open spans."""
         stack = self._stack.state
         return (len(stack.nested) + len(stack.alone)) // 2
 
     @property
     def _lacking(self) -> int:
-        """Number of bytes that Python decodes next, to complete the event whose first bytes are in `_waiting`. It is
-        the number of missing bytes of the event, or of its header if the size of the event is unknown.
-
-        After unreadable bytes, and among late events (between `OU[` and `OU]`), it is `_SEARCHED`."""
+        """Number of bytes that complete the event whose first bytes wait, or its header if its size is unknown."""
         have = len(self._waiting)
         if self._state.fault or (self._order.sorts and have >= HEAD):
             return _SEARCHED
@@ -132,9 +119,7 @@ class OvniBlockDecoder(OvniDecoder):
         return max((self._need or head) - have, 1)
 
     def _size_at(self, data: bytes, at: int) -> int:
-        """Return the number of bytes that Python decodes from `at` on. The compiled kernel cannot read the event at
-        `at`.
-        """
+        """Return the number of bytes to decode in Python from `at` on, where the kernel cannot read an event."""
         if not self._state.order:
             return HEADER
         if self._order.state.stale:

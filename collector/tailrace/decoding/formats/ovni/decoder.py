@@ -5,31 +5,21 @@
     v1   TRACE/loom.LOOM/proc.PID/thread.TID.obs          metadata.json
     all  TRACE/clock-offsets.txt
 
-The stream is `LOOM/PID/TID`. The bytes of a stream are the same in all versions (module `frame`). Each event becomes
-one record (module `event`). The stream header becomes a session record "header".
+The stream is `LOOM/PID/TID`. Its bytes are the same in all versions (module `frame`). Each event becomes one record
+(module `event`), and the stream header a session record "header". Further records have size 0:
 
-Further records have size 0:
-
-    session  metadata      the content of the metadata after each change, under `producer`; `document`
-                           names metadata that is not the thread's own
-             clock_offset  the offset to add to the clock (`clock_offset`, ns), and the line of the table
+    session  metadata      the content of the metadata after each change
+             clock_offset  the offset to add to the clock (ns)
              fork          a fork of the process has copied the following events
     name                   titles of the program's marks, and labels of their values
-    gap      truncated     stale_tail: the following events belong to an earlier run, whose beginning was
-                           overwritten
+    gap      truncated     stale_tail: an earlier run wrote the following events, and its beginning was overwritten
                            finished_without_data: the producer finished and had written no event
-                           unfinished: the end of the thread is missing, with up to 2 MiB that the thread had
-                           not written yet
+                           unfinished: the end of the thread is missing, with up to 2 MiB of events
 
-The last two gaps are reported only at the end of the input, because metadata may mark a thread as finished before the
-last bytes of the thread arrive. Metadata also marks threads that lost all events as finished.
-
-Events between `OU[` and `OU]` are sorted by clock, at most `LATE_MAX` bytes at a time. An end among these events
-may come before its begin.
-
-Bytes that cannot begin an event are malformed up to the next event, in pieces of at most
-`limit` bytes. All pieces have the reason of the first piece. A limit below 64 bytes counts as 64.
-"""
+The last two gaps come at the end of the input, because metadata may mark a thread as finished before its last
+bytes arrive. Events between `OU[` and `OU]` are written late, and are sorted by clock, at most `LATE_MAX`
+bytes at a time. Bytes that cannot begin an event are malformed up to the next event. A limit below 64 bytes
+counts as 64."""
 
 from __future__ import annotations
 
@@ -71,25 +61,18 @@ _CLOCKS = {
 """Attributes of the record of a stream header, by byte order."""
 
 LATE_MAX = 1 << 16
-"""Maximum size (bytes) of late events that are sorted at once. Late events stand between `OU[` and `OU]`. Measured
-traces have up to 135 of them, about 2 KB."""
+"""Maximum size (bytes) of late events (between `OU[` and `OU]`) that are sorted at once. Measured traces have 2 KB."""
 
 
 class OvniState(msgspec.Struct):
-    """The state of an ovni decoder between calls of `feed`: the waiting bytes, their offset, and the states of the
-    decoder's parts.
-
-    `fault`: the reason why the waiting bytes cannot begin an event, or "".
-    `order`: the byte order, or "" before the stream header.
-    `told`: whether a gap for the missing end was reported.
-    """
+    """The state of an ovni decoder between calls of `feed`: the waiting bytes, their offset, and its parts."""
 
     offset: int = 0
     waiting: bytes = b""
-    fault: str = ""
-    order: str = ""
+    fault: str = ""  # why the waiting bytes cannot begin an event
+    order: str = ""  # the byte order, or "" before the stream header
     place: StreamOrigin = StreamOrigin()
-    told: bool = False
+    told: bool = False  # whether a gap for the missing end was reported
     course: EventOrderState = msgspec.field(default_factory=EventOrderState)
     stack: StackState = msgspec.field(default_factory=StackState)
     names: NamesState = msgspec.field(default_factory=NamesState)
@@ -165,9 +148,7 @@ class OvniDecoder:
         return records
 
     def end(self) -> list[Record]:
-        """Decode the waiting bytes at the end of the input. Return incomplete events as malformed records with the
-        reason `truncated`, and a gap record if the end of the thread is missing.
-        """
+        """Decode the waiting bytes. Incomplete events become `truncated`. A missing end of the thread becomes a gap."""
         state, waiting = self._state, self._waiting
         records = self._decode_late()
         while waiting:
@@ -188,11 +169,7 @@ class OvniDecoder:
         return records
 
     def give_up(self) -> list[Record]:
-        """Return the waiting bytes as a malformed record, because memory is short. After this, search for the next
-        event.
-
-        If the waiting bytes are a part of the stream header, keep them.
-        """
+        """Return the waiting bytes as malformed, because memory is short. A part of the stream header still waits."""
         state, records = self._state, self._decode_late()
         if self._waiting and (state.order or state.fault):
             state.fault = state.fault or "too_long"
@@ -203,7 +180,6 @@ class OvniDecoder:
         return records
 
     def _set_out(self) -> None:
-        """Create the readers of events for the stream name and the byte order in the state."""
         order = self._state.order or "<"
         self._numbers = NUMBERS[order]
         thread = (self._state.place.stream, order, self._stack, self._names)
@@ -211,7 +187,7 @@ class OvniDecoder:
         self._usual = UsualReader(*thread)
 
     def _decode(self, records: list[Record], at: int = 0) -> None:
-        """Decode the waiting bytes from `at` on, as far as they form whole records. Remove the decoded bytes."""
+        """Decode and remove the waiting bytes from `at` on, as far as they form whole records."""
         state = self._state
         before = None
         while before != (before := (at, state.fault, state.order)):
@@ -245,9 +221,7 @@ class OvniDecoder:
         return at + HEADER
 
     def _events(self, at: int, records: list[Record]) -> int:
-        """Read whole events from `at` on. Return the position of the first bytes that are no event or only a part of
-        one.
-        """
+        """Read whole events from `at` on. Return the position of the first bytes that are no whole event."""
         state, order, waiting = self._state, self._order, self._waiting
         numbers, usual = self._numbers, self._usual.read
         noted = at
@@ -282,9 +256,7 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Decode the waiting late events that are whole. Late events are those between `OU[` and `OU]`. They wait
-        because the decoder sorts them by clock. The caller calls this when no further bytes come, or when memory is
-        short."""
+        """Decode whole late events (between `OU[` and `OU]`), which wait to be sorted, because no bytes may follow."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True
@@ -293,11 +265,9 @@ class OvniDecoder:
         return records
 
     def _late_end(self, at: int) -> int | None:
-        """Return the end position of the late events from `at` on that the decoder sorts by clock. Late events are
-        those between `OU[` and `OU]`. Return None if the decoder must wait for more bytes.
+        """Return the end of the late events from `at` on that are sorted at once; None if more bytes are needed.
 
-        The range ends before `OU]`, before bytes that are not an event, and before an event that would make the range
-        larger than `LATE_MAX`."""
+        They end before `OU]`, before bytes that are not an event, and at `LATE_MAX` bytes."""
         waiting, numbers = self._waiting, self._numbers
         most = at + min(self._limit - JUMBO_HEAD, LATE_MAX)
         stop = at + self._gathered
@@ -319,11 +289,8 @@ class OvniDecoder:
         return stop
 
     def _late(self, at: int, stop: int, noted: int, records: list[Record]) -> int:
-        """Read the late events from `at` to `stop`, sorted by clock. Late events are those between `OU[` and `OU]`.
-
-        `EventOrder` must store the events to recognise copies. `noted` is the position of the first event that is not
-        stored yet. Store the events before the last one whose MCV is in `TURNS`, and return the new value of `noted`.
-        """
+        """Read the late events (between `OU[` and `OU]`) from `at` to `stop`, sorted by clock. Return the new value of
+        `noted`, the position of the first event that `EventOrder` does not remember."""
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:
@@ -346,8 +313,7 @@ class OvniDecoder:
         return noted
 
     def _in_order(self, at: int, stop: int, records: list[Record]) -> None:
-        """Read adjacent late events (events between `OU[` and `OU]`) from `at` to `stop`. Their clocks must not
-        decrease."""
+        """Read adjacent late events (between `OU[` and `OU]`), whose clocks must not decrease."""
         offset = self._state.offset + at
         part = self._waiting[at:stop]
         at = 0
@@ -372,8 +338,7 @@ class OvniDecoder:
             records.append(self._gap(after, flaw) if flaw == "stale_tail" else self._fork(after))
 
     def _search(self, at: int, records: list[Record]) -> int:
-        """Add malformed records to `records` for the bytes from `at` up to the next event, because no event begins at
-        `at`. Return the position of the first byte that is in no record."""
+        """Add the bytes from `at` up to the next event as malformed. Return the position after these bytes."""
         state, waiting = self._state, self._waiting
         stop = min(len(waiting), at + self._limit)
         begin = at + self._searched
@@ -389,8 +354,7 @@ class OvniDecoder:
         return at
 
     def _cut_off(self) -> int:
-        """Return the position of another event inside the incomplete event that waits: the stated size of the
-        incomplete event is then wrong. Return the end of the waiting bytes if there is no other event."""
+        """Return the position of an event inside the incomplete event, whose size is then wrong; otherwise the end."""
         stop = len(self._waiting)
         place, found = find_event(self._waiting, 1, stop, self._numbers, self._limit)
         return place if found else stop

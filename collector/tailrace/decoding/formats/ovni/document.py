@@ -1,20 +1,13 @@
 """Read the documents of an ovni stream: its metadata, and the table of clock offsets.
 
-Metadata is a JSON object that libovni writes in place, without a rename. A reader may see an empty or
-incomplete document, and the complete document a little later. Unreadable metadata is therefore reported only at the
-end of the stream, if it never became readable.
-Versions 1 and 2 have a `metadata.json` for each process. For each thread, version 2 has a `thread.TID.json`, and
-version 3 has a `stream.json`.
-
-A program may define marks: types 0 to 99 with a title, and labels of values (`ovni.mark`). The metadata of any thread
-may define them for the whole trace.
+libovni writes metadata, a JSON object, in place without a rename. Unreadable metadata is therefore reported only at the
+end of the stream. The metadata of any thread may define marks (`ovni.mark`) for the whole trace: types with a title,
+and labels of values.
 
 The table of clock offsets (`clock-offsets.txt`) has a heading, then one line for each host: rank, host, and median,
-mean and deviation of the offset to add to the host's clock, in nanoseconds. Only the median counts. A stream's host is
-the name of its loom (`loom.NAME` in the path) up to the first ".". A host in the table may have a domain. A line with a
-domain matches a host without the domain if no other line has the same name up to the first ".". A table without a line
-for the stream's host is reported at the end of the stream, because the table may grow.
-"""
+mean and deviation of the offset (ns) to add to the host's clock. Only the median counts. A stream's host is the
+name of its loom up to the first ".". A host in the table may have a domain, if no other host has the same name
+without it."""
 
 from __future__ import annotations
 
@@ -34,41 +27,30 @@ OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
 """Names of the documents that several threads share: the table of clock offsets, and the metadata of a process."""
 
 HOSTS_MAX, LINE_MAX = 8, 1024
-"""Limits of the record that reports a missing host, for which the table of clock offsets has no line. The record shows
-at most `HOSTS_MAX` lines of the table, and at most `LINE_MAX` characters of each line."""
+"""Maximum number of lines, and of characters of a line, in the record about a table without the stream's host."""
 
 _INTEGER = re.compile(r"-?\d{1,19}")
 
 
 class DocumentsState(msgspec.Struct):
-    """The state of `StreamDocuments`.
+    """The state of `StreamDocuments`."""
 
-    `told`: by document name, the digest of the content about which a record was last returned. `unreadable`: the size
-    (bytes) of a document that was unreadable at the last attempt, by document name. `finished`: whether the metadata
-    states that the producer has finished. `offset`: the offset of this host's clock, or None. `others`: up to
-    `HOSTS_MAX` lines of the table of clock offsets if the table has no line for this host. Lines of hosts with a
-    similar name come first.
-    """
-
-    told: dict[str, bytes] = {}
-    unreadable: dict[str, int] = {}
-    finished: bool = False
-    offset: int | None = None
-    others: list[str] = []
+    told: dict[str, bytes] = {}  # digest of the last content that was reported, by document
+    unreadable: dict[str, int] = {}  # size (bytes) of documents that were unreadable, by name
+    finished: bool = False  # whether the metadata states that the producer has finished
+    offset: int | None = None  # offset of this host's clock
+    others: list[str] = []  # lines of the table if it has none for this host
 
 
 class StreamDocuments:
-    """Turns the documents of one stream (its metadata files and its table of clock offsets) into records of size 0.
-
-    The argument `offset` of the methods is the position in the stream that the records get."""
+    """Turns the documents of one stream into records of size 0 at the stream position `offset`."""
 
     def __init__(self, state: DocumentsState, names: Names) -> None:
         self.state = state
         self._names = names
 
     def metadata(self, offset: int, stream: str, name: str, data: bytes) -> list[Record]:
-        """Read a metadata document. Return a record of its content, and records of the new or changed names of the
-        program's marks (`ovni.mark`). Return nothing if the content is the same as at the last call."""
+        """Return a record of changed metadata, and records of the new or changed names of marks."""
         state = self.state
         read = _read_metadata(data)
         if read is None:
@@ -95,8 +77,7 @@ class StreamDocuments:
         return [_session(offset, stream, "metadata", about, flaw), *names]
 
     def clock_offsets(self, offset: int, stream: str, data: bytes, host: str) -> list[Record]:
-        """Read the table of clock offsets. If this host's offset is new, return a record with the offset. If the table
-        has changed and has invalid lines, return a record with the flaw `bad_clock_offsets`."""
+        """Return a record of a new offset of this host, and a record of invalid lines in a changed table."""
         state = self.state
         lines, good = _offsets(data)
         short = [line for name, line in lines.items() if name.partition(".")[0] == host]
@@ -119,9 +100,7 @@ class StreamDocuments:
         return records
 
     def end(self, offset: int, stream: str) -> list[Record]:
-        """Return records about the metadata documents that never became readable, and about a table of clock offsets
-        without a line for the host.
-        """
+        """Return records about metadata that never became readable, and about a table without a line for the host."""
         records = []
         if self.state.others:
             about = msgspec.json.encode({"lines": self.state.others}).decode()
@@ -135,9 +114,6 @@ class StreamDocuments:
 
 
 def _read_metadata(data: bytes) -> tuple[str, dict[str, Any]] | None:
-    """Return the JSON object in `data` as compact text and as values by key. Return None if the data is not a JSON
-    object.
-    """
     fields = read_object(data)
     if isinstance(fields, str):
         return None
@@ -150,9 +126,7 @@ def _is_finished(metadata: dict[str, Any]) -> bool:
 
 
 def _marks(metadata: dict[str, Any]) -> dict[str, str]:
-    """Return the names in the metadata's `ovni.mark`: the titles of mark types and the labels of mark values. The keys
-    are "TYPE" and "TYPE:VALUE".
-    """
+    """Return the titles of mark types by "TYPE", and the labels of mark values by "TYPE:VALUE"."""
     ovni = metadata.get("ovni")
     types = ovni.get("mark") if isinstance(ovni, dict) else None
     found: dict[str, str] = {}
@@ -176,9 +150,7 @@ class _HostLine(NamedTuple):
 
 
 def _offsets(data: bytes) -> tuple[dict[str, _HostLine], bool]:
-    """Return the lines of the table of clock offsets by host, and whether all lines are valid.
-
-    Ignore a last line without a newline, because it may be incomplete."""
+    """Return the lines of the table by host, and whether all are valid. Ignore a last line without a newline."""
     found: dict[str, _HostLine] = {}
     good = True
     for raw in data.split(b"\n")[1:-1]:

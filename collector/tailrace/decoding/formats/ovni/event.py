@@ -8,13 +8,10 @@
 | create, type         | name       | name, parent, start; the key in the attributes |
 | unknown              | instant    | name (the MCV), parent, start                 |
 
-`category` is the name of the model. `start` and `end` have the bits of the clock (u64) as an i64. The first attribute
-is the MCV, the three characters of the event's type: model, category and value. Its name is `mcv`, or `end_mcv` for an
-end. Then come the fields of the payload. An end that matches its begin does not repeat the fields. `payload` is the
-part of the payload after the fields, in hexadecimal. `flags` is present only if the flags are unusual.
-
-An event that creates a task or names a type is a `name` row, because events of other threads refer to the name.
-"""
+`category` is the name of the model. Attributes are the MCV (model, category and value) under `mcv`, or `end_mcv` for an
+end, then the fields of the payload, except those of an end that matches its begin. `payload` is the part of the payload
+after the fields, in hexadecimal. `flags` is present only if the flags are unusual. An event that creates a task or
+names a type is a `name` row, because events of other threads refer to the name."""
 
 from __future__ import annotations
 
@@ -43,21 +40,19 @@ STATES = {
     "w": "warming",
     "e": "dead",
 }
-"""The state of the thread after an event of the role `state`. The key is the third character of the event's MCV (model,
-category and value)."""
+"""Thread state after an event of the role `state`, by the third character of its MCV (model, category and value)."""
 
 USUAL_JUMBO = JUMBO | 3
-"""The flags that libovni writes for a jumbo event."""
+"""The flags that libovni writes for a jumbo, an event with a size field."""
 
 
 class _Payload(NamedTuple):
-    """The payload of an event: the values of its fields, and the bytes after the fields (`rest`). `members` has the
-    values as JSON members. `key` has them as a part of the key by which an end finds its begin."""
+    """The payload of an event."""
 
-    values: tuple[int, ...]
-    members: str
-    key: str
-    rest: bytes
+    values: tuple[int, ...]  # values of the fields
+    members: str  # the values as JSON members
+    key: str  # the values as a part of the key by which an end finds its begin
+    rest: bytes  # the bytes after the fields
 
 
 class _Reading(NamedTuple):
@@ -83,9 +78,7 @@ class EventReader:
         self._names = names
 
     def read(self, offset: int, event: bytes, flaw: str | None) -> Record:
-        """Return the record of a whole event. `flaw` is the rule that the event's position in the stream breaks, or
-        None.
-        """
+        """Return the record of a whole event. `flaw` is the rule that the event's position in the stream breaks."""
         head, clock = self._head(event)
         flags, mcv = head[0], head[1:].decode()
         known = EVENTS.get(head[1:])
@@ -115,7 +108,6 @@ class EventReader:
         )  # fmt: skip
 
     def _payload(self, event: EventType, data: bytes) -> _Payload | None:
-        """Read the payload of an event. Return None if the payload is shorter than each layout that the event may have."""
         for layout in event.layouts[self._order]:
             if len(data) >= layout.size:
                 values = layout.struct.unpack_from(data)
@@ -127,12 +119,11 @@ class EventReader:
         return _Reading(Kind.INSTANT, name, "", data, None, self._stack.innermost, flaw)
 
     def _copy(self, event: EventType, payload: _Payload) -> _Reading:
-        """Read an event that was written again after a fork. The event opens and closes no span, and defines no name."""
+        """Read an event that a fork wrote again. It opens and closes no span, and defines no name."""
         kind = Kind.END if event.opens is False else Kind.INSTANT
         return _Reading(kind, event.name, payload.members, payload.rest)
 
     def _pair(self, event: EventType, payload: _Payload) -> _Reading:
-        """Read a begin or an end. An end finds its begin by a key, which has the values of the fields."""
         values, members, key, rest = payload
         channel, key = event.channel_of(values), event.begin + key
         own = event.role in OWN
@@ -166,8 +157,7 @@ class EventReader:
         return _Reading(kind, name, members, rest, None, parent)
 
     def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
-        """Store the label of a task type in the stream's names. The label is at the beginning of `data`, and ends at
-        the first zero byte. Return the label, the JSON members that define this name, and the bytes after the label."""
+        """Store the label of a task type. Return the label, its JSON members, and the bytes after its zero byte."""
         model = event.mcv[0]
         text, _, beyond = data.partition(b"\0")
         label = text.decode(errors="replace")

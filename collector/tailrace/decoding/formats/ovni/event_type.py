@@ -6,7 +6,7 @@ from struct import Struct
 from typing import NamedTuple
 
 OWN = frozenset({"alone", "mark"})
-"""Roles of begins and ends whose spans nest only with spans of the same channel. These spans have a separate stack."""
+"""Roles of begins and ends whose spans nest only with spans of the same channel, on a separate stack."""
 
 JUMBO = frozenset({"type", "deltas"})
 
@@ -14,34 +14,26 @@ _TYPES = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
 
 
 class PayloadLayout(NamedTuple):
-    """The fields of a payload that has at least `size` bytes: their struct, their names, and two text templates.
-    `members` gives the values as JSON members. `key` gives them as a part of the key by which an end finds its begin.
-    """
+    """The fields of a payload that has at least `size` bytes."""
 
     size: int
     struct: Struct
-    members: str
-    key: str
+    members: str  # template of the values as JSON members
+    key: str  # template of the values in the key by which an end finds its begin
     names: tuple[str, ...]
 
 
 class EventType(NamedTuple):
-    """A type of ovni event, identified by its MCV: the three characters model, category and value. A line of the module
-    `table` describes it.
-
-    `opens`: true for the begin of a span, false for the end of a span, and None for any other event. `channel`,
-    `begin`: the channel of the span, and the MCV of its begin. `layouts`: by byte order, the layouts that the payload
-    may have, the longest first.
-    """
+    """A type of ovni event, identified by its MCV: the three characters model, category and value."""
 
     mcv: str
     model: str
     role: str
     name: str
-    opens: bool | None
-    channel: str
-    begin: str
-    layouts: dict[str, tuple[PayloadLayout, ...]]
+    opens: bool | None  # true for the begin of a span, false for its end, otherwise None
+    channel: str  # channel of the span
+    begin: str  # MCV of the span's begin
+    layouts: dict[str, tuple[PayloadLayout, ...]]  # by byte order; the longest first
 
     @property
     def jumbo(self) -> bool:
@@ -53,8 +45,7 @@ class EventType(NamedTuple):
         return self.layouts["<"][-1].size
 
     def channel_of(self, values: tuple[int, ...]) -> str:
-        """Return the channel of an event whose fields have the given values. An end matches only begins of its channel.
-        Each type of marks, which the program defines, is a separate channel."""
+        """Return the channel of an event with these field values. An end matches only begins of its channel."""
         return f"{self.channel} {values[1]}" if self.role == "mark" else self.channel
 
 

@@ -3,9 +3,8 @@
     v3       TRACE/loom.LOOM/proc.PID/thread.TID/stream.obs    since ovni 1.11
     v1, v2   TRACE/loom.LOOM/proc.PID/thread.TID.obs
 
-A TID is unique only in its node, and a task only in its process. A loom is a set of threads that share
-a node's CPUs; its name begins with the host's name, up to the first ".".
-"""
+A TID is unique only in its node, and a task only in its process. A loom is a set of threads that share a node's CPUs;
+its name begins with the host's name, up to the first "."."""
 
 from __future__ import annotations
 
@@ -26,9 +25,7 @@ _STREAM = re.compile(r".*/thread\.[^/]+(?:/stream)?\.obs", re.DOTALL)
 
 
 class StreamOrigin(NamedTuple):
-    """The name of a stream, its process and its host, read from the path of its file. All are empty if the path does
-    not match.
-    """
+    """The name of a stream, its process and its host; empty if the path of its file does not match."""
 
     stream: str = ""
     process: str = ""
@@ -49,15 +46,12 @@ def _is_stream(path: str) -> bool:
 
 
 def _recognises(path: str, head: bytes) -> bool:
-    """Recognise a stream by the first bytes of its file, the magic. If the file has only a part of the magic so far,
-    its path must match, too.
-    """
+    """Recognise a stream by its magic. If the file has only a part of the magic so far, its path must match, too."""
     return head.startswith(MAGIC) or (_is_stream(path) and MAGIC.startswith(head))
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Return the paths of the documents (metadata files and the table of clock offsets) that describe a stream: those
-    of its thread, its process and its trace. Paths are relative to the stream's directory."""
+    """Return the paths, relative to the stream's directory, of the metadata files and the table of clock offsets."""
     name = posixpath.basename(without_gz(path))
     if name == "stream.obs":
         return "stream.json", f"../../../{OFFSETS}"
@@ -65,25 +59,18 @@ def _documents(path: str) -> tuple[str, ...]:
 
 
 def _described(path: str) -> str:
-    """Return the path of the stream whose metadata is in a document, or "" if the document does not describe a single
-    stream.
-    """
     stream = path.removesuffix(".json") + ".obs"
     return stream if path.endswith(".json") and _is_stream(stream) else ""
 
 
 def _trace(path: str) -> str:
-    """Return the directory of the trace to which a stream belongs. All streams in this directory share names and
-    clocks.
-    """
+    """Return the directory of a stream's trace, whose streams share names and clocks."""
     match = _PATH.fullmatch(without_gz(path))
     return match["trace"] if match else posixpath.dirname(path)
 
 
 def _writer(path: str) -> Writer | None:
-    """Return the process that writes a stream, or None if the path does not show it. The PID is valid in the process's
-    own PID namespace.
-    """
+    """Return the process that writes a stream. Its PID is valid in the process's own PID namespace."""
     match = _PATH.fullmatch(without_gz(path))
     if match is None or not re.fullmatch(r"[1-9][0-9]{0,9}", match["pid"]):
         return None
@@ -91,9 +78,7 @@ def _writer(path: str) -> Writer | None:
 
 
 def _identity(path: str) -> str:
-    """Return a key that is equal for a stream in the temporary directory OVNI_TMPDIR and for the final file to which
-    libovni moves it.
-    """
+    """Return a key that a stream keeps when libovni moves it from the temporary directory OVNI_TMPDIR."""
     match = _PATH.fullmatch(without_gz(path))
     return "/".join(match.group("loom", "pid", "tid")) if match else without_gz(path)
 

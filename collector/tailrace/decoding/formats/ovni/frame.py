@@ -5,13 +5,9 @@
     payload = *16u8                                ; flags' low 4 bits + 1 bytes, none for 0
             | size:u32 *u8                         ; `size` bytes, if flags has bit 0x10 (jumbo)
 
-The three highest bits of the flags are reserved. Readers ignore them, and the low 4 bits of a jumbo's flags.
-
-Nothing in a stream marks the beginning of an event. The search for an event checks the flags, whether the MCV (model,
-category and value) is known, and the highest bits of the clock. Random bytes match about once in 100 MB. One match is
-therefore sufficient to continue, without a check of the next event. The search ignores the clock of the previous event,
-because the previous event may be damaged.
-"""
+The three highest bits of the flags are reserved. Nothing marks the beginning of an event. A search checks the flags,
+whether the MCV (model, category and value) is known, and the highest bits of the clock. Random bytes match about once
+in 100 MB, so that one match suffices."""
 
 from __future__ import annotations
 
@@ -26,13 +22,11 @@ ORDERS = {MAGIC + b"\1\0\0\0": "<", MAGIC + b"\0\0\0\1": ">"}
 """The byte order of the numbers in a stream ("<" little-endian, ">" big-endian), by the stream's header."""
 
 HEADER, HEAD, JUMBO_HEAD = 8, 12, 16
-"""Size (bytes) of the stream header, of an event without payload, and of a jumbo (an event that states the size of its
-data) without data."""
+"""Size (bytes) of the stream header, of an event without payload, and of a jumbo (with a size field) without data."""
 
 JUMBO = 0x10
 JUMBO_MAX = 2097135
-"""Maximum size (bytes) of the data in a jumbo, an event that states the size of its data. A whole jumbo must fit into
-libovni's buffer of 2 MiB."""
+"""Maximum size (bytes) of the data in a jumbo, an event with a size field. It fits into libovni's buffer of 2 MiB."""
 
 CLOCK_END = 1 << 58
 """Upper limit of a valid clock (ns): 9 years after the start of the node."""
@@ -49,9 +43,7 @@ _CANDIDATE = re.compile(
 
 
 class Numbers(NamedTuple):
-    """The structs that read numbers in one byte order. `head` reads flags, MCV (model, category and value) and clock.
-    `size` reads the size of a jumbo (an event that states the size of its data).
-    """
+    """Structs that read flags, MCV (model, category and value) and clock of an event, and the size of a jumbo."""
 
     head: Struct
     size: Struct
@@ -63,10 +55,9 @@ NUMBERS = {order: Numbers(Struct(order + "4sq"), Struct(order + "I")) for order 
 def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | str:
     """Return the size of the event at `at`, 0 if more bytes are necessary, or the reason why no event can begin there.
 
-    bad_event: the MCV (model, category and value) is unknown, and it is not printable or the clock is impossible. Or
-        the flags show a jumbo (an event that states the size of its data), but events with this MCV are never jumbos.
-    bad_size: a jumbo is larger than the maximum of libovni.
-    """
+    bad_event: the MCV (model, category and value) is unknown and not printable, or unknown with an impossible clock, or
+        jumbos never have it.
+    bad_size: a jumbo is larger than the maximum of libovni."""
     have = len(buffer) - at
     if have < HEAD:
         return 0
@@ -84,7 +75,7 @@ def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | st
 
 
 def plain_payload(flags: int) -> int:
-    """Return the size (bytes) of the payload of an event with the given flags. The event must not be a jumbo."""
+    """Return the size (bytes) of the payload of an event without a size field (no jumbo)."""
     low = flags & 0xF
     return low + 1 if low else 0
 
@@ -92,10 +83,8 @@ def plain_payload(flags: int) -> int:
 def find_event(
     buffer: bytearray, begin: int, stop: int, numbers: Numbers, limit: int
 ) -> tuple[int, bool]:
-    """Return the position of the first event of at most `limit` bytes that begins in `buffer[begin:stop]`, and True.
-
-    If no such event is found, return False and the position from which on an event may begin when more bytes have come.
-    """
+    """Return the position of the first event of at most `limit` bytes in `buffer[begin:stop]`, and True. Otherwise
+    return the first position at which an event may begin when more bytes have come, and False."""
     while match := _CANDIDATE.search(buffer, begin, stop):
         at = match.start()
         jumbo = buffer[at] & JUMBO

@@ -1,15 +1,12 @@
 """Store the names of tasks, task types and marks that one stream defines.
 
-Any thread of a process may name task types and create tasks, and any thread of a trace may describe
-marks. An event may therefore precede its name, and the name may be in another stream. The attributes of an event have the
-name, if this stream has defined the name. Otherwise the event refers to the name (see
-`model.record.NAME_OF_ROW`) by one of these keys, whose scope is the trace:
+Any thread of a process may define tasks and their types, and any thread of a trace may describe marks. If this stream
+has not defined a name, events refer to it (`model.record.NAME_OF_ROW`) by one of these keys, whose scope is the trace:
 
     task_type:LOOM/PID:V7    the type 7 of the process, in the model V
     task:LOOM/PID:V12        the task 12 of the process, in the model V
     mark:TYPE                the title of a mark's type
-    mark:TYPE:VALUE          the label of a mark's value
-"""
+    mark:TYPE:VALUE          the label of a mark's value"""
 
 from __future__ import annotations
 
@@ -24,37 +21,27 @@ from tailrace.model.holding import AskedNames, Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
 TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
-"""Maximum numbers of stored task types, tasks and marks. Beyond a maximum, the oldest entry is removed, and events have
-its key instead of its name."""
+"""Maximum numbers of stored task types, tasks and marks. Beyond a maximum, the oldest name is dropped for its key."""
 MARKED_MAX = 64
-"""Maximum number of cached values of the program's marks, each with its name and JSON members."""
+"""Maximum number of cached values of marks, each with its name and JSON members."""
 NAME_MAX = 256
-"""Maximum number of characters of a stored name. A longer name is not stored: the events that refer to it get its key
-instead."""
+"""Maximum number of characters of a stored name. Events have the key of a longer name."""
 
 Named = tuple[str | None, str]
-"""The name of an event or None, and JSON members for its attributes. If the name is unknown, a member has the name's
-key, so that a reader can look up the name later."""
+"""The name of an event or None, and JSON members, which have the key of an unknown name."""
 
 Naming = Callable[["Names", EventType, tuple[int, ...]], Named]
-"""A function that names an event. It returns the name and JSON members, given the names of the stream, the type of the
-event, and the values of its fields.
-"""
+"""A function that names an event, given the names of the stream, the event's type, and the values of its fields."""
 
 
 class NamesState(msgspec.Struct):
-    """The state of `Names`.
-
-    `types`: the labels of task types, by model and id ("V7").
-    `tasks`: the types of tasks, by model and id.
-    `marks`: the names of the program's marks: titles by type ("5"), and labels by type and value ("5:1").
-    `asked`: the keys that events refer to and that have no name."""
+    """The state of `Names`."""
 
     process: str = ""
-    types: dict[str, str] = {}
-    tasks: dict[str, int] = {}
-    marks: dict[str, str] = {}
-    asked: dict[str, bool | None] = {}
+    types: dict[str, str] = {}  # labels of task types, by model and id ("V7")
+    tasks: dict[str, int] = {}  # types of tasks, by model and id
+    marks: dict[str, str] = {}  # titles by type ("5"), and labels by type and value ("5:1")
+    asked: dict[str, bool | None] = {}  # keys that events refer to and that have no name
 
 
 NAMED_BYTES, TASK_BYTES = 1536, 256
@@ -62,9 +49,7 @@ NAMED_BYTES, TASK_BYTES = 1536, 256
 
 
 class Names:
-    """The names of tasks, task types and marks that one stream defines. If memory is short, tasks are evicted first,
-    marks last.
-    """
+    """The names of tasks, task types and marks that one stream defines. Tasks are evicted first, marks last."""
 
     what = Evicted.NAMES
 
@@ -117,8 +102,7 @@ class Names:
         tasks[f"{model}{task}"] = type_
 
     def learn_mark(self, key: str, name: str) -> str | None:
-        """Store a name of the program's marks. `key` is "TYPE" for the title of a mark type, and "TYPE:VALUE" for the
-        label of a value. Return the previous name of `key`, or None."""
+        """Store a title ("TYPE") or a label ("TYPE:VALUE") of marks. Return the previous name of `key`, or None."""
         before = self.state.marks.get(key)
         self._marked.clear()
         self._keep("mark:", self.state.marks, key, name, MARKS_MAX)
@@ -156,9 +140,7 @@ class Names:
         return self.of_type(model, type_)
 
     def of_mark(self, type_: int, value: int) -> Named:
-        """Return the name of a mark event: the label of the mark's value, or the title of the mark's type if no thread
-        defines a label.
-        """
+        """Name a mark event: the label of its value, or the title of its type."""
         if known := self._marked.get((type_, value)):
             return known
         marks = self.state.marks
@@ -172,7 +154,7 @@ class Names:
         return named
 
     def of_set(self, type_: int, value: int) -> Named:
-        """Return the name of an event that sets a mark of the program: the title of the mark's type."""
+        """Name an event that sets a mark: the title of the mark's type."""
         marks = self.state.marks
         title, label = self._title(type_), marks.get(f"{type_}:{value}")
         about = _ask_member("label", f"mark:{type_}:{value}")
@@ -181,8 +163,6 @@ class Names:
         return title, about if title else _ask(f"mark:{type_}") + about
 
     def _title(self, type_: int) -> str | None:
-        """Return the title of a type of the program's marks. If the title is unknown, add its key to `asked`, and
-        return None. A thread must define the title of each type."""
         title = self.state.marks.get(f"{type_}")
         if not title:
             self.asked.ask(f"mark:{type_}")
@@ -190,17 +170,15 @@ class Names:
 
 
 def around_task(names: Names) -> tuple[str, str, str]:
-    """Return three texts around the id of a task, to build JSON members. The first text and the id refer to the task's
-    name. The second text, the id and the third text define the name."""
+    """Return three texts around a task's id, to build JSON members. The first one and the id refer to the task's name;
+    the second one, the id and the third one define it."""
     key = names.task_key("", 0)
     behind = f'","{SCOPE}":"group"'
     return _ask(key)[:-2], gives(key).removesuffix(f"0{behind}"), behind
 
 
 def naming(event: EventType) -> Naming | None:
-    """Return the function that names an event of this type. Return None if each event of the type has the name in
-    `table`.
-    """
+    """Return the function that names an event of this type; None if all such events have the name in `table`."""
     if event.opens is False:
         return None
     return _worksharing if event.mcv == "PQx" else _NAMINGS.get(event.role)
@@ -212,7 +190,7 @@ def gives(key: str) -> str:
 
 
 def task_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Return the name of an event about a task's body: the label of the task's type."""
+    """Name an event about a task's body: the label of the task's type."""
     return names.of_task(event.mcv[0], values[0])
 
 
@@ -229,8 +207,7 @@ def _set(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # n
 
 
 def created_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Store a created task in `names`. Return the label of the task's type as the event's name, and JSON members that
-    define this name for the task's events in other streams."""
+    """Store a created task, and name its event: the label of the task's type, and JSON members for other streams."""
     model = event.mcv[0]
     task, type_ = values
     names.learn_task(model, task, type_)

@@ -1,62 +1,47 @@
 """Check the order of a stream's events, and find the cause of a clock that goes back.
 
-The events of a thread are ordered by clock, except between `OU[` and `OU]`. Events there are written
-late, with their original time. At other places, a clock that goes back has one of these causes:
+The events of a thread are ordered by clock, except between `OU[` and `OU]`, where events are written late. At other
+places, a clock that goes back has one of these causes:
 
-- `duplicate`: the process forked. Parent and child share a buffer and a file offset, and write the
-  buffered events twice. The decoder finds the first repeated event among the stored events. The
-  copy continues as long as the following events repeat, too.
-- `stale_tail`: a later run has overwritten an earlier run's file without truncating the file. The events
-  from this position on belong to the earlier run. This is the case after the end of the thread (`OHe`), or if the clock goes
-  back to a time before the stream's first event.
+- `duplicate`: the process forked. Parent and child share a buffer and a file offset, and write the buffered events
+  twice. The copy equals stored events.
+- `stale_tail`: a later run has overwritten an earlier run's file without truncating it. The events from this position
+  on belong to the earlier run. They follow the end of the thread, or are older than the stream's first event.
 - `clock_back`: the cause is unknown.
 
-The decoder stores the first bytes of the stream and of the last few buffers. An `OF[` is the first event of a buffer, and
-describes the flush of the previous buffer.
-"""
+The first events of the stream and of the last few buffers are stored. `OF[` begins a buffer."""
 
 from __future__ import annotations
 
 import msgspec
 
 OPENINGS_MAX, OPENING_MAX = 4, 2048
-"""Maximum number of stored beginnings, and maximum size (bytes) of each. A beginning has the first events of the
-stream, or of one of the thread's last few buffers. If a fork has copied events, the copies equal stored events.
-"""
+"""Maximum number of stored beginnings of the stream and of its buffers, and maximum size (bytes) of each."""
 
 STATES = frozenset({b"OHx", b"OHp", b"OHr", b"OHc", b"OHw", b"OHe"})
-"""MCVs (model, category and value) of the events that change the state of the thread."""
+"""Events that change the state of the thread, by MCV (model, category and value)."""
 
 LATE_BEGIN, LATE_END = b"OU[", b"OU]"
 
 TURNS = STATES | {LATE_BEGIN, LATE_END, b"OF["}
-"""MCVs (model, category and value) of the events that change how `EventOrder` checks later events."""
+"""Events that change how `EventOrder` checks later events, by MCV (model, category and value)."""
 
 CLOCK_MIN = -(2**63)
 
 
 class EventOrderState(msgspec.Struct):
-    """The state of `EventOrder`.
+    """The state of `EventOrder`."""
 
-    `first`: the clock of the first event.
-    `last`: the minimum clock of the next event, or None before the first event.
-    `late`: whether the next event is between `OU[` and `OU]`, where clocks may go back.
-    `ran`: whether there was an event `OHx`, with which a thread begins.
-    `ended`: whether the last state of the thread is dead.
-    `stale`: whether the next event belongs to an earlier run, whose file a later run has overwritten in part.
-    `cut`: whether events of an earlier run came although the later run had not ended.
-    `openings`: the stored first events of the stream and of the thread's last few buffers.
-    `copy`: while a fork's copy repeats stored events, the place of the next one: an index in `openings`, and a position
-        in this item. None otherwise."""
-
-    first: int = 0
-    last: int | None = None
-    late: bool = False
-    ran: bool = False
-    ended: bool = False
-    stale: bool = False
-    cut: bool = False
+    first: int = 0  # clock of the first event
+    last: int | None = None  # minimum clock of the next event; None before the first event
+    late: bool = False  # whether the next event is between `OU[` and `OU]`
+    ran: bool = False  # whether there was an event `OHx`, with which a thread begins
+    ended: bool = False  # whether the last state of the thread is dead
+    stale: bool = False  # whether the next event belongs to an earlier run
+    cut: bool = False  # whether events of an earlier run came before the later run had ended
+    # first events of the stream and of the last buffers
     openings: list[bytes] = msgspec.field(default_factory=lambda: [b""])
+    # place in `openings` of the next event that a fork has copied
     copy: tuple[int, int] | None = None
 
 
@@ -68,9 +53,7 @@ class EventOrder:
 
     @property
     def floor(self) -> int | None:
-        """Minimum clock of the next event in a correct order. The value is not valid for events in `TURNS`.
-
-        None if `take` must check each event."""
+        """Minimum clock of the next event, unless it is one of `TURNS`. None if `take` must check each event."""
         state = self.state
         if state.stale or state.copy:
             return None
@@ -78,28 +61,24 @@ class EventOrder:
 
     @property
     def sorts(self) -> bool:
-        """Whether the caller must sort the next events by clock. This is the case between `OU[` and `OU]`, except for
-        events of an earlier run and events that a fork has copied."""
+        """Whether the next events must be sorted by clock, because they are between `OU[` and `OU]`."""
         state = self.state
         return state.late and not state.stale and not state.copy
 
     def reach(self, clock: int) -> None:
-        """Take the clock of the last event that the caller has read without `take`. It becomes the minimum clock of the
-        next event, except between `OU[` and `OU]`."""
+        """Note the clock of the last event that was read without `take`."""
         if not self.state.late:
             self.state.last = clock
 
     def remember(self, buffer: bytes | bytearray, begin: int, stop: int) -> None:
-        """Append the events in `buffer[begin:stop]` to the stored beginning of the current buffer, up to `OPENING_MAX`
-        bytes. A later event that equals a stored event is a copy by a fork."""
+        """Store the events in `buffer[begin:stop]`, which a fork may copy, up to `OPENING_MAX` bytes of a buffer."""
         openings = self.state.openings
         room = OPENING_MAX - len(openings[-1])
         if room and stop > begin:
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
-        """Check the order of the next event. Return its flaw (broken rule) or None, and a bool. The bool is true if
-        this is the first event of an earlier run, or the first event that a fork has copied."""
+        """Return the next event's flaw, and whether it is the first event of an earlier run or of a fork's copy."""
         state = self.state
         if mcv == LATE_END:
             state.late = False

@@ -1,12 +1,9 @@
 """Match the end events of one thread to its begin events, with a stack of the open spans.
 
 Each kind of span belongs to a channel, such as the calls of one library. An end matches the last open begin of its
-channel with the same key. Spans about the work of the thread form one stack, whatever their channels. The parent of
-such a span is therefore the innermost open span of any library: a call to MPI in the body of a task is a child of the
-body. Channels about something else (`table.OWN`) are separate.
-
-An end without an open begin is unmatched. If an end matches a begin that is not the last of its channel, the ends of
-the later spans are missing. These spans are closed, too, because otherwise later ends would also be `crossed_end`."""
+channel with the same key. Spans about the work of the thread form one stack, whatever their channels: a call to MPI in
+the body of a task is a child of the body. Channels about something else (`table.OWN`) are separate. If an end matches a
+begin that is not the last of its channel, the later spans are closed, too."""
 
 from __future__ import annotations
 
@@ -15,16 +12,14 @@ import msgspec
 from tailrace.model.holding import Evicted
 
 OPEN_MAX = 512
-"""Maximum number of open spans on each of the two stacks of a thread. Beyond the maximum, the oldest span is removed.
-"""
+"""Maximum number of open spans on each of the two stacks of a thread. Beyond it, the oldest span is removed."""
 
 Open = tuple[str, str, int]
 """An open span: its channel, the key that its end must have, and its id. Keys of different channels differ."""
 
 
 class StackState(msgspec.Struct):
-    """The open spans of the channels that share a stack, the open spans of channels with a separate stack (`alone`),
-    and the number of spans that have begun so far."""
+    """The open spans on the shared stack (`nested`) and on separate stacks (`alone`), and the number of spans begun."""
 
     nested: list[Open] = []
     alone: list[Open] = []
@@ -32,7 +27,7 @@ class StackState(msgspec.Struct):
 
 
 OPEN_BYTES = 256
-"""Memory (bytes) that the decoder's state needs for one open span."""
+"""Memory (bytes) of one open span."""
 
 
 class Stack:
@@ -49,9 +44,7 @@ class Stack:
         return OPEN_BYTES * (len(self.state.nested) + len(self.state.alone))
 
     def give_way(self, size: int) -> None:
-        """Evict the oldest open spans until their memory has shrunk by `size` bytes: first those in `StackState.alone`,
-        then those in `nested`.
-        """
+        """Evict the oldest open spans until `size` bytes are free, first those in `StackState.alone`."""
         for spans in (self.state.alone, self.state.nested):
             given = min(len(spans), -(-max(size, 0) // OPEN_BYTES))
             del spans[:given]
@@ -59,9 +52,7 @@ class Stack:
             self.evicted += given
 
     def begin(self, channel: str, key: str, *, own: bool) -> tuple[int, int | None]:
-        """Open a span. Return its id, and the id of its parent or None. `own`: whether its channel has a separate
-        stack.
-        """
+        """Open a span. Return its id, and the id of its parent or None. `own`: its channel has a separate stack."""
         state = self.state
         spans = state.alone if own else state.nested
         around = (id_ for other, _, id_ in reversed(spans) if not own or other == channel)
@@ -73,9 +64,7 @@ class Stack:
         return state.begun, parent
 
     def end(self, channel: str, key: str, *, own: bool) -> tuple[int | None, str | None]:
-        """Close a span. Return its id, or None if no open span matches the end. Also return the flaw of the end (the
-        rule that it breaks), or None. `own`: whether the span's channel has a separate stack.
-        """
+        """Close a span. Return its id, or None if no open span matches, and the flaw of the end or None."""
         spans = self.state.alone if own else self.state.nested
         crossed = None
         for i in range(len(spans) - 1, -1, -1):

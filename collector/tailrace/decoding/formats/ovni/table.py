@@ -12,6 +12,7 @@ pair of a begin and an end:
     pause     a body between pause and resume; on the channel `task`
     alone     something that is not the thread's work; encloses no spans of other channels
     mark      a mark of the program; each type of marks is a channel; matched by the mark's value
+
     ROLE    of a single event:
     at        something happens at one time
     state     the thread's state from now on
@@ -20,11 +21,9 @@ pair of a begin and an end:
     type      a task type gets its label
     deltas    a list of i64: hardware counters since the last such event
 
-Each pair belongs to a channel, by default one for each role and model. An end matches only begins of its channel. A
-field that older or newer producers omit ends in "?". Payload bytes after the fields are kept as bytes. Events of the
-roles `type` and `deltas` have a text or a list after the fields. Tailrace chose the names. Source of pairs and
-payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv 2.7.0, nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel
-1.0.0, openmp 1.2.1)."""
+Each pair belongs to a channel, by default one for each role and model. A field that some producers omit ends in "?".
+Tailrace chose the names. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv 2.7.0,
+nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel 1.0.0, openmp 1.2.1)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Read ovni events of frequent shapes in bulk. The results are equal to the results of the module `event`, but faster.
+"""Read the most frequent ovni events in bulk, with the results of the module `event`.
 
-An event has a frequent shape if its role is in `ROLES`, its payload has no bytes after the fields, its clock does not
-go back, and it does not change how the order of events is checked (`order.TURNS`). An end must also end the span that
-began last."""
+Such an event has a role in `ROLES` and no bytes after its fields, its clock does not go back, and it is not one of
+`order.TURNS`. An end must end the span that began last."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 
 class Fields(NamedTuple):
-    """How to read an event of a frequent shape that has a payload, or whose spans form a stack of their own (`own`)."""
+    """How to read an event that has a payload, or whose spans form a stack of their own (`own`)."""
 
     size: int
     unpack: Callable[..., tuple[Any, ...]]
@@ -38,10 +37,8 @@ class Fields(NamedTuple):
 
 
 EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
-"""How to read an event of a frequent shape: kind, name, category, attributes, channel, the MCV (model, category and
-value) of the begin that an end must match, and `Fields` or None.
-
-An end matches only begins of its channel. The values of the fields become attributes, except those of an end."""
+"""How to read an event: kind, name, category, attributes, channel, the MCV (model, category and value) of the begin
+that an end must match, and `Fields` or None."""
 
 
 def plan_of(event: EventType, layout: PayloadLayout) -> EventPlan:
@@ -69,11 +66,11 @@ PLANS: dict[str, dict[bytes, EventPlan]] = {
     }
     for order in NUMBERS
 }
-"""Plans (`EventPlan`) of the usual events, by byte order, then by flags and MCV (model, category and value)."""
+"""Plans by byte order, then by flags and MCV (model, category and value)."""
 
 
 class UsualReader:
-    """Reads the events of one thread that have a frequent shape (`PLANS`). The arguments are those of `EventReader`."""
+    """Reads the events of one thread that have a plan (`PLANS`). The arguments are those of `EventReader`."""
 
     def __init__(self, stream: str, order: str, stack: Stack, names: Names) -> None:
         self._stream = stream
@@ -85,13 +82,10 @@ class UsualReader:
     def read(  # noqa: PLR0912 - runs once an event: calls would cost more than their work
         self, buffer: bytearray, at: int, offset: int, last: int, records: list[Record]
     ) -> tuple[int, int]:
-        """Read events from `at` on. Return the position of the first event that was not read, and the clock of the
-        event before it.
+        """Read events from `at` on. Return the position of the first event that was not read, and the clock before it.
 
-        Stop before an event that is incomplete, is not in `PLANS`, has a lower clock than the previous event, or is an
-        end without a matching open span. `offset` is the offset of the buffer's first byte in the stream. `last` is the
-        minimum clock of the first event.
-        """
+        Stop before an event that is incomplete, has no plan, is below the clock `last`, or is an
+        unmatched end."""
         head, plans, append, stream = self._head, self._plans.get, records.append, self._stream
         state = self._stack.state
         nested = state.nested
@@ -141,9 +135,7 @@ class UsualReader:
     def _read_fields(
         self, plan: EventPlan, fields: Fields, values: tuple[int, ...]
     ) -> tuple[str | None, str, int | None, int | None] | None:
-        """Return the name, attributes, id and parent of an event. Return None for an end that does not match the last
-        open span.
-        """
+        """Return an event's name, attributes, id and parent; None for an end without a matching last open span."""
         kind, attributes, channel, begin = plan[0], plan[3], plan[4], plan[5]
         stack = self._stack
         name: str | None = plan[1]

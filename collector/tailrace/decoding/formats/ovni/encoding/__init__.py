@@ -1,14 +1,7 @@
-"""Turn ovni records back into streams, byte for byte, and into the documents of the streams (metadata files and the
-table of clock offsets).
+"""Turn ovni records back into streams, byte for byte, and into their metadata files and the table of clock offsets.
 
-The documents are formatted like libovni's documents. The table of clock offsets gets the lines of the hosts whose
-streams are written. If the original table had no line for a host, the written table gets the first lines of the
-original table, which a record contains (`DocumentsState.others`).
-
-With `repair`, the encoder leaves out streams without events, and events that ovni's tools refuse: events of an earlier
-run or of a fork, events whose clock goes back, and unknown or damaged events. It also writes the missing ends of spans
-and of the thread. The module `metadata` amends the documents.
-"""
+The table gets the lines of the hosts whose streams are written. With `repair`, the encoder leaves out streams without
+events, and events that ovni's tools refuse, and writes missing ends of spans and threads."""
 
 from __future__ import annotations
 
@@ -31,20 +24,17 @@ HEADING = "rank       hostname             offset_median        offset_mean     
 COLUMNS = len(HEADING.split())
 
 REFUSED = frozenset({"bad_payload", "clock_back", "duplicate", "stale_tail", "unknown_event"})
-"""Flaws (broken rules) of events that ovni's tools refuse. An encoder with `repair` leaves out events with these
-flaws."""
+"""Flaws of events that ovni's tools refuse."""
 
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _HEADERS = {order: header for header, order in ORDERS.items()}
 
 
 class TraceFacts(msgspec.Struct):
-    """The facts that the encoders of one trace's streams share. `lines`: by host, a line of the table of clock offsets.
-    `looms`: by name, the CPUs of a loom (threads that share a node's CPUs).
-    """
+    """The facts that the encoders of one trace's streams share."""
 
-    lines: dict[str, str] = {}
-    looms: dict[str, Loom] = {}
+    lines: dict[str, str] = {}  # lines of the table of clock offsets, by host
+    looms: dict[str, Loom] = {}  # CPUs of the looms, by name
 
 
 class OvniEncoder:
@@ -113,9 +103,7 @@ class OvniEncoder:
         return found
 
     def _session(self, record: Record) -> bytes:
-        """Store what a session record states about the stream. If the record is the stream header, return the header's
-        bytes, otherwise empty bytes.
-        """
+        """Store what a session record states about the stream. Return the bytes of a stream header."""
         about = _read(record.attributes or "{}")
         if record.name == "header":
             self._order = ">" if "byte_order" in about else "<"
@@ -137,8 +125,7 @@ class OvniEncoder:
         return b""
 
     def _header(self) -> bytes:
-        """Return the stream header at the first call, and empty bytes at later calls. With `repair`, a stream whose
-        header was damaged gets a header, too."""
+        """Return the stream header once. With `repair`, a stream whose header was damaged gets a header, too."""
         if self._headed:
             return b""
         self._headed = True
@@ -146,6 +133,6 @@ class OvniEncoder:
 
 
 def _rank(line: str) -> tuple[int, str]:
-    """Return the key by which the lines of the table of clock offsets are sorted: the rank, then the line."""
+    """Return the sort key of a line of the table of clock offsets: the rank, then the line."""
     rank = line.split(maxsplit=1)[0]
     return (int(rank) if rank.isdecimal() else 0, line)

@@ -1,9 +1,7 @@
 """Track the open spans of an ovni stream that is being encoded, and write the missing end events.
 
-The ends of open spans are written in the reverse order of the begins, with the stream's latest clock. If the thread is
-paused at the end of the stream, an added event resumes it. If the thread has begun and not ended, an added event ends
-it.
-"""
+Added events have the stream's latest clock. They end the open spans, the last one first, resume a paused thread, and
+end a thread that has begun."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ class OpenEvent(NamedTuple):
 
 
 class OpenStream:
-    """The open spans of one thread and the thread's state.
-
-    `added` counts the added end events, by MCV (model, category and value)."""
+    """The open spans and the state of one thread. `added` counts added ends by MCV (model, category and value)."""
 
     def __init__(self, added: Counter[str]) -> None:
         self.models: set[str] = set()
@@ -51,9 +47,7 @@ class OpenStream:
         self._state = ""
 
     def whole(self, half: Half, id_: int | None) -> Half:
-        """Return an end event. If its own fields are missing, add the fields of its begin.
-
-        The row of a separate end lacks these fields, because they equal those of the begin."""
+        """Return an end event with all fields. The row of a separate end lacks those that equal fields of its begin."""
         event = EVENTS.get(half.mcv.encode())
         if half.ends and event and layout_of(event, half.members, "<") is None:
             begun = next((each for each in reversed(self._open) if each.id == id_), None)
@@ -88,10 +82,7 @@ class OpenStream:
             self._open = [each for each in self._open if each is not ended and each not in crossed]
 
     def ends_before(self, record: Record, half: Half, order: str) -> bytes | None:
-        """Return the missing end events to write before `half`. If `half` ends a span, later spans of its channel may
-        still be open: return their ends.
-
-        Return None if `half` ends a span that has no begin. The encoder then leaves `half` out."""
+        """Return the ends that are missing before the end `half` of a span; None if the span has no begin."""
         if not half.ends:
             return b""
         inside = self._inside(record.id)
@@ -109,9 +100,7 @@ class OpenStream:
         return b"".join(events)
 
     def _inside(self, id_: int | None) -> list[OpenEvent]:
-        """Return the open span with this id, and the open spans of the same channel that began after it. Return an
-        empty list if no open span has this id.
-        """
+        """Return the open span with this id, and the open spans of the same channel that began after it."""
         for i in range(len(self._open) - 1, -1, -1):
             ended = self._open[i]
             if id_ is not None and ended.id == id_:

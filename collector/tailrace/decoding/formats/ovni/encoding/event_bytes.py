@@ -18,16 +18,13 @@ Members = dict[str, Any]
 
 USUAL_JUMBO = JUMBO | 3
 PAYLOAD_MAX = 16
-"""Maximum size (bytes) of the payload of an ordinary event. A jumbo (an event that states the size of its data) has no
-such payload."""
+"""Maximum size (bytes) of the payload of an event without a size field (no jumbo)."""
 
 _read = msgspec.json.Decoder(Members).decode
 
 
 class Half(NamedTuple):
-    """The MCV (model, category and value), the attributes and the flaw (broken rule) of one event.
-
-    A span consists of two events, a begin and an end (`ends`), each of which is a `Half`."""
+    """One of the two events of a span, or a single event: MCV (model, category and value), attributes and flaw."""
 
     mcv: str
     members: Members
@@ -36,12 +33,10 @@ class Half(NamedTuple):
 
 
 def said(record: Record) -> Half | None:
-    """Return the MCV (model, category and value), attributes and flaw (broken rule) of the event from which a record
-    was made. Return None if the record is not an event.
+    """Return the event from which a record was made; None if the record is not an event.
 
-    A span's record has the attributes of two events: first those of its end, then those of its begin
-    (`rows.fields.united`). The attributes of each event follow its flaw. If both events have the same `payload` or
-    `flags`, only the end may have this attribute."""
+    A span's record has the attributes of its end, then those of its begin. Equal `payload` or `flags`
+    occur once."""
     members = _read(record.attributes or "{}")
     ends = record.kind == Kind.END
     if record.kind not in {Kind.BEGIN, Kind.END} or None in {record.start, record.end}:
@@ -70,8 +65,7 @@ def said(record: Record) -> Half | None:
 
 
 def layout_of(event: EventType, members: Mapping[str, Any], order: str) -> PayloadLayout | None:
-    """Return the longest payload layout of an event type whose fields are all in `members`. Return None if there is
-    none."""
+    """Return the longest payload layout of an event type whose fields are all in `members`, or None."""
     for layout in event.layouts[order]:
         if members.keys() >= set(layout.names):
             return layout
@@ -83,9 +77,7 @@ def values_of(layout: PayloadLayout, members: Mapping[str, Any]) -> tuple[int, .
 
 
 def event_bytes(record: Record, half: Half, order: str) -> bytes:
-    """Return the bytes of an event.
-
-    If several encodings are possible, prefer one that has the size of the original event."""
+    """Return the bytes of an event, if possible with the size of the original event."""
     event = EVENTS.get(half.mcv.encode())
     clock = (record.end if half.ends else record.start) or 0
     ways = [
@@ -96,8 +88,7 @@ def event_bytes(record: Record, half: Half, order: str) -> bytes:
 
 
 def plain_bytes(mcv: str, clock: int, payload: bytes, order: str) -> bytes:
-    """Return the bytes of an event whose flags have the size of the payload. (A jumbo event has a separate size
-    field.)"""
+    """Return the bytes of an event without a size field (no jumbo)."""
     return NUMBERS[order].head.pack(_plain_flags(payload) + mcv.encode(), clock) + payload
 
 

@@ -1,8 +1,7 @@
 """Amend the metadata of a thread that was killed, so that ovni's emulator accepts the thread.
 
 The emulator requires the finished flag of the thread, the models of its events, and at least one CPU of each loom.
-libovni writes these members when a thread ends. A thread without metadata gets metadata derived from its path.
-"""
+libovni writes these members when a thread ends."""
 
 from __future__ import annotations
 
@@ -30,15 +29,12 @@ _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Loom(msgspec.Struct):
-    """The CPUs of a loom (threads that share a node's CPUs). `declared` has the physical ids in the metadata, by CPU
-    index. `used` has the CPU indexes in events.
-    """
+    """The CPUs of a loom: threads that share a node's CPUs."""
 
-    declared: dict[int, int] = {}
-    used: set[int] = set()
+    declared: dict[int, int] = {}  # physical ids in the metadata, by CPU index
+    used: set[int] = set()  # CPU indexes in events
 
     def declare(self, cpus: object) -> None:
-        """Add the CPUs that the metadata of one thread lists to the loom's `declared` CPUs."""
         for cpu in cpus if isinstance(cpus, list) else ():
             about = cpu if isinstance(cpu, dict) else {}
             index, physical = about.get("index"), about.get("phyid")
@@ -46,13 +42,11 @@ class Loom(msgspec.Struct):
                 self.declared[index] = physical
 
     def use(self, index: int) -> None:
-        """Add the CPU index in an event to the loom's `used` indexes."""
         if 0 <= index < CPUS_MAX:
             self.used.add(index)
 
     def lacking(self) -> list[dict[str, int]]:
-        """Return the CPUs whose index no metadata declares, and mark them as declared. The emulator requires all
-        indexes from 0 to the highest. The result has invented physical ids."""
+        """Declare and return the CPUs that no metadata declares, up to the highest index, with invented ids."""
         taken = set(self.declared.values())
         found = []
         for index in range(max(self.used | self.declared.keys() | {0}) + 1):
@@ -73,9 +67,7 @@ def ovni_of(text: str) -> dict[str, Any]:
 def amended(
     text: str | None, place: StreamOrigin, loom: Loom, models: set[str], added: Counter[str]
 ) -> str:
-    """Return the metadata of a thread, with the members that ovni's emulator requires. `added` counts the members that
-    were missing.
-    """
+    """Return the metadata of a thread with all members that ovni's emulator requires. `added` counts the new ones."""
     metadata: dict[str, Any] = {"version": VERSION} if text is None else _read(text)
     if metadata.get("version") != VERSION:
         return text or "{}"
@@ -96,8 +88,7 @@ def amended(
 
 
 def _lacking(place: StreamOrigin, models: set[str]) -> dict[str, Any]:
-    """Return the members that a thread's metadata must have. Their values follow from the thread's path and from
-    `models`, the event models in the stream."""
+    """Return the members that a thread's metadata must have, from its path and its event models."""
     loom, pid, tid = place.stream.split("/")
     return {
         "lib": {"version": "unknown", "commit": "unknown"},
