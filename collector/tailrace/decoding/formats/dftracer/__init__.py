@@ -19,16 +19,14 @@ _BEGINNING = re.compile(
     rb"""[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\x1a*\Z"""
     rb"""|\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:))"""
 )
-"""Pattern of the beginning of a trace: brackets or commas, then a record. The members of the record may be in any
-order, because tools that filter traces change the order. Chrome traces do not match."""
+"""The beginning of a trace: brackets or commas, then a record with members in any order. Chrome traces do not match."""
 
 _RECORD = re.compile(
     rb"""[\s\[]*\{\s*(?:"id"\s*:\s*"?\d+"?\s*,\s*)?"name"\s*:\s*"[^\n]*?"\s*,\s*"cat"\s*:\s*"[^"\n]*"\s*,\s*"""
     rb"""(?:"type"\s*:\s*\d+\s*,\s*)?"pid"\s*:\s*"?\d+"?\s*,\s*"tid"\s*:\s*"?\d+"?\s*,"""
 )
 _PIECE = re.compile(r"(?:\A|/)split/[^/]*\Z|_chunk\d+\.pfw(?:\.gz)?\Z")
-"""Pattern of the paths of trace pieces that the tool dftracer_split writes: its default directory or its default file
-names."""
+"""Paths of trace pieces that the tool dftracer_split writes: its default directory or its default file names."""
 
 
 def _is_trace(path: str) -> bool:
@@ -39,8 +37,8 @@ def _is_trace(path: str) -> bool:
 def _recognises(path: str, head: bytes) -> bool:
     """Recognise a trace by its first bytes.
 
-    A file with the name of a trace may be empty or contain only brackets so far. A file with another name must begin
-    with a record whose members have the order in which the tracer writes them."""
+    A file with the name of a trace may be empty or contain only brackets so far. In any other file, the members of the
+    first record must have the tracer's order."""
     text = head.removeprefix(BYTE_ORDER_MARK)
     return (_BEGINNING if _is_trace(path) else _RECORD).match(text) is not None
 

@@ -1,11 +1,8 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The kernel of DFTracer: pack complete events, counters and names of hashes of the usual shape into blocks.
 
-A record is usual if it has the tracer's fields and at most `KEYS_MAX` other fields, each once, in any order and any legal spelling;
-its strings are UTF-8. White space may stand wherever JSON allows it. Blank lines may precede the record, and commas
-may stand around it. The kernel stops before any other line, and before a line without a newline so far; `decoder` reads these
-lines.
-"""
+A record is usual if it has the tracer's fields and at most `KEYS_MAX` other fields, each once, in any order and any
+legal spelling, and its strings are UTF-8. The kernel stops before any other line."""
 
 from array import array
 from json import loads
@@ -105,15 +102,12 @@ cdef inline uint8_t *_copy(Text text, uint8_t *out) noexcept nogil:
 
 
 cdef inline uint8_t *_copy_rest(Text text, uint8_t *out) noexcept nogil:
-    """Copy a text without its first byte to `out`. Return the position after the copy."""
     memcpy(out, text.at + 1, text.size - 1)
     return out + text.size - 1
 
 
 cdef class Known:
-    """Texts that repeat in the input. It has the code and the Python string of each text, and keeps them from block to
-    block.
-    """
+    """Texts that repeat in the input: the code and the Python string of each text."""
 
     cdef WordTable table
     cdef list texts
@@ -130,9 +124,7 @@ cdef class Known:
         return find_word(&self.table, word, size, hash_word(&self.table, word, size))
 
     cdef int add(self, const uint8_t *word, uint32_t size, str text, bint in_use) except -1:
-        """Store a new text and return its code. If there is no room, forget all texts first. Return HERE instead if
-        rows of the block use their codes (`in_use`).
-        """
+        """Store a new text and return its code. Without room, forget all texts; HERE if rows use them (`in_use`)."""
         if not has_room(&self.table, size):
             if in_use:
                 return HERE
@@ -143,9 +135,7 @@ cdef class Known:
 
 
 cdef class Scanner:
-    """Packs usual records of DFTracer into blocks. It keeps names, streams and hashes from block to block. Several
-    decoders may share one scanner.
-    """
+    """Packs usual records of DFTracer into blocks. Several decoders may share one scanner, which keeps its texts."""
 
     cdef Known words, categories, streams
     cdef WordTable hashes
@@ -200,18 +190,11 @@ cdef class Scanner:
     ):
         """Pack the usual records from `data[at]` on. A line must begin there. `offset` is its offset in the input.
 
-        `processes` has at most `PROCESSES_MAX` processes whose records may be packed. Each has a PID that no other process has,
-        a host, a flag: whether its ids are believed to count its events, and the phase of the complete events that are not usual.
-
-        Return a list of parts and the position in `data` after their lines: before a line that is not usual, not whole or longer
-        than `size_max`, or where there is no more room. Each process with records has one part, in the order of the last
-        records: the index of the process, its block, the ids of its complete events as 64-bit integers, and whether a record
-        shows a release that numbers its events by id (a name without an id, or an event with a number as `ph`).
-
-        Return no part if all blocks together would have less than `rows_min` rows. If a row gives a name to a hash, return the
-        parts nevertheless, because `names` already has the name. A record of another process or with another host is not usual.
-        If the ids of its process are believed, an aggregate and a complete event without an id or with an id in quotes are not
-        usual either. A call in another thread at the same time gets no part."""
+        Each of `processes` has a PID of its own, a host, whether its ids are believed to count its events, and the
+        phase of its unusual events. The result is a list of parts and the position in `data` after their lines. A part
+        is the index of a process, its block, the ids of its complete events as 64-bit integers, and whether a record
+        shows a release that numbers its events by id. There is no part if there would be less than `rows_min` rows,
+        unless a row names a hash (`names` has this name already), or while another thread calls."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef Columns *to = &self.columns
@@ -243,9 +226,7 @@ cdef class Scanner:
             self.busy = False
 
     cdef object _part(self, int process, Py_ssize_t length):
-        """Return one part of the result of `scan`: the index of a process, its rows as a block, the ids of its events,
-        and whether a record shows a release that numbers its events by id. `length` is the number of bytes of the rows
-        of all processes."""
+        """Return one part of the result of `scan`. `length` is the number of bytes of the rows of all processes."""
         cdef Columns *of = &self.columns
         cdef Process *whose = &self.process[process]
         cdef int rows = 0, count = 0, i
@@ -264,8 +245,7 @@ cdef class Scanner:
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
         Py_ssize_t size_max, object names, bint locked,
     ) except -1 nogil:
-        """Add rows of the usual lines from `at` on, and set `at` to the position after these lines. `offset` is the
-        offset of `data` in the input.
+        """Add rows of the usual lines from `at` on, and set `at` to their end. `offset` is the offset of `data`.
 
         Return why the next line was not added: HERE or INTERPRETER."""
         cdef Columns *to = &self.columns
@@ -341,8 +321,7 @@ cdef class Scanner:
         return HERE
 
     cdef int _know(self, list processes) except -1:
-        """Store the processes whose records the kernel may pack, up to the first one whose PID is not a 64-bit integer.
-        """
+        """Store the processes whose records the kernel may pack, up to the first PID that is not a 64-bit integer."""
         cdef Process *to
         self.processes = self.current = 0
         for pid, host, numbered, other_phase in processes:
@@ -358,7 +337,7 @@ cdef class Scanner:
         return 0
 
     cdef inline Process *_process(self, const Line *line) noexcept nogil:
-        """Make the process of a record the current process and return it. Return NULL if it is not among the stored processes."""
+        """Make the process of a record the current process and return it; NULL if it is not stored."""
         cdef int i
         if self.process[self.current].pid != line.pid:
             for i in range(self.processes):
@@ -369,9 +348,6 @@ cdef class Scanner:
         return found if self.processes and found.pid == line.pid and _is_host(line.host, found.host) else NULL
 
     cdef inline void _put_kind(self, const Line *line, int row, int kind) noexcept nogil:
-        """Write those columns of a row that depend on its kind. Only a span has an id and an end, and a name has no
-        start.
-        """
         cdef Columns *to = &self.columns
         cdef uint8_t bit = 1 << (row & 7)
         to.kind[row] = kind
@@ -393,11 +369,10 @@ cdef class Scanner:
     cdef inline uint8_t *_write_attributes(
         self, const Line *line, bint aggregate, bint told, const Named *named, uint8_t *out
     ) noexcept nogil:
-        """Write the attributes of an event at `out`. Return the position after them, or `out` if the event has no
-        attributes.
+        """Write the attributes of an event at `out`. Return the position after them; `out` if there are none.
 
-        `told`: whether the arguments may have names instead of hashes. `named`: the JSON members for the event's
-        hashes."""
+        `told`: whether the arguments may have names instead of hashes. `named`: members for
+        the hashes."""
         cdef uint8_t *begin = out
         if line.spelling:
             out = write_plain(b',"$flaw":"backslash"', out)
@@ -425,7 +400,7 @@ cdef class Scanner:
         return out + 1
 
     cdef inline int _stream(self, int64_t pid, int64_t tid, bint locked) except -1 nogil:
-        """Return the code of a stream. For a new stream, return INTERPRETER if the lock is not held, and HERE if there is no room."""
+        """Return the code of a stream; for a new one, INTERPRETER if the lock is not held, and HERE without room."""
         cdef int64_t[2] ids
         ids[0], ids[1] = pid, tid
         cdef const uint8_t *word = <const uint8_t *>&ids[0]
@@ -438,8 +413,7 @@ cdef class Scanner:
             return self.streams.add(word, 16, f"{pid}/{tid}", self.columns.rows)
 
     cdef inline int _word(self, Known known, Text raw, bint locked) except -1 nogil:
-        """Return the code of a name or category. For a new name or category, return INTERPRETER if the lock is not
-        held, and HERE if there is no room."""
+        """Return the code of a text; for a new one, INTERPRETER if the lock is not held, and HERE without room."""
         cdef int code = known.find(raw.at, <uint32_t>raw.size)
         if code >= 0:
             return code
@@ -449,8 +423,7 @@ cdef class Scanner:
             return known.add(raw.at, <uint32_t>raw.size, _text(raw), self.columns.rows)
 
     cdef inline int _members(self, const Line *line, object names, bint locked) except -1 nogil:
-        """Return the code of the JSON members for the hashes of a record. For new hashes, return INTERPRETER if the
-        lock is not held, and HERE if the members are too long."""
+        """Return the code of the JSON members for hashes; for new hashes, INTERPRETER if the lock is not held."""
         cdef uint8_t[2 * HASH_MAX + 1] word
         cdef uint32_t size = <uint32_t>(line.host.size + 1 + line.file.size), hash
         cdef int code
@@ -467,8 +440,7 @@ cdef class Scanner:
     ) except -1 with gil:
         """Store the JSON members for new hashes. Return their code, or HERE if the members are too long.
 
-        This is a separate function, because a function with Python objects takes the interpreter's lock on each call.
-        `_members` runs for each line, and must not take it."""
+        In `_members`, which runs for each line, this code would take the interpreter's lock."""
         file, host, late = names.members(_unquoted(line.file), _unquoted(line.host))
         cdef bytes found = file + host + late
         if len(found) > NAMED_MAX:
@@ -524,7 +496,6 @@ cdef class Scanner:
         )
 
     cdef object _texts(self, int rows):
-        """Return the attributes of the rows of a block, or None if no row has attributes."""
         cdef Columns *of = &self.columns
         cdef int i, row, size = 0
         cdef bytes ends, text
@@ -546,7 +517,6 @@ cdef class Scanner:
         return Texts(ends, text, valid)
 
     cdef bytes _taken(self, const void *values, int rows, size_t size):
-        """Return a copy of a column for the rows of a block. `size` is the size (bytes) of one value."""
         cdef int i
         if rows == self.columns.rows:
             return copied(values, rows * size)
@@ -557,7 +527,6 @@ cdef class Scanner:
         return found
 
     cdef bytes _bits(self, const uint8_t *bits, int rows):
-        """Return a copy of a bitmap for the rows of a block, or None if all bits are set."""
         cdef int i, row, count = 0
         cdef bint is_all = rows == self.columns.rows
         cdef bytes found = bytes((rows + 7) // 8)
@@ -577,7 +546,7 @@ cdef class Scanner:
 
 
 cdef inline bint _is_host(Text stated, Text host) noexcept nogil:
-    """Return whether a record has the hash of a process's host as its own host, or has no host."""
+    """Return whether a record has no host, or the hash of its process's host."""
     cdef const uint8_t *at = stated.at
     cdef Py_ssize_t size = stated.size
     if not at:
@@ -588,11 +557,9 @@ cdef inline bint _is_host(Text stated, Text host) noexcept nogil:
 
 
 def ranges(bytes numbers not None):
-    """Return the ranges of the given 64-bit integers, in ascending order, and the number of integers that do not
-    directly follow the integer before them.
+    """Return the ranges of 64-bit integers, ascending, and how many integers do not directly follow the one before.
 
-    Return None if an integer is repeated, or if the difference of the highest and the lowest is `SPAN_OF_IDS` or more.
-    """
+    Return None if an integer is repeated, or if the span is `SPAN_OF_IDS` or more."""
     cdef const int64_t *number = <const int64_t *>PyBytes_AS_STRING(numbers)
     cdef Py_ssize_t count = PyBytes_GET_SIZE(numbers) // sizeof(int64_t), i
     cdef uint8_t[SPAN_OF_IDS] come
@@ -654,8 +621,7 @@ cdef inline uint8_t *_write_naming(const Line *line, uint8_t *out) noexcept nogi
 
 
 cdef inline uint8_t *_write_told(const Line *line, const Named *named, uint8_t *out) noexcept nogil:
-    """Write to `out` the names of file and host, which releases before 1.0 have in the arguments. If the name behind a
-    hash is known, write this name instead. Return the position after them."""
+    """Write the names of file and host from arguments of releases before 1.0, or the known names of their hashes."""
     cdef bint hashed = line.host.at or line.file.at
     if line.told_file.at and hashed and named.file.size:
         out = _copy(named.file, out)

@@ -1,6 +1,4 @@
-"""Decode DFTracer with the compiled kernel: it packs usual records (the frequent shapes) into blocks. `DFTracerDecoder`
-decodes all other lines.
-"""
+"""Decode DFTracer with the compiled kernel, which packs the most frequent records into blocks."""
 
 from __future__ import annotations
 
@@ -12,16 +10,14 @@ from tailrace.model.record import Record
 from tailrace.rows.block import ROWS_MIN, Block
 
 RECORD_MIN = 100
-"""Approximate size (bytes) of the shortest record that the compiled kernel reads. If the input has room for less than
-`ROWS_MIN` such records, Python decodes it."""
+"""Approximate size (bytes) of the shortest record that the compiled kernel reads."""
 
 STEP_MIN = 16
-"""Minimum number of bytes that Python decodes after two successive lines that the compiled kernel cannot read. Each
-further such line about doubles the number, because each call of the kernel takes time."""
+"""Minimum number of bytes that Python decodes after two lines that the kernel cannot read. Each further such line
+doubles it, because a call of the kernel takes time."""
 
 WAITING_MAX = 16 * 1024
-"""Maximum size (bytes) of an unfinished line that is joined with the next input so that the compiled kernel reads the
-whole line."""
+"""Maximum size (bytes) of an unfinished line that is joined with the next input for the kernel."""
 
 _scan = Scanner().scan
 """The compiled kernel's scanner, which all decoders share. The scanner caches texts. The cache never changes the
@@ -29,7 +25,7 @@ results."""
 
 
 class DFTracerBlockDecoder(DFTracerDecoder):
-    """A DFTracer decoder whose compiled kernel packs records of the frequent shapes into blocks."""
+    """A DFTracer decoder whose compiled kernel packs the most frequent records into blocks."""
 
     @property
     def block_min(self) -> int:
@@ -58,11 +54,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
 
     @property
     def _usual(self) -> bool:
-        """Return whether the compiled kernel may read from the next byte on.
-
-        The next byte must begin a line. No record that newlines in a string have split may wait for its next line. No
-        record of the current process may need the Python decoder.
-        """
+        """Return whether the kernel may read the next byte: it begins a line, and no split record waits."""
         return (
             self._lines.between
             and not self._held
@@ -71,9 +63,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
         )
 
     def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:
-        """Pass the lines that begin at `at` to the compiled kernel, and append the blocks that the kernel makes of them
-        to `found`. Return the number of rows in these blocks, and the position after the lines in them.
-        """
+        """Append the kernel's blocks of the lines from `at` on. Return the number of their rows, and their end."""
         processes = self._processes.usual
         parts, stop = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,

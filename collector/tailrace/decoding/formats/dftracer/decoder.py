@@ -1,5 +1,5 @@
-"""Decode DFTracer: one JSON object a line, with the complete events, counters and metadata of one process. Merged files have
-several processes.
+"""Decode DFTracer: one JSON object a line, with the complete events, counters and metadata of one process. Merged files
+have several processes.
 
 | record                | kind    | columns                                                          |
 |-----------------------|---------|------------------------------------------------------------------|
@@ -11,27 +11,17 @@ several processes.
 | `[`, `]`, lone commas | session | name "bracket"; also for the two blanks that begin a file (1.0) |
 | any other phase       | session | name                                                             |
 
-The decoder reads the dialects of the releases 0.x to 2.2: with or without brackets, with numbers in quotes, with `ph`
-as text or number. Times are the producer's exact values. Their unit is the microsecond, unless a CM time_metric gives
-another unit. The record `start` or the time_metric states the unit. If a time comes before both, a session record
-"clock" of size 0 states it. The record with the unit has an attribute `ph` if the producer writes `ph` as a text
-(before release 2.2). A complete event has it, too, if the two spell `ph` differently and it is still unknown whether
-the release numbers its events (`TracedRun.other_phase`).
+The decoder reads the dialects of the releases 0.x to 2.2. Times have the producer's exact values, in microseconds or
+the unit of a CM time_metric. A session record "clock" of size 0 states the unit before the first time, unless `start`
+or the time_metric has stated it. Names replace the record's hashes, or keys under `$late` while the names are unknown.
+Unknown fields and `args` keep the producer's own text, and metadata about the process is under `producer`. A record
+with a repeated key, or a key that begins with "$", keeps its whole text (`$line`).
 
-The attributes are: `id`, `type` and `aggregate` (true for an aggregate); names in place of the record's hashes
-(`fname`, `hostname`; for `start` also `cmd`, `exec`, `cwd`), or keys under `$late` while the names are unknown; unknown
-fields and `args`, with the producer's own text. Metadata about the process is under `producer`. A record with a
-repeated key, or with a key that begins with "$", keeps its whole text under `$line` instead.
-
-The decoder repairs an invalid JSON record if its meaning is certain (`salvage`). A newline in a string may have split
-the record into several lines. The tracer may also have truncated a long record and written the next record directly
-after it. A record that breaks several rules gets only the first of these flaws: glued, split_line, invalid_utf8,
-unescaped, bare_nan, trailing_comma, backslash, duplicate_key, and then the flaws of single fields.
-
-A session record "process" of size 0 precedes the records of another process, except the first process of the file.
-
-The first lines of a split record wait for the other lines. The wait ends at the next record, at `RECORD_MAX` bytes or
-after `JOINS_MAX` attempts. The module `run` finds the missing events of each process in the file (`processes`)."""
+An invalid JSON record is repaired if its meaning is certain (`salvage`): a newline in a string has split the record
+into several lines, or the tracer has truncated a long record and written the next one directly after it. A record gets
+only the first of its flaws in this order: glued, split_line, invalid_utf8, unescaped, bare_nan, trailing_comma,
+backslash, duplicate_key, flaws of single fields. A session record "process" of size 0 precedes the records of another
+process. The module `run` finds the missing events of each process."""
 
 from __future__ import annotations
 
@@ -64,33 +54,22 @@ from tailrace.model.holding import Holding
 from tailrace.model.record import Record, RunPiece, malformed
 
 JOINS_MAX = 4
-"""Maximum number of attempts to read lines as one record that newlines in a string have split. If the last attempt
-fails, too, the lines become malformed."""
+"""Maximum number of attempts to read lines as one record that newlines in a string have split."""
 
 _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
-"""The bytes that may stand before a record, and the bytes that may stand after a record, in a JSON array. Commas may
-stand on either side.
-"""
+"""The bytes that may stand before a record, and those that may stand after it, in a JSON array."""
 
 
 class DFTracerState(msgspec.Struct):
-    """The state of a DFTracer decoder between calls of `feed`.
-
-    `lines`: the unfinished lines.
-    `held`: the first lines of a record that a newline in a string split into several lines.
-    `tried`: the number of attempts to join these lines.
-    `names`: the names of files, hosts and other strings, by the keys of their hashes.
-    `processes`: the processes of the file.
-    `asked`: the keys without a name, including the keys of evicted names (see `AskedNames`).
-    `marked`: whether the file begins with a byte order mark."""
+    """The state of a DFTracer decoder between calls of `feed`."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
-    held: bytes = b""
-    tried: int = 0
-    names: dict[str, str] = {}
+    held: bytes = b""  # first lines of a record that newlines in a string have split
+    tried: int = 0  # number of attempts to join these lines
+    names: dict[str, str] = {}  # names of files, hosts and other strings, by key of the hash
     processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
-    asked: dict[str, bool | None] = {}
-    marked: bool = False
+    asked: dict[str, bool | None] = {}  # keys without a name (see `AskedNames`)
+    marked: bool = False  # whether the file begins with a byte order mark
 
 
 class DFTracerDecoder:
@@ -130,9 +109,9 @@ class DFTracerDecoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys, such as `FH:17`, of hashes that records contain and whose names the file has not defined. Keys of hosts
-        (`HH:…`) are left out if all processes have the PID 0: DFTracer's node service, which has this PID, never
-        defines the name of its host."""
+        """Keys of hashes, such as `FH:17`, whose names the file has not defined; without hosts if all PIDs are 0.
+
+        DFTracer's node service, which has the PID 0, never defines the name of its host."""
         asked = self._names.asked.missing
         if self._processes.only("0"):
             return [key for key in asked if not key.startswith("HH:")]
@@ -172,10 +151,7 @@ class DFTracerDecoder:
         return self._taken()
 
     def end(self) -> list[Record]:
-        """Decode the waiting bytes at the end of the input. Read a last line without a newline like any other line.
-
-        If the last line is unreadable, it becomes malformed with the reason `truncated`.
-        """
+        """Decode the waiting bytes at the end of the input. An unreadable last line is `truncated`."""
         for piece in self._lines.end():
             self._piece(piece)
         self._let_go("truncated")
@@ -224,9 +200,7 @@ class DFTracerDecoder:
         self._offset = stop - len(self._held)
 
     def _read_other(self, offset: int, line: bytes) -> bool:
-        """Read a line that `read_usual` cannot read. Return whether the next line is needed, because the line belongs
-        to a split record (one that newlines in a string have split into lines).
-        """
+        """Read a line that `read_usual` cannot read. Return whether a split record needs the next line."""
         self._offset = offset - len(self._held)
         self._line(line, "bad_json")
         return bool(self._held)
@@ -241,9 +215,7 @@ class DFTracerDecoder:
         self._fresh(line, unreadable)
 
     def _fresh(self, line: bytes, unreadable: str) -> None:
-        """Read a line while no split record waits for its next line. A split record is one that newlines in a string
-        have split into lines. If the line is not valid JSON, keep it as a possible first line of a split record.
-        """
+        """Read a line while no split record waits. Keep invalid JSON as a possible first line of a split record."""
         self._slow += 1
         record = _record_of(line)
         if self._offset == len(BYTE_ORDER_MARK) * self._marked and line.startswith(b"  {"):
@@ -273,9 +245,7 @@ class DFTracerDecoder:
             self._pieces(line, [0, *(at for at in starts if at > begin), len(line)], unreadable)
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
-        """Read the parts of a line that is not a single record. `cuts` are the positions at which the parts begin and
-        end.
-        """
+        """Read the parts, between the positions `cuts`, of a line that is not a single record."""
         member = True  # whether the next part of the line continues a JSON array after a comma
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"
@@ -300,8 +270,7 @@ class DFTracerDecoder:
     # Methods that join the lines of a record that newlines in a string have split
 
     def _continues(self, line: bytes) -> bool:
-        """Return whether a line may be the next line of a record that newlines in a string have split into lines, and
-        whose first lines wait."""
+        """Return whether a line may be the next line of the split record whose first lines wait."""
         return (
             len(self._held) + len(line) <= self._hold_max
             and line.strip(WHITE)[:1] not in {b"{", b"[", b"]"}
@@ -309,7 +278,7 @@ class DFTracerDecoder:
         )
 
     def _join(self, unreadable: str) -> None:
-        """Try to read the waiting lines as one record that newlines in a string have split into lines."""
+        """Try to read the waiting lines as one record that newlines in a string have split."""
         record = _record_of(self._held)
         if record.endswith(b"}"):
             self._tried += 1
@@ -322,8 +291,7 @@ class DFTracerDecoder:
             self._let_go(unreadable)
 
     def _let_go(self, reason: str) -> None:
-        """Add the waiting lines as one malformed record, because they do not form a record that newlines in a string
-        have split."""
+        """Add the waiting lines as one malformed record, because they form no record."""
         if self._held:
             line, self._held, self._tried = self._held, b"", 0
             self._malformed(line, reason)
@@ -331,7 +299,7 @@ class DFTracerDecoder:
     # Methods that turn the fields of a line into records
 
     def _before_bracket(self, line: bytes, record: bytes, found: FoundFields) -> None:
-        """Add the record of a line. If a closing bracket follows the record, add a separate record for the bracket."""
+        """Add the record of a line, and a separate record for a closing bracket after it."""
         closing = line.find(b"]", line.index(record) + len(record))
         stop = len(line) if closing < 0 else closing
         self._readable(line[:stop], found)
@@ -344,8 +312,7 @@ class DFTracerDecoder:
             self._of(self._processes.take_due(), TracedRun.settle)
 
     def _readable(self, line: bytes, found: FoundFields) -> None:
-        """Add the record of a line whose JSON is valid or repaired. Also add a record "clock" if the line shows the
-        unit of time, and gap records if the line shows missing events."""
+        """Add the record of a line with valid or repaired JSON, and the clock and gap records that follow from it."""
         try:
             reading = read_fields(found.fields)
         except RefusedError as refused:
@@ -379,14 +346,12 @@ class DFTracerDecoder:
             self._run.saw(reading)
 
     def _spelling(self, record: Record, phase: str) -> Record:
-        """Return the session record that states the unit of time, with the JSON text `phase` of the line's `ph` if this is
-        a text."""
+        """Return the record that states the unit of time, with the JSON text `phase` of its `ph` if this is a text."""
         self._run.spells(phase)
         return with_phase(record, phase) if phase.startswith('"') else record
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
-        """Call the function `finds` with the run (program execution) of each process whose number is in `numbers`, and
-        store the returned records. Before records of another process, switch the current process."""
+        """Add the records that `finds` returns for the runs of the processes with these numbers."""
         for number in numbers:
             found = finds(self._processes.run(number), self._offset)
             if found and self._processes.go(number):
@@ -394,7 +359,6 @@ class DFTracerDecoder:
             self._records += found
 
     def _turned(self) -> None:
-        """Add a session record "process", after which all records belong to the current process."""
         self._records.append(turned(self._offset, self._processes))
 
     def _malformed(self, data: bytes, reason: str) -> None:
@@ -409,9 +373,7 @@ class DFTracerDecoder:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Return whether a line is a complete JSON object, or consists only of brackets, commas and white space.
-
-    Return False for JSON that needs a repair, because later bytes may change its meaning."""
+    """Return whether later bytes cannot change a line: complete JSON, or only brackets, commas and white space."""
     record = _record_of(line)
     found = find_fields(record) if record else None
     return not found or (not isinstance(found, str) and found.flaw in {None, "backslash", COMMA})

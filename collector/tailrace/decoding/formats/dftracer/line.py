@@ -7,13 +7,11 @@ The `ph` of a record alone determines the kind of the record and its dialect:
     3, "C" with dft_cnt aggregate: a counter of calls that were not written one by one
     4, "M", "H"         metadata: HH, FH, SH are names for hashes, all other metadata is about the process
 
-Numbers may be quoted (before 1.0). Integers may have a fraction or an exponent. A valid JSON record that is not a DFTracer
-record is refused with a reason:
+Numbers may be quoted (before 1.0). Integers may have a fraction or an exponent. Other JSON is refused with a reason:
 
     missing_key   name, ph, pid or tid is missing, or the ts or dur that the phase requires
     bad_field     name or cat is not a string, or args not an object
-    bad_number    pid, tid, ts or dur is not an integer, or a time is beyond 64 bits
-"""
+    bad_number    pid, tid, ts or dur is not an integer, or a time is beyond 64 bits"""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ HASHES = {"HH", "FH", "SH"}
 """Names of the metadata that gives a name to a hash: HH for hosts, FH for files, SH for other strings."""
 
 _NAMING = {"hhash", "name", "value"}
-"""The arguments of a metadata record in `HASHES`: the host's hash (`hhash`), the name, and the hash that gets the name
-(`value`)."""
+"""The arguments of a metadata record in `HASHES`: the host's hash, the name, and the hash that gets the name."""
 
 TICKS_PER_SECOND = {"SEC": 1, "MS": 10**3, "US": 10**6, "NS": 10**9}
 """Number of ticks of ts and dur in one second, by the name of the unit in time_metric."""
@@ -43,8 +40,7 @@ OF_START = {
     "exec": ("exec_hash", "SH"),
     "cwd": ("cwd", "FH"),
 }
-"""Attributes of a `start` record that contain a name in place of a hash. For each attribute: the member of `args` with
-the hash, and the kind of the hash (`HASHES`)."""
+"""Attributes with a name in place of a hash. For each: the member of `args` with the hash, and its kind (`HASHES`)."""
 
 QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
@@ -58,10 +54,8 @@ class RefusedError(Exception):
 
 
 class GivenName(NamedTuple):
-    """A name that a metadata record gives to a hash.
-
-    The tracer computes a string hash from the name. The name of a string hash is therefore valid in all files of a
-    source. The name of an integer hash is valid only in the files of one `Files.group`."""
+    """A name that a metadata record gives to a hash. A string hash is computed from the name, and its name is therefore
+    valid in the whole source; the name of an integer hash only in one `Files.group`."""
 
     key: str
     scope: Literal["group", "source"]
@@ -69,39 +63,29 @@ class GivenName(NamedTuple):
 
 
 class RecordReading(NamedTuple):
-    """The columns of a record. `role` states whether the record changes how other records of the file are read, as
-    `start` and time_metric do.
-
-    The record's attributes are `before`, then the names of its hashes, then `after`. `wanted` has the key of the hash
-    for each attribute with a name, such as `FH:17` for `fname`."""
+    """The columns of a record. Its attributes are `before`, then the names of its hashes, then `after`."""
 
     kind: Kind
     stream: str
     name: str
     before: Texts
     after: Texts
+    # whether the record changes how later ones are read
     role: Literal["event", "counter", "aggregate", "metadata", "start", "end", "unit", "other"]
     category: str | None = None
     start: int | None = None
     end: int | None = None
+    # keys of hashes, such as `FH:17` for `fname`
     wanted: Texts = {}  # noqa: RUF012 - nobody writes into it
     given: GivenName | None = None
     flaw: str | None = None
     id: int | None = None
-    host: str = ""
-    """Hash of the host's name, or "" if the record has none."""
+    host: str = ""  # hash of the host's name
     ticks: int | None = None
-    phase: Literal["", "1", "X"] = ""
-    """How a complete event spells `ph`: as a number ("1") or a text ("X")."""
+    phase: Literal["", "1", "X"] = ""  # how a complete event spells `ph`: as number or text
+    # whether the release gives events consecutive ids; None if not shown
     counts: bool | None = None
-    """Whether the tracer's release gives its complete events consecutive numbers (`id`), or None if the record does not
-    show it.
-
-    A release that writes `ph` as a number gives such numbers. A release that writes ids in metadata does not."""
-    whole: bool = False
-    """Whether the record contains the tracer's configuration, and the configuration shows that the tracer combined no
-    events into aggregates.
-    """
+    whole: bool = False  # whether the tracer's configuration excludes aggregates
 
 
 class _Line(NamedTuple):
@@ -139,7 +123,7 @@ def read_fields(found: list[Field]) -> RecordReading:
 
 
 def hash_key(kind: str, value: object) -> str | None:
-    """Return the key of the hash `value`, such as `FH:17`, or None if `value` is neither a string nor an integer."""
+    """Return the key of a hash, such as `FH:17`; None if `value` is neither a string nor an integer."""
     if isinstance(value, str) or type(value) is int:
         return f"{kind}:{value}"
     return None
@@ -233,10 +217,9 @@ def _read_metadata(line: _Line) -> RecordReading:
 
 
 def _said(line: _Line, name: object, value: object) -> None:
-    """Store the name and the value of a metadata record. The name of a thread becomes the attribute `thread_name`. Any
-    other value becomes a member of the attribute `producer`.
+    """Store the name and the value of a metadata record as `thread_name` or in `producer`.
 
-    In records that name a thread or process, the tracer has swapped the arguments `name` and `value`."""
+    The tracer swaps the arguments `name` and `value` in records that name a thread or process."""
     if value == line.name:
         name, value = value, name
     if not isinstance(name, str) or not isinstance(value, str):
@@ -292,9 +275,7 @@ def _text(field: Field) -> str:
 
 
 def _readable(value: object) -> str | None:
-    """Return the value of a JSON string, or None if the value is not a string.
-
-    Bytes that are not UTF-8 become replacement characters (see `salvage`)."""
+    """Return the value of a JSON string, also of one that is not UTF-8 (see `salvage`), or None."""
     if isinstance(value, dict) and value.keys() == {"$bytes"}:
         try:
             return bytes.fromhex(value["$bytes"]).decode(errors="replace")

@@ -8,8 +8,7 @@ from json.encoder import encode_basestring as quote
 from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 
 NAMES_MAX = 4096
-"""Maximum number of stored names. If a name is not stored, or longer than `TEXT_MAX`, events have its key instead. The
-SQL views of the table replace the key by the name."""
+"""Maximum number of stored names. Events have the key of any further name, which the SQL views look up."""
 
 NAME_BYTES = 448
 """Memory (bytes) of a stored name, if the name and its key are short."""
@@ -21,12 +20,9 @@ _versions = count()
 
 
 class HashNames:
-    """Stores the names of hashes as JSON texts. A key is `FH:`, `HH:` or `SH:` and a hash. The oldest names are evicted
-    first.
+    """The names of hashes as JSON texts, by key: `FH:`, `HH:` or `SH:` and a hash. The oldest names are evicted first.
 
-    `asked`: the keys that records refer to and that have no name. `version`: a number that changes when a name changes.
-    While `version` is unchanged, `members` returns equal results for equal hashes. Two instances never have the same
-    version."""
+    `version` changes when a name changes. No two instances share a version."""
 
     what = Evicted.NAMES
 
@@ -51,7 +47,6 @@ class HashNames:
             self.evicted += self.asked.forget()
 
     def define(self, key: str, name: str) -> None:
-        """Set the name of `key`. If the key already has a name, replace it."""
         self.asked.given(key)
         if key in self.known:
             self._forget(key)
@@ -66,9 +61,7 @@ class HashNames:
         self._texts += _texts((key, text))
 
     def members(self, file: str | None, host: str | None) -> list[bytes]:
-        """Return three texts: the JSON members `fname`, `hostname` and `$late` (see `resolve`), given the hashes of an
-        event's file and host. A comma precedes each member. The text is empty for a member that the event does not
-        have."""
+        """Return the JSON members `fname`, `hostname` and `$late`, each after a comma, for an event's hashes."""
         keys = (("fname", "FH:", file), ("hostname", "HH:", host))
         wanted = {member: kind + hash_ for member, kind, hash_ in keys if hash_ is not None}
         self._lacked = self._lacked or not self.known.keys() >= set(wanted.values())
@@ -79,8 +72,7 @@ class HashNames:
         ]
 
     def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
-        """Return the names of hashes as JSON texts, by attribute. `wanted` maps each attribute to the key of its hash.
-        The attribute `$late` has the keys whose names are unknown."""
+        """Return the names of hashes as JSON texts, by attribute; keys without a name are in `$late`."""
         names = self.known
         known = {member: names[key] for member, key in wanted.items() if key in names}
         unknown = {member: key for member, key in wanted.items() if member not in known}

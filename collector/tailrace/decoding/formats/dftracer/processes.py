@@ -1,11 +1,8 @@
-"""Distinguish the processes in one DFTracer file. A file that the tracer wrote has one process. A merged file has
-several.
+"""Distinguish the processes in one DFTracer file. Only a merged file has several.
 
-A process is a PID on a host, and has a number in the file. A record without a host (`DFTRACER_INC_METADATA=0`) belongs
-to the latest process with the record's PID. If there are more than `PROCESSES_MAX` processes, or if processes were
-evicted for lack of memory, all further processes count as one process. Missing ids in this process do not prove that
-events are missing.
-"""
+A process is a PID on a host. A record without a host (`DFTRACER_INC_METADATA=0`) belongs to the latest process
+with its PID. Beyond `PROCESSES_MAX` processes, or after an eviction, further processes count as one, whose ids
+prove nothing."""
 
 from __future__ import annotations
 
@@ -35,26 +32,18 @@ _PID = re.compile(rb'"pid"\s*:\s*"?(-?[0-9]{1,20})"?\s*[,}]')
 
 
 class ProcessState(msgspec.Struct):
-    """The state of one process in a file.
+    """The state of one process in a file."""
 
-    `pid`: the PID, or "" before the first record.
-    `host`: the hash of the host's name, or "" while no record has one.
-    `run`: the current run."""
-
-    pid: str = ""
-    host: str = ""
+    pid: str = ""  # "" before the first record
+    host: str = ""  # hash of the host's name, or "" while no record has one
     run: TracedRunState = msgspec.field(default_factory=TracedRunState)
 
 
 class ProcessesState(msgspec.Struct):
-    """The state of all processes of a file, by number, ordered by their last records.
+    """The state of all processes of a file, by number, ordered by their last records."""
 
-    `following`: the number of the next new process.
-    `rest`: the number of the process that stands for all processes beyond `PROCESSES_MAX`, and for evicted processes,
-    or None if there are none."""
-
-    following: int = 1
-    rest: int | None = None
+    following: int = 1  # number of the next new process
+    rest: int | None = None  # number that all processes without a state of their own share
     processes: dict[int, ProcessState] = msgspec.field(default_factory=lambda: {0: ProcessState()})
 
 
@@ -84,8 +73,7 @@ class Processes:
         self._following, self._rest = state.following, state.rest
         self._drops = 0
         self._of: dict[tuple[str, str], int] = {}
-        self._newest: dict[str, int] = {}
-        """For each PID: the number of the latest process with this PID."""
+        self._newest: dict[str, int] = {}  # number of the latest process, by PID
         for number, each in self._all.items():
             self._note(number, each)
         self._due = {number for number, each in self._all.items() if each.run.due}
@@ -101,14 +89,11 @@ class Processes:
 
     @property
     def held(self) -> int:
-        """Memory (bytes) of the stored id ranges of all runs, and of all processes. The current process is not counted,
-        because it is never evicted."""
+        """Memory (bytes) of the id ranges of all runs, and of the processes that can be evicted."""
         return PROCESS_BYTES * (len(self._all) - 1) + sum(run.held for run in self.runs)
 
     def give_way(self, size: int) -> None:
-        """Evict the id ranges of runs, then whole processes, until `size` bytes are free. The processes with the oldest
-        last records come first.
-        """
+        """Evict id ranges, then whole processes, until `size` bytes are free. The oldest processes come first."""
         for run in self.runs:
             if size <= 0:
                 return
@@ -137,9 +122,7 @@ class Processes:
 
     @property
     def usual(self) -> list[tuple[int, TracedProcess]]:
-        """The current process, and the processes that wrote last before it, each with its number. Only processes whose
-        records the compiled kernel may read are included (`TracedRun.usual`). No two of these processes have the same
-        PID, so that a record's PID shows its process."""
+        """The current process, then the latest ones with other PIDs whose records the kernel may read, with numbers."""
         found = [(self.number, self.current)]
         if self.number != self._rest:
             before = itertools.islice(reversed(self._all.items()), 1, USUAL_MAX)
@@ -150,7 +133,6 @@ class Processes:
         return self._newest.get(process.pid) == number and process.run.usual
 
     def only(self, pid: str) -> bool:
-        """Return whether all processes of the file have the PID `pid`."""
         return all(each.pid == pid for each in self._all.values())
 
     def run(self, number: int) -> TracedRun:
@@ -162,10 +144,8 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """For each process, by its number: the part of its last run (program execution) that is in this file.
-
-        A process is left out if no other file can have a part of its run. The value is None if the end of the run is
-        missing, and event ids do not show which part this file has."""
+        """By number of a process: the part of its last run (program execution) in this file; None if ids do not show
+        it. A process whose run has no part in other files is left out."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
@@ -174,9 +154,7 @@ class Processes:
         self._due.add(self.number)
 
     def take_due(self) -> list[int]:
-        """Return the numbers of the processes for which `await_settling` was called since the last call of `take_due`.
-        The current process comes first.
-        """
+        """Return the processes for which `await_settling` was called since the last call, the current process first."""
         due, self._due = self._due, set()
         return self._in_turn(due)
 
@@ -193,19 +171,13 @@ class Processes:
         return True
 
     def find(self, data: bytes) -> bool:
-        """Find the PID in the bytes of an unreadable record, and make its process the current process. Return whether
-        the current process has changed.
-
-        If the bytes show no PID, the current process stays the same. An unknown PID belongs to the process `_rest`, if
-        it exists, which stands for the processes beyond `PROCESSES_MAX`."""
+        """Make the process whose PID is in an unreadable record the current process. Return whether it was another."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)
 
     def turn(self, pid: str, host: str) -> bool:
-        """Make the process with this PID and host the current process. `host` is "" for a record without a host.
-
-        Return whether this is another process than before."""
+        """Make the process with this PID and host (or "") the current process. Return whether it was another."""
         now = self.current
         pid, host = _plain(pid), host if len(host) <= _HOST_MAX and host.isascii() else ""
         if pid == now.pid and host in ("", now.host):
@@ -222,8 +194,7 @@ class Processes:
         return self.go(number)
 
     def _begin(self, pid: str, host: str) -> int:
-        """Add a process with this PID and host, and return its number. If there is no room, return `_rest`, the number
-        under which all further processes count as one."""
+        """Add a process and return its number; without room `_rest`, under which further processes count as one."""
         number = self._rest
         if number is None:
             number = self._following
@@ -246,13 +217,11 @@ class Processes:
         self._note(number, process)
 
     def _note(self, number: int, process: TracedProcess) -> None:
-        """Store `number` as that of the latest process with its PID. Do nothing for the number `_rest`, under which
-        several processes count as one."""
         if number != self._rest:
             self._of[process.pid, process.host] = self._newest[process.pid] = number
 
     def _drop(self, number: int) -> None:
-        """Evict a process. Its later records belong to the process `_rest`, which stands for all further processes."""
+        """Evict a process. Its later records belong to the process `_rest`."""
         process = self._all.pop(number)
         self._drops += 1 + process.run.evicted
         self._due.discard(number)
@@ -265,5 +234,4 @@ class Processes:
 
 
 def _plain(pid: str) -> str:
-    """Return a PID without leading zeros. Ignore all but its first 20 characters (`_PID_MAX`)."""
     return str(int(pid[:_PID_MAX]))

@@ -12,8 +12,7 @@ OURS = {
     "aggregate", "clock", "cmd", "cwd", "epoch", "exec", "fname", "hostname", "producer",
     "thread_name", "ticks_per_second",
 }  # fmt: skip
-"""Names of the attributes that the decoder adds to a record's own fields. If a field has one of these names, the whole
-line is kept as text."""
+"""Attributes that the decoder adds to a record's own fields. A record with such a field is kept as text."""
 
 
 def to_record(
@@ -24,8 +23,7 @@ def to_record(
     names: Texts,
     facts: SessionFacts | None,
 ) -> Record:
-    """Return the `Record` for the fields of a DFTracer record. `names` has the attributes with the names for the
-    record's hashes. `facts` states the session's clock, or is None."""
+    """Return the `Record` for the fields of a DFTracer record. `names` has the attributes for the record's hashes."""
     keys = {field.key for field in found.fields}
     repeated = len(keys) < len(found.fields)
     ours = _clock(facts) | reading.before | names
@@ -44,8 +42,7 @@ def to_record(
 
 
 def about_session(offset: int, size: int, name: str, facts: SessionFacts | None = None) -> Record:
-    """Return a record of the kind `session`: for bytes without a JSON record, such as blank lines, or for `facts` that
-    Tailrace adds."""
+    """Return a session record: for bytes without a JSON record, such as blank lines, or for added `facts`."""
     return Record(
         offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
         _object(_clock(facts)), None, facts,
@@ -53,10 +50,7 @@ def about_session(offset: int, size: int, name: str, facts: SessionFacts | None 
 
 
 def bracket(offset: int, line: bytes) -> Record:
-    """Return the record of a line that consists of brackets.
-
-    The record has the text of the line. If the line is `[` at the beginning of the file or `]` later, the text is left
-    out."""
+    """Return the record of a line of brackets. It keeps the text, except `[` at the beginning and `]` later."""
     record = about_session(offset, len(line), "bracket")
     if line.removesuffix(b"\n") == (b"]" if offset else b"["):
         return record
@@ -64,22 +58,17 @@ def bracket(offset: int, line: bytes) -> Record:
 
 
 def phase_of(found: FoundFields) -> str:
-    """Return the JSON text of the field `ph` (phase): a text such as `"X"`, or a number.
-
-    All releases that number their events by `id` write `ph` as a number."""
+    """Return the JSON text of `ph`: a text such as `"X"`, or a number in releases that number their events by `id`."""
     phase: str = next(field.text for field in reversed(found.fields) if field.key == "ph")
     return phase
 
 
 def with_phase(record: Record, phase: str) -> Record:
-    """Return `record` with the attribute `ph`, whose value is the JSON text `phase`."""
     before = f"{record.attributes[:-1]}," if record.attributes else "{"
     return record._replace(attributes=f'{before}"ph":{phase}}}')
 
 
 def _name(offset: int, size: int, given: GivenName, stream: str, attributes: str | None) -> Record:
-    """Return the record that gives a name to a hash. The attributes also have all other fields of the line, such as the
-    host."""
     record = named(offset, size, given.key, given.name, scope=given.scope, stream=stream)
     return record._replace(attributes=f"{str(record.attributes)[:-1]},{str(attributes)[1:]}")
 

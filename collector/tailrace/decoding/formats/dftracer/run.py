@@ -1,29 +1,15 @@
-"""Determine the clock and the missing events of one run (program execution) of a traced process, from its DFTracer
-file.
+"""Determine the clock and the missing events of one run (program execution) of a traced process.
 
-A file has one run, or several runs if the process replaced itself (exec). The ids restart at 1 with each `start`.
-Releases from 2.0.3 on give complete events the ids 1, 2, 3, … and write the last id into `end`. Events may come in any
-order. A missing id proves a missing event, except in these cases: a run without `end`; a run that wrote aggregates
-(their calls took ids, but were not written); an older release; an id above the id of `end`. If ids repeat between
-`start` and `end`, it is unknown which ids are missing. The run then gets a gap of unknown size.
+A file has one run, or several if the process replaced itself (exec). The ids restart at 1 with each `start`. Releases
+from 2.0.3 on give complete events the ids 1, 2, 3, … in any order, and write the last id into `end`. A missing id
+proves a missing event, except in a run without `start` or `end`, in a run that wrote aggregates, and in an older
+release. If ids repeat between `start` and `end`, the run gets a gap of unknown size.
 
-Aggregates may come after `end`. Gaps are therefore reported at a line with "]", at the next `start` or at the end of
-the file. If the configuration in `end` excludes aggregates, gaps are reported at `end`. If an event arrives after its
-gap was reported, a heal record takes the gap back.
-
-A run with `start` and without `end` is truncated. A run without `start` and `end` is truncated if the file begins with
-the two blanks of 1.0 and has no "]": 1.0 replaces the blanks by "[" when the tracer finishes.
-
-Each release that counts events writes `start` first and `end` last. A file of such a release without a `start` is the
-last part of a longer file: an unknown number of events is missing at the beginning. Threads write out of order, so that
-a missing id may belong to the missing beginning. Only `start` and `end` together make missing ids certain. In a file of
-such a release, a run without `start` and `end` is truncated at both ends. If ids repeat without a `start`, the file has
-two runs in sequence, and an `end` belongs to only one of the runs.
-
-The metadata of a run comes before the `start` of the run, and therefore in the session of the previous run. The names
-in the metadata are valid for the whole source. A time_metric in the metadata, the unit of time, applies from this
-run on.
-"""
+Gaps are reported at a line with "]", at the next `start` or at the end of the file, because aggregates may come after
+`end`; at `end`, if its configuration excludes aggregates. A run with `start` and without `end` is truncated. A run
+without these records is truncated if the file begins with the two blanks that 1.0 replaces by "[" at the end; if its
+events have ids, it is the middle of a longer file. The metadata of a run comes before its `start`. A time_metric there,
+the unit of time, applies from this run on."""
 
 from __future__ import annotations
 
@@ -39,30 +25,24 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts, missing
 
 HOLES_MAX = 4096
-"""Maximum number of stored ranges of missing ids of one run. A measured run of eight threads had some tens of ranges at
-once."""
+"""Maximum number of stored ranges of missing ids of one run. A measured run of eight threads had some tens at once."""
 
 
 class IdsState(msgspec.Struct):
-    """The state of `Ids`.
+    """The state of `Ids`."""
 
-    `following`: the highest id seen, plus 1. `firsts`, `lasts`: the first and the last id of each missing range.
-    `believed`: whether a missing id still proves a missing event. `returned`: whether an id came a second time or was
-    below 1. Becomes false when a gap record reports this.
-    """
-
-    following: int = 1
-    firsts: list[int] = []
-    lasts: list[int] = []
-    believed: bool = True
-    returned: bool = False
+    following: int = 1  # the highest id seen, plus 1
+    firsts: list[int] = []  # first id of each missing range
+    lasts: list[int] = []  # last id of each missing range
+    believed: bool = True  # whether a missing id still proves a missing event
+    returned: bool = False  # whether an id came a second time or was below 1, and no gap reports it
 
 
 class Ids:
-    """Stores the ids of a run's events, as the ranges of ids that are still missing.
+    """The ids of a run's events, as the ranges of ids that are still missing.
 
-    `believed` states whether a missing id proves a missing event. It becomes false if an id comes twice or is below 1.
-    It also becomes false if there are more than `HOLES_MAX` missing ranges, which would need too much memory."""
+    `believed` becomes false if missing ids prove nothing: ids repeat, or there are too
+    many ranges."""
 
     def __init__(self, state: IdsState | None = None) -> None:
         state = state or IdsState()
@@ -70,8 +50,7 @@ class Ids:
         self._firsts = list(state.firsts)
         self._lasts = list(state.lasts)
         self.believed, self.returned = state.believed, state.returned
-        self.given_up = 0
-        """Number of missing id ranges that were dropped because there were more than `HOLES_MAX`, or to free memory."""
+        self.given_up = 0  # number of dropped ranges of missing ids
 
     @property
     def state(self) -> IdsState:
@@ -105,7 +84,7 @@ class Ids:
         return self._following > 1 and not self.lacks(1)
 
     def add(self, numbers: Iterable[int]) -> None:
-        """Mark ids as seen. `numbers` has the ids in the order in which their events arrived."""
+        """Mark ids as seen, in the order in which their events arrived."""
         if not self.believed:
             return
         following = self._following
@@ -124,11 +103,11 @@ class Ids:
         self._judge()
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
-        """Mark ranges of ids as seen. `ranges` is sorted by id. `breaks` is the number of events whose id is not 1
-        higher than the id of the event that arrived directly before.
+        """Mark sorted ranges of ids as seen. `breaks` is the number of ids that did not arrive directly after the id
+        before.
 
-        If there may be more than `HOLES_MAX` missing ranges at once, the order of arrival matters. In this case, mark
-        nothing, and return False. The caller must then call `add` with the ids in the order of arrival."""
+        Return False, and mark nothing, if the order of arrival matters, because `HOLES_MAX` may
+        be exceeded."""
         if not self.believed:
             return True
         if self.ranges + breaks >= HOLES_MAX:
@@ -146,19 +125,16 @@ class Ids:
         return True
 
     def doubt(self) -> None:
-        """Drop the stored ids and ignore all further ids, because a missing id does not prove a missing event."""
+        """Drop and ignore all ids, because a missing id does not prove a missing event."""
         self._following, self._firsts, self._lasts, self.believed = 1, [], [], False
 
     def give_up(self) -> None:
-        """Drop the stored ids and ignore all further ids, because of the memory limit."""
+        """Drop and ignore all ids, because of the memory limit."""
         self.given_up += self.ranges
         self.doubt()
 
     def _fill(self, begin: int, end: int) -> bool:
-        """Mark the ids from `begin` to `end` as seen.
-
-        Return False if the caller must stop adding ids: the ids were not missing, or there are too many missing ranges.
-        """
+        """Mark missing ids as seen. Return False if they were not missing, or there are too many missing ranges."""
         i = bisect_right(self._firsts, begin) - 1
         if i < 0 or end > self._lasts[i]:
             self.believed, self.returned = False, True
@@ -170,8 +146,6 @@ class Ids:
         return len(self._firsts) <= HOLES_MAX
 
     def _judge(self) -> None:
-        """Stop checking for missing ids if they do not prove missing events (`believed` is false), or if there are more
-        than `HOLES_MAX` ranges of them."""
         if self.ranges > HOLES_MAX:
             self.give_up()
         elif not self.believed:
@@ -179,8 +153,7 @@ class Ids:
 
 
 GAPS_MAX = 256
-"""Maximum number of gap records for the missing ids of one run. If there are more missing ranges, the last gap record
-counts the events of all further ranges together."""
+"""Maximum number of gap records for the missing ids of one run. The last one counts all further ranges together."""
 
 _NUMBERED = re.compile(rb'[\s\[,]*\{\s*"id"\s*:\s*([0-9]{1,18})\s*,')
 _BEGINS = re.compile(rb'[\s\[,]*\{\s*"(?:args|cat|id|name)"\s*:')
@@ -190,41 +163,25 @@ RANGE_BYTES = 160
 """Memory (bytes) of one stored range of ids."""
 
 NO_END, NO_START = "no_end", "no_start"
-"""Gap details for a run without `end`, and for a run without `start`. Such a run may lack more events than its ids
-show.
-"""
+"""Gap details for a run without `end`, and for a run without `start`."""
 
 
 class TracedRunState(msgspec.Struct):
-    """The state of one run (program execution) of a traced process.
+    """The state of one run (program execution) of a traced process."""
 
-    `stage`: before (no `start` yet), open (after `start`), ended (after `end`, gaps not reported) or settled (gaps
-        reported).
-    `ticks`, `coming`: the ticks per second of this run's clock, and of the next run's clock or None.
-    `told`: whether any record has stated the unit of time. `measured`: whether a time_metric has stated it.
-    `blanks`: whether the file begins with two blanks, as an unfinished file of release 1.0.
-    `counts`: whether the tracer's release numbers its events by id, or None if unknown.
-    `phase`: how this run spells the field `ph` of a complete event: "1" (a number) or "X" (a text). It is taken from the
-        record that states the unit of time, and is empty before.
-    `last`: the id of the record `end`.
-    `unnumbered`: the number of malformed records of this run whose beginning, with the id, is not visible.
-    `claimed`: the ranges of ids that were reported as gaps.
-    `numbered`: whether an event had an id.
-    `headless`: whether `end` came without `start`."""
-
-    stage: str = "before"
-    ticks: int = 10**6
-    coming: int | None = None
-    told: bool = False
-    measured: bool = False
-    blanks: bool = False
-    counts: bool | None = None
-    phase: str = ""
-    last: int = 0
-    unnumbered: int = 0
-    claimed: list[tuple[int, int]] = []
-    numbered: bool = False
-    headless: bool = False
+    stage: str = "before"  # before or open (after `start`), ended, or settled (gaps reported)
+    ticks: int = 10**6  # ticks per second of this run's clock
+    coming: int | None = None  # ticks per second of the next run's clock
+    told: bool = False  # whether any record has stated the unit of time
+    measured: bool = False  # whether a time_metric has stated the unit
+    blanks: bool = False  # whether the file begins with two blanks (unfinished, release 1.0)
+    counts: bool | None = None  # whether the release numbers its events by id
+    phase: str = ""  # spelling of `ph` ("1" or "X") in the record with the unit of time
+    last: int = 0  # id of the record `end`
+    unnumbered: int = 0  # number of malformed records whose id is not visible
+    claimed: list[tuple[int, int]] = []  # ranges of ids that were reported as gaps
+    numbered: bool = False  # whether an event had an id
+    headless: bool = False  # whether `end` came without `start`
     ids: IdsState = msgspec.field(default_factory=IdsState)
 
 
@@ -237,8 +194,7 @@ class TracedRun:
         self._state = state
         self._given_up = 0
         self.ids = Ids(state.ids)
-        self.pid = self.host = ""
-        """PID of the run's process, and hash of its host's name."""
+        self.pid = self.host = ""  # PID of the process, and hash of its host's name
 
     @property
     def state(self) -> TracedRunState:
@@ -270,31 +226,24 @@ class TracedRun:
 
     @property
     def usual(self) -> bool:
-        """Whether the compiled kernel may read the run's events of the most frequent shape. Python must read them while
-        the unit of time is unknown. Python must also read them while events of a reported gap may still arrive, because
-        such an event needs a heal record.
-        """
+        """Whether the compiled kernel may read events of this run: the unit of time is known, and no heal is due."""
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
-        """Return the clock for a session record: it counts from 1970 in the run's unit of time. Remember that a record
-        states the unit."""
+        """Return the clock for a session record, which states the unit of time."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
     def spells(self, phase: str) -> None:
-        """Remember how the record that states the unit of time spells its field `ph`, given as JSON text."""
+        """Remember the `ph`, given as JSON text, of the record that states the unit of time."""
         self._state.phase = "X" if phase.startswith('"') else "1"
 
     @property
     def other_phase(self) -> str:
-        """Spelling of the field `ph` ("1" or "X") in complete events that the compiled kernel must leave to Python; ""
-        if there are none.
+        """Spelling of `ph` ("1" or "X") in complete events that Python must read; "" if there are none.
 
-        While it is unknown whether the tracer's release numbers its events by id, this is the spelling that the record
-        with the unit of time does not have. An event with this spelling shows the release, and its record gets `ph` as
-        an attribute.
-        """
+        Such an event shows whether the release numbers its events, which the kernel does not
+        find out."""
         if self._state.counts is not None:
             return ""
         return {"1": "X", "X": "1"}.get(self._state.phase, "")
@@ -311,22 +260,19 @@ class TracedRun:
             self.ids.doubt()
 
     def came(self, ids: list[int], *, counts: bool) -> None:
-        """Mark the ids of usual events (of the most frequent shape) as seen.
-
-        `counts`: whether one of the records shows that the tracer's release numbers its events by id."""
+        """Mark the ids of usual events as seen. `counts`: whether a record shows that its release numbers events."""
         self.ids.add(ids)
         self.shown(numbered=bool(ids), counts=counts)
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Update the run's state from events of the most frequent shape. `numbered`: whether one of the events had an
-        id. `counts`: whether one of the events shows that the tracer's release numbers its events."""
+        """Note whether events have ids (`numbered`), and whether one shows a release that numbers events (`counts`)."""
         state = self._state
         state.numbered = state.numbered or numbered
         if counts:
             state.counts = state.counts is not False
 
     def distrust(self) -> None:
-        """Ignore ids in this run and in the process's later runs, because the ids may belong to several processes."""
+        """Ignore ids in this run and in the process's later runs, because they may belong to several processes."""
         self._state.counts = False
 
     def unfinished(self) -> None:
@@ -334,11 +280,10 @@ class TracedRun:
         self._state.blanks = True
 
     def measured(self, reading: RecordReading) -> SessionFacts | None:
-        """Read a time_metric, which states the unit of time. Return the facts about the session's clock, or None if the
-        unit is unknown or is valid only for the next run.
+        """Read a time_metric. Return the session's clock, or None if the unit is unknown or is that of the next run.
 
-        A run's metadata comes before its `start`. After a `start`, a second time_metric therefore belongs to the next
-        run."""
+        A run's metadata comes before its `start`; a second time_metric after `start` is therefore of the
+        next run."""
         state = self._state
         if reading.ticks is None:
             return None
@@ -349,8 +294,7 @@ class TracedRun:
         return self.clock()
 
     def begins(self, offset: int, reading: RecordReading) -> tuple[list[Record], SessionFacts]:
-        """Begin a new run at a `start` record. Return the gaps of the previous run, and the `SessionFacts` of the new
-        run."""
+        """Begin a new run at a `start` record. Return the gaps of the previous run, and the facts of the new run."""
         old = self._state
         old.blanks = False
         gaps = self.over(offset)
@@ -366,10 +310,7 @@ class TracedRun:
         return gaps, msgspec.structs.replace(self.clock(), starts=again)
 
     def ends(self, offset: int, reading: RecordReading) -> list[Record]:
-        """End the run at an `end` record, whose bytes stop at `offset`. Return the gaps of the run if the configuration
-        in the record excludes aggregates (records of combined events). Otherwise return nothing, because aggregates may
-        still follow.
-        """
+        """End the run at an `end` record. Return its gaps, unless aggregates (of several events) may still follow."""
         self.saw(reading)
         if self._state.stage == "before" and not self.ids.begun:
             self._state.headless = True
@@ -378,8 +319,7 @@ class TracedRun:
         return self.settle(offset) if reading.whole else []
 
     def settle(self, offset: int) -> list[Record]:
-        """Return the gaps of an ended run. Records of combined events (aggregates) may follow `end`. Therefore call
-        `settle` only when none can follow."""
+        """Return the gaps of an ended run, after which no aggregates (records of combined events) can follow."""
         self._state.blanks = False
         if self._state.stage != "ended":
             return []
@@ -411,10 +351,7 @@ class TracedRun:
         return bool(self._state.claimed)
 
     def heals(self, offset: int, reading: RecordReading) -> list[Record]:
-        """Return a heal record for an event that was reported as missing, otherwise an empty list. The heal subtracts
-        the event from the reported gap. The event's bytes stop at `offset`.
-
-        Call `heals` before `saw`, because `saw` removes the event's id from the missing ids."""
+        """Return a heal record for an event that was reported as missing. Call it before `saw` marks its id as seen."""
         number = reading.id or 0
         late = any(first <= number <= last for first, last in self._state.claimed)
         if reading.role != "event" or not late or not self.ids.lacks(number):
@@ -423,14 +360,11 @@ class TracedRun:
 
     @property
     def due(self) -> bool:
-        """Whether the caller must call `settle`. This is the case if the run has ended and its gaps are not reported,
-        or if the file begins with two blanks. Release 1.0 writes the blanks into an unfinished file and later replaces
-        them by "["."""
+        """Whether gaps of an ended run are not reported, or the file begins with the blanks of release 1.0."""
         return self._state.stage == "ended" or self._state.blanks
 
     def over(self, offset: int) -> list[Record]:
-        """Return the gaps of the run when no further records of the run can follow. This is the case at the next
-        `start` and at the end of the file."""
+        """Return the gaps of the run at the next `start` or at the end of the file."""
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self._state.stage, self._state.blanks = "settled", False
@@ -441,9 +375,7 @@ class TracedRun:
         return self.settle(offset) or self._again(offset)
 
     def _again(self, offset: int) -> list[Record]:
-        """Return a gap of unknown size if the run has `start` and `end`, and an id came twice between them.
-
-        Lines were copied, or the ids belong to two runs, so it is unknown which ids are missing."""
+        """Return a gap of unknown size if ids repeat between `start` and `end`."""
         state = self._state
         if state.stage != "settled" or state.headless or not (state.counts and self.ids.returned):
             return []
@@ -452,18 +384,14 @@ class TracedRun:
 
     @property
     def lacking(self) -> str | None:
-        """Detail of the gap at the end of the run, or "" if the run has its `end`. None if the run may be of an older
-        release, which writes no `end`: it has no `start`, no `end` and no ids that number its events."""
+        """Detail of the gap at the run's end; "" if the run has its `end`, None if its release may write no `end`."""
         if self._state.stage == "open" or self._state.blanks or self._is_middle:
             return NO_END
         return None if self._state.stage == "before" else ""
 
     @property
     def piece(self) -> RunPiece | None:
-        """Return the part of the run that is in this file, as the ranges of its ids.
-
-        Return None in three cases: no event has an id; the tracer's release does not number its events by id; or the
-        run has `start` and `end`, but a missing id does not prove a missing event."""
+        """Return the part of the run that is in this file, as ranges of ids; None if ids do not show the part."""
         state = self._state
         if state.counts is False or not state.numbered:
             return None
@@ -494,10 +422,7 @@ class TracedRun:
         return state.stage == "before" and state.numbered and bool(state.counts)
 
     def lost(self, data: bytes) -> None:
-        """Update the state of the run with a malformed record, which already counts as one missing event.
-
-        If the record shows an id, mark the id as seen, so that the event is not counted twice. If it has no
-        visible beginning, count it in `unnumbered`: it may have had one of the missing ids."""
+        """Update the run with a malformed record, which counts as missing already. Its id, if visible, is seen."""
         numbered = _NUMBERED.match(data)
         if numbered:
             self.ids.add((int(numbered[1]),))
@@ -505,8 +430,7 @@ class TracedRun:
             self._state.unnumbered += 1
 
     def _unexplained(self) -> list[tuple[int, int]]:
-        """Return the missing ranges of ids up to the id of `end`. Each malformed record without a visible beginning may be
-        one of the missing events. Therefore leave out one id for each such record, from the first missing id on."""
+        """Return the missing ranges of ids up to that of `end`, less one id for each malformed record without an id."""
         explained = self._state.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:

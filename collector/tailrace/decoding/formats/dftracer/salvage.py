@@ -1,19 +1,14 @@
 """Repair DFTracer records that are not valid JSON, if their meaning is certain.
 
-The tracer does not escape quotes, backslashes and control characters in names and arguments.
-The text around names and arguments never varies. A record is therefore split by this template:
+The tracer does not escape quotes, backslashes and control characters in names and arguments. The text around them never
+varies, so that a record is split by this template:
 
     {"id":I,"name":"…","cat":"…","type":N,"pid":N,"tid":N,"ts":N,"dur":N,"ph":P,"args":{…}}
 
-The numbers may come in any order, and some may be missing. The arguments are split at `,"key":` and `}}`.
-A string ends at the first quote that is followed by such a text. A string that contains quotes must not
-contain a text that looks like a key. Otherwise the string could be several members, or end later.
-
-A comma before a closing bracket is dropped in a record of any shape.
-
-A number that C++ writes as nan or inf becomes `{"$f64":"7ff8000000000000"}` (its bits), a string that
-is not UTF-8 `{"$bytes":"c328"}`. The run time of a repair is linear in the size of the record.
-"""
+The numbers may come in any order, and some may be missing. The arguments are split at `,"key":` and `}}`. A string that
+contains quotes must not contain a text that looks like a key: it could be several members, or end later. A comma before
+a closing bracket is dropped in a record of any shape. A nan or inf becomes `{"$f64":"7ff8000000000000"}` (its bits), a
+string that is not UTF-8 `{"$bytes":"c328"}`. A repair takes linear time."""
 
 from __future__ import annotations
 
@@ -30,14 +25,10 @@ RECORD_MAX = 16383
 START = re.compile(
     rb'\{[ \t]*"(?:id"[ \t]*:[ \t]*"?-?[0-9]|(?:cat|name)"[ \t]*:[ \t]*"|args"[ \t]*:[ \t]*\{)'
 )
-"""Pattern of the beginning of a record. The pattern includes records with sorted keys, and records that tools for
-filtering wrote.
-"""
+"""The beginning of a record, also with sorted keys or as tools for filtering write it."""
 
 _SALVAGEABLE = {"bad_json", "hex_number", "invalid_utf8", "not_a_number", "lone_surrogate"}
-"""The reasons, returned by `read_object`, for which `find_fields` tries a repair. A record with such a reason may be
-complete, because the tracer writes some strings and numbers in a way that is not JSON.
-"""
+"""The reasons of `read_object` for which a repair is tried, because the tracer writes some values not as JSON."""
 
 _ID = re.compile(r'\{(?:"id":("?-?[0-9]+"?),)?"name":"')
 _AFTER_NAME = re.compile(r'","cat":"')
@@ -62,12 +53,11 @@ _decode = JSONDecoder().raw_decode
 
 COMMA = "trailing_comma"
 FLAWS = ("split_line", "invalid_utf8", "unescaped", "bare_nan", COMMA)
-"""The possible flaws of a repaired record, the worst first: a newline in a string, bytes that are not UTF-8, other
-characters that JSON does not allow in a string, nan or inf, and a comma before a closing bracket."""
+"""The possible flaws of a repaired record, the worst first."""
 
 
 class FoundFields(NamedTuple):
-    """The fields of a record with their JSON texts, and the flaw of the record (the rule that it breaks) or None."""
+    """The fields of a record with their JSON texts, and the flaw of the record or None."""
 
     fields: list[Field]
     text: bytes
@@ -79,11 +69,10 @@ class _UnsureError(Exception):
 
 
 def find_fields(record: bytes) -> FoundFields | str:
-    """Return the fields of a record, or the reason why they cannot be read: bad_json, not_an_object or too_deep. Repair
-    the record if necessary.
+    """Return the fields of a record, after a repair if necessary, or bad_json, not_an_object or too_deep.
 
-    A record of valid JSON gets the flaw `backslash` if it contains a backslash. The tracer does not escape backslashes,
-    so the program's string may have been another one."""
+    Valid JSON with a backslash has the flaw `backslash`, because the tracer does not
+    escape backslashes."""
     found = read_object(record)
     if not isinstance(found, str):
         return FoundFields(found, record, "backslash" if b"\\" in record else None)
@@ -96,19 +85,13 @@ def find_fields(record: bytes) -> FoundFields | str:
 
 
 def _without_commas(record: bytes) -> tuple[bytes, str] | None:
-    """Return the record without the commas before closing brackets, and the flaw (name of the broken rule) for such
-    commas. Return None if there are no such commas.
-
-    The caller must check that the result is valid JSON. If it is not, a removed comma may have been part of a
-    string."""
+    """Return the record without commas before closing brackets, or None. The result may still be no JSON."""
     fewer = _STRING_OR_COMMA.sub(lambda found: found[0].removeprefix(b","), record)
     return (fewer, COMMA) if len(fewer) < len(record) else None
 
 
 def repair(record: bytes) -> tuple[bytes, str] | None:
-    """Return the record as valid JSON, and the worst of its `FLAWS`. Return None if the meaning is not certain.
-
-    `record` must not begin or end with white space."""
+    """Return the record as valid JSON, and the worst of its `FLAWS`. Return None if the meaning is not certain."""
     if len(record) > RECORD_MAX:
         return None
     repairing = _Repairing(record.decode(errors="surrogateescape"))
@@ -141,9 +124,7 @@ class _Repairing:
         return f'{{{number}"name":{name},"cat":{category},{numbers}{args}}}'
 
     def _members(self) -> list[str]:
-        """Read the arguments up to the end of the record. Return each argument as a JSON member.
-
-        Raise _UnsureError if the meaning of the arguments is not certain."""
+        """Read the arguments up to the end of the record as JSON members. Raise _UnsureError if unsure."""
         members: list[str] = []
         while not members or self._takes(","):
             if not self._takes('"'):
@@ -160,9 +141,6 @@ class _Repairing:
         return members
 
     def _note_comma(self, mark: str) -> None:
-        """If `mark`, the text at the current position, is a comma, add the flaw (broken rule) of a comma before a
-        closing bracket to the record's flaws.
-        """
         self.flaws |= {COMMA} if mark == "," else set()
 
     def _value(self) -> str:
@@ -179,8 +157,7 @@ class _Repairing:
         return f'{{"$f64":"{BITS[text]}"}}'
 
     def _nested(self) -> str:
-        """Return the text of a JSON object or array unchanged. Raise _UnsureError if the text is not valid JSON. The
-        tracer composes objects and arrays itself, so that a repair would be a guess."""
+        """Return a JSON object or array unchanged. The tracer composes them itself, so a repair would be a guess."""
         begin = self._at
         try:
             _, self._at = _decode(self._text, begin)
@@ -192,9 +169,7 @@ class _Repairing:
         return text
 
     def _string(self, end: re.Pattern[str]) -> str:
-        """Read a string up to the first match of the pattern `end`. Return the string as valid JSON.
-
-        Raise _UnsureError if the string may end elsewhere."""
+        """Return the string up to the first match of `end` as JSON. Raise _UnsureError if it may end elsewhere."""
         found = end.search(self._text, self._at)
         if not found:
             raise _UnsureError

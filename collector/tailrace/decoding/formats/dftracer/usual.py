@@ -1,9 +1,7 @@
-"""Read the usual records of DFTracer in bulk. The results are equal to the results of `line`, but faster.
+"""Read the most frequent records of DFTracer in bulk, with the results of the module `line`.
 
-A usual record is a complete event or a counter without repeated fields. The fields may come in any order and any legal
-spelling, and there may be fields that the tracer does not write. White space may stand wherever JSON allows it. Blank lines may
-precede a record, and commas may surround a record.
-"""
+Such a record is a complete event or a counter without repeated fields, in any order and any legal spelling, and may
+have fields that the tracer does not write."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ class _UsualLine(Struct, gc=False):
 
 
 class _SpelledLine(Struct, gc=False):
-    """The fields of a usual line (of a frequent shape), with numbers as JSON texts. A number may be in quotes, or have
-    a fraction or an exponent.
-    """
+    """The fields of a line, with numbers as JSON texts: in quotes, or with a fraction or an exponent."""
 
     name: str
     pid: Raw
@@ -66,7 +62,7 @@ class _SpelledLine(Struct, gc=False):
 
 
 class _Spelling(NamedTuple):
-    """The spelling of the numbers in a line: the texts of `id` and `type`, and whether id and PID are in quotes."""
+    """The texts of a line's `id` and `type`, and whether its id and PID are in quotes."""
 
     id: str
     type: str
@@ -75,7 +71,7 @@ class _Spelling(NamedTuple):
 
 
 class _Hashes(Struct, gc=False):
-    """The hashes of the file and the host in a record's arguments, and the number of calls in an aggregate counter."""
+    """The hashes of file and host in a record's arguments, and the number of calls in an aggregate counter."""
 
     fhash: Any = UNSET
     hhash: Any = UNSET
@@ -83,26 +79,20 @@ class _Hashes(Struct, gc=False):
 
 
 class _ClearNames(Struct, gc=False):
-    """The names of the file and the host in a record's arguments. Releases before 1.0 write these names instead of
-    hashes.
-    """
+    """The names of file and host in a record's arguments. Releases before 1.0 write them instead of hashes."""
 
     fname: Raw | UnsetType = UNSET
     hostname: Raw | UnsetType = UNSET
 
 
 class _Found(NamedTuple):
-    """A line, its record without surrounding white space, and the fields of the record, or None if the module `line`
-    must read the record.
-
-    `more`: the fields that the tracer does not write, as JSON members of the attributes. `spelling`: None if all
-    numbers are integers without quotes."""
+    """A line, its record, and the record's fields; None if the module `line` must read the record."""
 
     whole: bytes
     record: bytes
     line: _UsualLine | None
-    more: str = ""
-    spelling: _Spelling | None = None
+    more: str = ""  # fields that the tracer does not write, as JSON members
+    spelling: _Spelling | None = None  # None if all numbers are integers without quotes
 
 
 _decode_hashes = msgspec.json.Decoder(_Hashes).decode
@@ -123,12 +113,10 @@ def read_usual(
     other: Callable[[int, bytes], bool],
     waits: bool,
 ) -> None:
-    """Read whole lines, and append the records of usual lines (of a frequent shape) to `records`. The first line begins
-    at `offset`.
+    """Read whole lines from `offset` on, and append the records of usual lines to `records`.
 
-    The function `other` reads an unusual line. It returns whether the line belongs to a split record (one that newlines
-    in a string have split into lines) whose next line is needed. While a split record waits, pass all lines to `other`.
-    `waits`: whether a split record waits before the first line."""
+    `other` reads any other line. It returns whether a record with newlines needs the next
+    line, too."""
     reading = _UsualReading(names, processes, records)
     for found in _find(data):
         whole = found.whole
@@ -142,9 +130,7 @@ def read_usual(
 
 
 class _UsualReading:
-    """Appends the records of successive usual lines (of a frequent shape) to a list, and collects the ids of their
-    events for the current run.
-    """
+    """Appends the records of successive usual lines, and collects the ids of their events for the current run."""
 
     __slots__ = (
         "_host",
@@ -163,13 +149,10 @@ class _UsualReading:
         self._texts = _Texts(names)
         self._run, self._own, self._host, self._other_phase = _own(processes)
         self._ids: list[int] = []
-        self._shows = False
-        """Whether a record read since the last call of `stop` has a number as `ph`. Only releases that number their
-        events by `id` write `ph` as a number.
-        """
+        self._shows = False  # whether a record since `stop` has a number as `ph`
 
     def takes(self, offset: int, size: int, found: _Found, line: _UsualLine) -> bool:
-        """Add the record of a line. Return False, without a new record, if the line is unusual (has no frequent shape)."""
+        """Add the record of a line. Return False, without a new record, if the line is not usual."""
         _, text, _, more, spelling = found
         name, pid, tid, ph, category, number, type_, start, duration, raw = astuple(line)
         kind, stop, aggregate = SPAN, None, False
@@ -228,14 +211,12 @@ class _UsualReading:
         return True
 
     def stop(self) -> None:
-        """Pass the event ids that were read since the last call to the current run (program execution)."""
+        """Pass the event ids since the last call of `stop` to the current run."""
         self._run.came(self._ids, counts=self._shows)
         self._ids, self._shows = [], False
 
     def _turns(self, offset: int, pid: int, host: str) -> bool:
-        """Make the process `pid` on `host` the current process. Return whether `_UsualReading` may read the records of
-        this process.
-        """
+        """Make the process `pid` on `host` the current process. Return whether its records may be usual."""
         self.stop()
         if self._processes.turn(str(pid), host):
             self._records.append(turned(offset, self._processes))
@@ -249,8 +230,6 @@ def turned(offset: int, processes: Processes) -> Record:
 
 
 def _find(data: bytes) -> list[_Found]:
-    """Find the record of each line in `data`, without the white space and the commas around it, and decode the
-    record."""
     lines = data.split(b"\n")
     lines.pop()
     whole = [line + b"\n" for line in lines]
@@ -272,7 +251,7 @@ def _find(data: bytes) -> list[_Found]:
 
 
 def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
-    """Return the fields of a line and the spelling of its numbers. Return None if a number is not a 64-bit integer."""
+    """Return the fields of a line and the spelling of its numbers; None if a number is not a 64-bit integer."""
     texts = [
         "" if raw is UNSET else str(raw, "utf-8")
         for raw in (line.pid, line.tid, line.id, line.ts, line.dur, line.type)
@@ -287,7 +266,7 @@ def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
 
 
 def _integer(text: str) -> int | None:
-    """Return the 64-bit integer value of a number, which may be in quotes, or None for any other value."""
+    """Return the 64-bit integer value of a number, which may be in quotes, or None."""
     digits = text[1:-1] if text[0] == '"' else text
     if len(digits) <= 18 and digits.isascii() and digits.isdecimal():
         return int(digits)
@@ -305,21 +284,19 @@ def _unusual_integer(text: str) -> int | None:
 
 @lru_cache(64)
 def _phase(text: str) -> int | str | None:
-    """Return the value of a `ph`, given its JSON text. Return None if the text is neither an integer nor a string."""
+    """Return the value of a `ph` as JSON text; None if it is neither an integer nor a string."""
     return _decode_text(text) if text[0] == '"' else _integer(text)
 
 
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str, str]:
-    """Return the current process's run (program execution), PID, host, and `TracedRun.other_phase`. If
-    `TracedRun.usual` is false, return None as the PID, so that the module `line` reads all records of the process."""
+    """Return run, PID, host and `TracedRun.other_phase` of the current process; no PID if no record is usual."""
     process = processes.current
     plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host, process.run.other_phase
 
 
 def _told(raw: Raw | UnsetType) -> dict[str, str]:
-    """Return the names of the file and the host in the arguments `raw`, as JSON texts by key. Releases before 1.0 write
-    these names instead of hashes."""
+    """Return the names of file and host in the arguments `raw` of releases before 1.0, as JSON texts."""
     try:
         told = _ClearNames() if raw is UNSET else _decode_told(raw)
     except msgspec.ValidationError:
@@ -332,9 +309,7 @@ def _told(raw: Raw | UnsetType) -> dict[str, str]:
 
 
 def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
-    """Return whether a counter is an aggregate, which stands for several calls. Return None if the arguments have an
-    unusual shape.
-    """
+    """Return whether a counter is an aggregate, which stands for several calls; None for unusual arguments."""
     if raw is UNSET or not (b'"dft_cnt"' in line or b"\\u" in line):
         return False
     try:
@@ -344,26 +319,22 @@ def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
 
 
 class _Texts:
-    """Creates the attributes of records whose arguments have a frequent shape. The names of files and hosts are cached
-    as JSON members, by hash.
-    """
+    """Creates the attributes of records. The names of files and hosts are cached as JSON members."""
 
     __slots__ = ("_members", "_names", "host")
 
     def __init__(self, names: HashNames) -> None:
         self._names = names
         self._members: dict[tuple[object, ...], str] = {}
-        self.host = ""
-        """Hash of the host's name in the last record, or "" if the last record has none."""
+        self.host = ""  # hash of the host's name in the last record
 
     def attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> str | None:
-        """Return the attributes of a record as a JSON object. Its members are, in this order: `about`, the names of
-        file and host, `more`, and the record's arguments `raw`.
+        """Return a record's attributes: `about`, the names of file and host, `more`, and the arguments `raw`.
 
-        Take the names from `told` (JSON texts by key), or look up the hashes in `raw`. Return None if the module `line`
-        must read the record."""
+        The names are in `told`, or have hashes in `raw`. Return None if the module `line` must read
+        the record."""
         self.host = ""
         args, members = "" if raw is UNSET else str(raw, "utf-8"), joined(told)
         if raw is not UNSET and ('hash"' in args or "\\u" in args):
@@ -386,10 +357,7 @@ class _Texts:
     def _members_of(
         self, key: tuple[object, ...], file: str, host: str, told: dict[str, str]
     ) -> str:
-        """Return the names of a record's file and host as JSON members, each after a comma. `file` and `host` are
-        hashes, or "". `told` has the names (JSON texts by key) of records without hashes.
-
-        For a hash without a known name, return the hash's key in the member `$late`."""
+        """Return the names of file and host as JSON members, each after a comma, with unknown names under `$late`."""
         hashes = (("fname", "FH", file), ("hostname", "HH", host))
         wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_}
         members = self._members[key] = joined(told | self._names.resolve(wanted))
@@ -397,8 +365,7 @@ class _Texts:
 
 
 def _hash(value: object) -> str | None:
-    """Return a hash (a JSON string or integer) as text, "" for a value that is no hash, or None if the module `line`
-    must read the value."""
+    """Return a hash as text, "" for a value that is no hash, or None if the module `line` must read it."""
     if type(value) is str:
         return value or None
     if type(value) is int and -INT64_MAX <= value <= INT64_MAX:

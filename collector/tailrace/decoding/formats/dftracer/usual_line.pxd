@@ -1,8 +1,7 @@
 """Read the usual record in one line of DFTracer for the kernel.
 
-Each line ends with a newline, and no string or number contains it. A function that reads several bytes at once checks the end
-of the line first. The `read` functions return the position after the text that they read, or NULL if the text is not usual.
-"""
+Each line ends with a newline, which no string or number contains. The `read` functions return the position after the
+text that they read, or NULL if the text is not usual."""
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
@@ -66,9 +65,7 @@ cdef struct Line:
 
 
 cdef inline const uint8_t *_read_digits(const uint8_t *at, int64_t *value) noexcept nogil:
-    """Read a number of 1 to 19 digits. Return the position after it. Return NULL if there is no digit, or if the number
-    has more than 19 digits or 63 bits.
-    """
+    """Read a number of 1 to 19 digits and at most 63 bits."""
     cdef const uint8_t *begin = at
     cdef uint64_t number = 0
     while c'0' <= at[0] <= c'9':
@@ -95,7 +92,7 @@ cdef inline const uint8_t *read_integer(const uint8_t *at, int64_t *value) noexc
 
 
 cdef inline const uint8_t *behind_mark(const uint8_t *at, uint8_t mark) noexcept nogil:
-    """Return the position after the character `mark` and the white space around it, or NULL if another character comes first."""
+    """Return the position after the character `mark` and white space around it; NULL for another character."""
     if at[0] != mark:
         at = behind_white(at)
         if at[0] != mark:
@@ -108,7 +105,7 @@ cdef inline bint is_word(Text text, const char *word, Py_ssize_t size) noexcept 
 
 
 cdef inline const uint8_t *_any_end(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Return the position after a value of any type, or NULL if it is not JSON. Add the kinds of its escapes to the line."""
+    """Return the position after a value of any type. Add the kinds of its escapes to the line."""
     cdef const uint8_t *begin = at
     cdef bint whole
     if at[0] == QUOTE:
@@ -123,8 +120,7 @@ cdef inline const uint8_t *_any_end(const uint8_t *at, const uint8_t *stop, Line
 
 
 cdef inline const uint8_t *_read_text(const uint8_t *at, const uint8_t *stop, Line *line, Text *text) noexcept nogil:
-    """Read the string whose first quote is at `at`. If it has escapes, `text` is a copy without the escapes that JSON does not
-    require. A quote follows the text. Return the position after the string, or NULL if it is not usual."""
+    """Read the string whose first quote is at `at`, without the escapes that JSON does not require."""
     cdef int spelling = 0
     cdef const uint8_t *end = string_end(at + 1, stop, &spelling)
     cdef uint8_t *to
@@ -145,8 +141,7 @@ cdef inline const uint8_t *_read_text(const uint8_t *at, const uint8_t *stop, Li
 
 
 cdef inline const uint8_t *_read_hash(const uint8_t *at, const uint8_t *stop, Line *line, Text *hash) noexcept nogil:
-    """Read an argument that may be a hash. `hash` is an integer, or a string with its first quote; any other value leaves it
-    empty. Return the position after the value, or NULL if it is not usual."""
+    """Read an argument that may be a hash: an integer, or a string with its first quote; otherwise empty."""
     cdef int64_t number
     cdef const uint8_t *end
     hash.at = NULL
@@ -168,7 +163,7 @@ cdef inline const uint8_t *_read_hash(const uint8_t *at, const uint8_t *stop, Li
 
 
 cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read the JSON object with the arguments. Return the position after it, or NULL if it is not usual."""
+    """Read the JSON object with the arguments."""
     cdef Text key
     cdef Text *told
     cdef const uint8_t *value
@@ -217,7 +212,7 @@ cdef inline const uint8_t *read_arguments(const uint8_t *at, const uint8_t *stop
 
 
 cdef inline int _field_of(const uint8_t *key) noexcept nogil:
-    """Return the bit of the field whose key is at `key`, after the quote, or 0 for a key that the tracer does not write.
+    """Return the bit of the field whose key is at `key`, after the quote; 0 for a key that the tracer does not write.
 
     At least 5 bytes must be readable."""
     if not memcmp(key, b'id"', 3):
@@ -252,7 +247,7 @@ cdef inline bint _is_ours(Text key) noexcept nogil:
 
 
 cdef inline const uint8_t *_read_other(Text key, const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read the value of a field that the tracer does not write. Return the position after it, or NULL if it is not usual."""
+    """Read the value of a field that the tracer does not write."""
     cdef Member *other = &line.other[line.others]
     if key.at[0] == c'$' or _is_ours(key) or not add_key(&line.keys, key.at, key.size):
         return NULL
@@ -265,8 +260,7 @@ cdef inline const uint8_t *_read_other(Text key, const uint8_t *at, const uint8_
 
 
 cdef inline const uint8_t *_read_number(const uint8_t *at, int64_t *value) noexcept nogil:
-    """Read an integer, which may be in quotes or have a fraction or an exponent. Return the position after it, or NULL for any
-    other text."""
+    """Read an integer, which may be in quotes or have a fraction or an exponent."""
     cdef const uint8_t *begin
     cdef const uint8_t *end
     cdef bint whole
@@ -290,7 +284,6 @@ cdef inline const uint8_t *_read_number(const uint8_t *at, int64_t *value) noexc
 
 
 cdef inline const uint8_t *_read_phase(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read the value of `ph`. Return the position after it, or NULL if it is not usual."""
     cdef Text text
     cdef int64_t number = 0
     if at[0] == QUOTE:
@@ -305,7 +298,7 @@ cdef inline const uint8_t *_read_phase(const uint8_t *at, const uint8_t *stop, L
 
 
 cdef inline const uint8_t *read_field(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read a field of the record, its key and its value. Return the position after it, or NULL if it is not usual."""
+    """Read a field of the record, its key and its value."""
     cdef const uint8_t *value
     cdef Text key
     cdef int field
@@ -378,9 +371,7 @@ cdef inline bint is_key(Text hash) noexcept nogil:
 
 
 cdef inline bint is_naming(Line *line, const uint8_t *stop) noexcept nogil:
-    """Return whether a metadata record gives a name to a hash, and has exactly the arguments for this, each once.
-
-    If another field has the key of an attribute, return False, so that Python reads the record."""
+    """Return whether a metadata record gives a name to a hash, with exactly the arguments for this."""
     cdef int i
     for i in range(line.others):
         if is_word(line.other[i].key, b"hhash", 5):

@@ -1,11 +1,8 @@
 """Turn DFTracer records back into lines.
 
-For the common fields (name, cat, pid, tid, ts, dur, ph), the table has the values, and whether `ph` is a number or a
-text. For all other fields, the table has the producer's own text. The encoder writes numbers in quotes if the arguments
-have names instead of hashes, as in releases before 1.0. The encoder writes no spaces around fields, like the tracer.
-
-With `repair`, the encoder writes invalid JSON records as valid JSON, each on a separate line, and writes the closing
-bracket if the release writes brackets."""
+The table has the values of the common fields, and whether `ph` is a number or a text. For all other fields, it has the
+producer's own text. Numbers get quotes if the arguments have names instead of hashes, as in releases before 1.0. With
+`repair`, the encoder writes valid JSON, one record a line, and a missing closing bracket."""
 
 from __future__ import annotations
 
@@ -34,9 +31,7 @@ from tailrace.decoding.lines import BYTE_ORDER_MARK, without_content
 from tailrace.model.record import FLAW_OF_ROW, KEY, NAMES_OF_MEMBERS, SCOPE, Kind, Record
 
 BLANKS = "  "
-"""The two bytes at the beginning of an unfinished file of release 1.0.8. The tracer replaces these blanks by a bracket
-when it finishes.
-"""
+"""The two bytes at the beginning of an unfinished file of release 1.0.8, which a bracket replaces at the end."""
 
 _OURS = frozenset(
     {
@@ -44,7 +39,7 @@ _OURS = frozenset(
         KEY, SCOPE, NAMES_OF_MEMBERS, FLAW_OF_ROW,
     }
 )  # fmt: skip
-"""Names of the attributes that the decoder adds to the fields that a producer wrote in a record."""
+"""Attributes that the decoder adds to the fields that a producer wrote in a record."""
 
 _DERIVED = frozenset({"clock", "process"})
 """Names of the session records without bytes, which the decoder adds before a line's record."""
@@ -100,8 +95,7 @@ class DFTracerEncoder:
         return line + self._line_end(following)
 
     def _line_end(self, following: Record | None) -> bytes:
-        """Return the newline of a written line. Return empty bytes if the next record is in the same line. Also return
-        them if a record without bytes comes next, because that record then gets the newline."""
+        """Return the newline of a written line; nothing if the next record is in the same line or has no bytes."""
         glued = following is not None and following.flaw == "glued" and not self._repair
         derived = following is not None and not following.stream and following.name in _DERIVED
         if not self._in_line or glued or derived:
@@ -116,8 +110,7 @@ class DFTracerEncoder:
         return b"]\n"
 
     def _about_session(self, record: Record, texts: Texts, following: Record | None) -> bytes:
-        """Return the original line of a record "bracket", or empty bytes for any other session record whose `stream` is
-        "". A bracket that is the last record gets no newline."""
+        """Return the line of a record "bracket", without a newline if it is the last record; otherwise nothing."""
         if record.name != "bracket":
             return b""
         mark = ("[" if record.offset == self._begin else "]") + "\n" * (following is not None)
@@ -134,9 +127,7 @@ def _members(text: str | None) -> Texts:
 
 
 def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
-    """Return the fields of a record as JSON texts by key, in the order of the tracer's release that wrote the record.
-
-    `texts` has the record's attributes as JSON texts, and `phases` the release's spellings of `ph`."""
+    """Return a record's fields as JSON texts, in the order of its release, which spells `ph` like `phases`."""
     theirs = {key: text for key, text in texts.items() if key not in _OURS}
     name, phase = str(record.name), METADATA
     if record.start is None and "ticks_per_second" not in texts:
@@ -164,10 +155,7 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
 
 
 def _numbers(record: Record, texts: Texts) -> Texts:
-    """Return the JSON texts of the fields pid, tid, ts and dur, whose values are columns of the table.
-
-    Releases before 1.0 write numbers in quotes, and write the names of file and host into `args`. Return numbers in
-    quotes if the record's `args` has such a name, or if a number, such as 007, is not valid JSON."""
+    """Return the JSON texts of pid, tid, ts and dur, in quotes if the release or a number such as 007 needs them."""
     pid, _, tid = record.stream.partition("/")
     numbers = {"pid": pid, "tid": tid}
     if record.start is not None:
@@ -182,10 +170,7 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the field `name` (FH, HH or SH) of a metadata record that gives a name to a hash.
-
-    `theirs` has the record's fields as the producer's own text. If `theirs` lacks the field `args`, add the field, with
-    the host's hash, the given name, and the hash that gets the name."""
+    """Return the field `name` (FH, HH or SH) of a record that names a hash. Add the field `args` to `theirs`."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

@@ -14,24 +14,22 @@ REPAIRED = frozenset({"bare_nan", "invalid_utf8", "split_line", "unescaped"})
 """Flaws of a record whose line in the original file was not valid JSON."""
 
 ORDER = ("id", "name", "cat", "type", "pid", "tid", "ts", "dur", "ph")
+"""The order of the common fields in events. Other fields follow, and `args` comes last."""
 ORDER_OF_COUNTERS = ("id", "name", "cat", "type", "ts", "ph", "pid", "tid")
-"""The order of the common fields in events, and their order in counters. Other fields follow, and `args` comes last.
-
-The decoder repairs a record only if its first field is the id."""
+"""The order of the common fields in counters."""
 
 _NAMES = {bits: name for name, bits in BITS.items()}
 
 
 NUMBERS, TEXTS = ("1", "2", "3", "4"), ('"X"', '"C"', '"C"', '"M"')
-"""The phases of complete events, counters, aggregates and metadata, as numbers (from 2.2 on) and as texts (before 2.2)."""
+"""Phases of complete events, counters, aggregates and metadata, as numbers (from 2.2 on) and as texts (before)."""
 COMPLETE, COUNTER, AGGREGATE, METADATA = range(4)
 
 
 def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter: bool) -> Texts:
-    """Return all fields of a record in the order in which the tracer's release writes them.
+    """Return all fields of a record in the order of the tracer's release.
 
-    `theirs` has the fields that the table stores as the producer's own text, in the order of the producer. If the
-    producer's order differs from the release's, put these fields last, in the producer's order."""
+    If the fields in the producer's own text (`theirs`) have another order, they come last."""
     fields = {**texts, **numbers, "ph": phase, **theirs}
     order = ORDER_OF_COUNTERS if counter else ORDER
     keys = [key for key in order if key in fields]
@@ -46,8 +44,7 @@ def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter
 
 
 def line_of(fields: Iterable[tuple[str, str]], flaw: str | None) -> bytes:
-    """Return the fields of a record as a line. If the record had the flaw (broken rule) `flaw` in the original file,
-    the line has the same flaw."""
+    """Return the fields of a record as a line with the same flaw as in the original file."""
     if flaw in REPAIRED:
         return as_written(fields)
     line = plain_json(fields)
@@ -63,8 +60,7 @@ def plain_json(fields: Iterable[tuple[str, str]]) -> bytes:
 
 
 def as_written(fields: Iterable[tuple[str, str]]) -> bytes:
-    """Return the fields as JSON without escapes, as the tracer writes them. Strings and numbers that a repair changed
-    get their original text."""
+    """Return the fields as the tracer writes them: without escapes, and with the text before a repair."""
     parts = []
     for key, text in fields:
         members = read_object(text.encode()) if key == "args" else None
@@ -77,8 +73,7 @@ def as_written(fields: Iterable[tuple[str, str]]) -> bytes:
 
 
 def readable(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the fields as valid JSON: strings that are not UTF-8 get replacement characters, and nan and inf become
-    null."""
+    """Return the fields as valid JSON: with replacement characters, and null for nan and inf."""
     found = []
     for key, text in fields:
         members = read_object(text.encode()) if key == "args" else None
@@ -91,8 +86,7 @@ def readable(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _raw(text: str) -> bytes:
-    """Return the bytes that the tracer wrote for a value. `text` is the JSON text that a repair made from these bytes (see
-    `salvage`)."""
+    """Return the bytes that the tracer wrote for a value, which a repair may have changed (see `salvage`)."""
     if text.startswith('"'):
         string: str = json.loads(text)
         return b'"' + string.encode(errors="surrogateescape") + b'"'
