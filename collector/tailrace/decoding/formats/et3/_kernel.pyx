@@ -1,18 +1,16 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The kernel of ET3: pack lines of the usual shape, of either form, into blocks.
 
-A usual line consists of a letter of ET3 and its numbers, with single spaces between them. No number has a sign, a leading zero
-or more than 18 digits. The line must also fulfil these conditions:
+A usual line consists of a letter of ET3 and its numbers, with single spaces between them, without signs and leading
+zeros, and with at most 18 digits. It must also fulfil these conditions:
 
-- In the specification's form, the last field is the next time for an entry or exit, and the current time for other events. In
-  the agents' form it is a thread. If some thread has a number that is too large for a clock, any other thread must be known or
-  have such a number, too.
+- In the specification's form, the last field is the next time for an entry or exit, and the current time for other
+  events. In the agents' form, it is a thread that cannot be a clock.
 - An exit ends the innermost frame of its thread. If the method's name is known now, it was known when the frame began.
 - A death proves no missing lines, and does not make the times of deaths trusted.
 
-The kernel stops before any other line, and before bytes without a newline. The decoder in Python reads these bytes. The kernel
-copies the open frames from the decoder's stacks, and copies them back after a block.
-"""
+The kernel stops before any other line, and before bytes without a newline. It copies the open frames from the decoder's
+stacks, and copies them back after a block."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -155,8 +153,7 @@ cdef inline int _fields(uint8_t letter) noexcept nogil:
 
 
 cdef inline Py_ssize_t _read_line(const uint8_t *begin, const uint8_t *end, Line *line) noexcept nogil:
-    """Read the usual line that begins at `begin`. Return its size (bytes), or 0 if the line is not usual or not whole.
-    """
+    """Read the usual line that begins at `begin`. Return its size (bytes), or 0 if it is not usual or not whole."""
     cdef const uint8_t *at = begin + 1
     cdef Number *number
     cdef int i
@@ -185,7 +182,7 @@ cdef inline Py_ssize_t _read_line(const uint8_t *begin, const uint8_t *end, Line
 
 
 cdef Py_ssize_t _read_slowly(const uint8_t *begin, const uint8_t *end, Line *line) noexcept nogil:
-    """Read a line like `_read_line`, but check each byte, because the line may be incomplete. Read no byte beyond `end`."""
+    """Read a line like `_read_line`, but no byte beyond `end`, because the line may be incomplete."""
     cdef const uint8_t *at = begin + 1
     cdef Number *number
     cdef int i
@@ -215,9 +212,7 @@ cdef inline uint8_t *_digits(const Number *number, uint8_t *out) noexcept nogil:
 
 
 cdef class Things:
-    """The texts for events about methods, about classes or about fields, by their number. It keeps the texts from block
-    to block.
-    """
+    """The texts for events about methods, about classes or about fields, by their number."""
 
     cdef WordTable table
     cdef Thing thing[THINGS_MAX]
@@ -225,6 +220,7 @@ cdef class Things:
     cdef Py_ssize_t used  # number of used bytes of `texts`
 
     def __cinit__(self, uint64_t seed):
+        """Create a scanner. `agent` names the agents' form; all further arguments are limits of the decoder."""
         make_table(&self.table, THINGS_MAX, THINGS_MAX * DIGITS_MAX, seed)
         self.texts, self.used = <uint8_t *>allocated(THINGS_BYTES), 0
 
@@ -238,7 +234,7 @@ cdef class Things:
         return &self.thing[code] if code >= 0 else NULL
 
     cdef Thing *add(self, const Number *number, bytes text, bytes end, int32_t name) noexcept:
-        """Add the texts for a new number. The caller must have checked that there is room."""
+        """Add the texts for a new number, for which there must be room."""
         cdef uint32_t size = <uint32_t>number.size
         cdef int code = add_word(&self.table, number.at, size, hash_word(&self.table, number.at, size))
         cdef Thing *thing = &self.thing[code]
@@ -262,9 +258,7 @@ cdef class Things:
 
 
 cdef class Scanner:
-    """Packs usual lines of ET3 into blocks. It keeps names and threads from block to block. Several decoders may share
-    one scanner.
-    """
+    """Packs usual lines of ET3 into blocks. Several decoders may share one scanner, which keeps names and threads."""
 
     cdef Things methods, classes, fields
     cdef object version  # the `version` of the names when these texts were made
@@ -327,10 +321,9 @@ cdef class Scanner:
     ):
         """Pack the usual lines from `data[at]` on. A line must begin there. `offset` is its offset in the input.
 
-        Return a block, the position in `data` after it, and whether it has a line that only ET3 writes. The block ends before a
-        line that is not usual, not whole or longer than `size_max`, or where it is full. The block is None if it would have no
-        rows or less than `rows_min`; `form` is then unchanged. `form.found` must be empty. A call in another thread at the same
-        time gets no block."""
+        Return a block, the position in `data` after it, and whether it has a line that only ET3 writes. The block is
+        None if it would have less than `rows_min` rows, or while another thread calls; `form` is then unchanged. Lines
+        longer than `size_max` are not usual. `form.found` must be empty."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef Columns *to = &self.columns
@@ -364,9 +357,7 @@ cdef class Scanner:
     # Copies of the decoder's state
 
     cdef bint _read_form(self, form) except -1:
-        """Copy the clock of the form. Return whether the kernel can read lines while the form is in this state.
-
-        The time has a limit, so that 64 bits never overflow."""
+        """Copy the clock of the form. Return whether the kernel can read lines while the form is in this state."""
         cdef Clock *clock = &self.clock
         self.of_et3 = False
         if form.time > self.limits.time:
@@ -460,8 +451,7 @@ cdef class Scanner:
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
         Py_ssize_t size_max, object names, bint locked,
     ) except -1 nogil:
-        """Add rows of the usual lines from `at` on, and set `at` to the position after these lines. `offset` is the
-        offset of `data` in the input.
+        """Add rows of the usual lines from `at` on, and set `at` to their end. `offset` is the offset of `data`.
 
         Return why the next line was not added: HERE or INTERPRETER."""
         cdef Columns *to = &self.columns
@@ -492,9 +482,7 @@ cdef class Scanner:
         return HERE
 
     cdef int _enter(self, const Line *line, object names, bint locked) except -1 nogil:
-        """Add the row of an entry. Return 0. If the row cannot be added, change nothing and return the reason: HERE or
-        INTERPRETER.
-        """
+        """Add the row of an entry. Return 0, or, without any change, why it cannot be added: HERE or INTERPRETER."""
         cdef Columns *to = &self.columns
         cdef Clock *clock = &self.clock
         cdef Thread *thread
@@ -540,7 +528,6 @@ cdef class Scanner:
         return 0
 
     cdef int _leave(self, const Line *line, object names, bint locked) except -1 nogil:
-        """Add the row of an exit. The results are those of `_enter`."""
         cdef Columns *to = &self.columns
         cdef Clock *clock = &self.clock
         cdef Thread *thread
@@ -580,7 +567,6 @@ cdef class Scanner:
         return 0
 
     cdef int _happen(self, const Line *line, object names, bint locked) except -1 nogil:
-        """Add the row of an allocation, an update or a witness. The results are those of `_enter`."""
         cdef Columns *to = &self.columns
         cdef Thread *thread
         cdef Thing *thing = NULL
@@ -620,7 +606,7 @@ cdef class Scanner:
         return 0
 
     cdef int _die(self, const Line *line) except -1 nogil:
-        """Add the row of a death, which belongs to no thread. The results are those of `_enter`."""
+        """Add the row of a death, which belongs to no thread."""
         cdef Clock *clock = &self.clock
         cdef int64_t time = line.field[2].value
         cdef uint8_t *out = self.columns.text + self.columns.ends[self.columns.rows]
@@ -642,8 +628,7 @@ cdef class Scanner:
         return 0
 
     cdef bint _weigh(self, int64_t ahead) noexcept nogil:
-        """Compare how far a death is ahead of the number of lines read (`ahead`) with the same difference of earlier
-        deaths. If the decoder would trust the times of deaths after this death, return False and change nothing."""
+        """Compare a death with earlier deaths. Return False, without a change, if deaths would now be trusted."""
         cdef Clock *clock = &self.clock
         cdef int64_t lines = clock.time - clock.lost
         cdef int64_t agreeing = clock.agreeing, disagreements = clock.disagreements
@@ -676,11 +661,10 @@ cdef class Scanner:
     # Find the codes of streams and threads
 
     cdef inline int _stream(self, const Number *last, bint ticks) noexcept nogil:
-        """Return the code of a line's stream, given its last field. `ticks`: whether the line is an entry or exit,
-        which advances the clock.
+        """Return the code of a line's stream, given its last field. `ticks`: whether the line is an entry or exit.
 
-        Return HERE if the field is not the expected time, if it may be a clock instead of a thread, or if there is no
-        room."""
+        Return HERE if the field is not the expected time, may be a clock instead of a thread, or has
+        no room."""
         cdef int code
         if not self.clock.agent:
             return 0 if last.value == self.clock.time + ticks else HERE
@@ -690,7 +674,7 @@ cdef class Scanner:
         return code
 
     cdef inline int _code(self, const char *text, uint32_t size) noexcept nogil:
-        """Return the code of a thread. If the thread is new, add it, or return HERE if there is no room."""
+        """Return the code of a thread, which is added if it is new, or HERE if there is no room."""
         cdef const uint8_t *word = <const uint8_t *>text
         cdef uint32_t hash = hash_word(&self.threads, word, size)
         cdef int code = find_word(&self.threads, word, size, hash)
@@ -722,8 +706,10 @@ cdef class Scanner:
     cdef inline int _thing(
         self, Things things, uint8_t sort, const Number *id, object names, bint locked, Thing **found
     ) except -1 nogil:
-        """Set `found` to the texts for a method, class or field, and return 0. Return INTERPRETER if the texts are not
-        stored and the lock is not held, and HERE if there is no room."""
+        """Set `found` to the texts for a method, class or field, and return 0.
+
+        Return INTERPRETER if the texts are not stored and the lock is not held, and HERE
+        without room."""
         found[0] = things.find(id)
         if found[0] != NULL:
             return 0
@@ -753,7 +739,6 @@ cdef class Scanner:
         return 0
 
     cdef object _block(self, Py_ssize_t length):
-        """Return the rows as a block with copies of the columns, which are as short as the rows allow."""
         cdef Columns *of = &self.columns
         cdef int rows = of.rows
         return Block(

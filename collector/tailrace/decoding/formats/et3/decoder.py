@@ -1,19 +1,12 @@
 """Decode Elephant Tracks 3: calls, allocations, stores and deaths of objects in Java programs, one line an event.
 
-The module `events` describes the rows, and the module `line` the lines. Lines have one of two forms, which look alike:
-the form of the specification or the form of the existing agents. The module `form` determines the form of a trace, and
-describes the clock, threads and losses of each form. The module `maps` reads the names in a trace's documents (files
-that map numbers to names).
+The module `events` describes the rows, `line` the lines, `form` the clock, threads and losses, and `maps` the documents
+with names. A session is one file. The first record is the session record `trace`, which states the form of the lines.
+Lines wait until the form is known: usually until the second entry or exit, or up to `limit` bytes.
 
-A session is one file. The first record is the session record `trace`, which states the form of the lines and that the
-clock is logical. The decoder holds back lines until the form is known: usually until the second entry or exit, or only
-until the first line if the source's `dialect` is `agent`. If the form is unknown after `limit` bytes, the decoder uses
-the form in the source's `dialect`, or else the more likely form.
-
-Blank lines belong to the next line. Blank lines at the end become a session record "blank_lines". A last line without a
-newline is read if it is probably whole. Otherwise the line is malformed (`truncated`). NULs stand at the beginning of a
-line if a log rotation emptied the file while the producer continued to write. The NULs are malformed (`nul_bytes`). The
-lines after them belong to a trace without its beginning."""
+A last line without a newline is read if it is probably whole; otherwise it is `truncated`. NULs at the beginning of a
+line are malformed (`nul_bytes`): a log rotation emptied the file while the producer continued to write. The lines after
+them belong to a trace without its beginning."""
 
 from __future__ import annotations
 
@@ -60,25 +53,15 @@ _NULS = re.compile(rb"\0*").match
 
 
 class Et3State(msgspec.Struct):
-    """The state of an ET3 decoder between calls of `feed`.
-
-    lines: the unfinished lines.
-    nuls: the number of NULs that were read, but not yet returned in a record.
-    hole: whether the input had NULs, which replace the removed beginning of a file.
-    held: the whole lines that wait until the form of the lines is known (module `form`).
-    asked: the form that the configuration sets, or None.
-    form: the form of the lines, with the clock and the open frames, or None while the form is unknown.
-    added: whether the file name shows that a tool added deaths after the run of the Java program.
-    version: "et3" or "et1", or "" while the version is unknown (`Events`).
-    """
+    """The state of an ET3 decoder between calls of `feed`."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
-    nuls: int = 0
-    hole: bool = False
-    held: bytes = b""
-    asked: FormName | None = None
-    added: bool = False
-    version: str = ""
+    nuls: int = 0  # number of NULs that are in no record yet
+    hole: bool = False  # whether NULs replace the removed beginning of the file
+    held: bytes = b""  # whole lines that wait until their form is known
+    asked: FormName | None = None  # the form that the configuration sets
+    added: bool = False  # whether the file name shows that a tool added deaths after the run
+    version: str = ""  # "et3", "et1", or "" while it is unknown
     form: SpecificationForm | AgentForm | None = None
     names: MapNamesState = msgspec.field(default_factory=MapNamesState)
 
@@ -86,8 +69,7 @@ class Et3State(msgspec.Struct):
 class Et3Decoder:
     """Decodes one ET3 trace. `limit` is the maximum size (bytes) of a line, including the newline.
 
-    The property `state` returns the decoder's own state, not a copy, so that the caller must encode it before the next
-    call of `feed`."""
+    `state` is the decoder's own state, which the next call of `feed` changes."""
 
     def __init__(self, limit: int, state: Et3State | None = None) -> None:
         self._state = state = state or Et3State()
@@ -128,18 +110,15 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys of the methods, classes and fields whose numbers occur in events, but whose names no document contains.
-        A document is a file that maps numbers to names. `SPECIFICATION` traces need no names of fields, so keys of
-        fields are left out."""
+        """Keys of events whose names no document contains. `SPECIFICATION` traces need no names of fields."""
         asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]
         return asked
 
     def document(self, name: str, data: bytes) -> list[Record]:
-        """Read a document (a file that maps numbers to names), and return a record of each new name. If lines are
-        invalid, also return a record with their number (`bad_map_lines`). If there are more than `maps.READ_MAX` names,
-        also return a record with the number of further names (`map_names_left_out`)."""
+        """Read a document with names. Return a record of each new name, and records of the numbers of bad lines and of
+        names beyond `maps.READ_MAX`."""
         at = self._held_at if self._held else self._lines.state.offset
         new, bad, left_out = self._names.read(name, data)
         records = [named(at, 0, key, text) for key, text in new]
@@ -165,8 +144,7 @@ class Et3Decoder:
     # Methods that cut the input into NULs and pieces (`Piece`: whole lines, or a part of one)
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
-        """Return the records of all waiting bytes: NULs, whole lines whose form is still unknown, and the unfinished
-        lines, which `rest` returns as pieces (`Piece`)."""
+        """Return the records of all waiting bytes, of which `rest` returns the unfinished lines as pieces."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)
@@ -176,9 +154,7 @@ class Et3Decoder:
         return records
 
     def _feed_lines(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read lines from `at` on, and stop before the first line that begins with NUL. Return the position after the
-        lines that were read.
-        """
+        """Read lines from `at` on, up to a line that begins with NUL. Return the position after the lines."""
         stop = data.find(b"\n\0", at) + 1 or len(data)
         for piece in self._lines.feed(data[at:stop]):
             self._take(piece, records)
@@ -187,9 +163,7 @@ class Et3Decoder:
         return stop
 
     def _feed_nuls(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read NULs that continue earlier NULs or stand at the beginning of a line.
-
-        Return the position after the NULs, or 0 if there are none."""
+        """Read NULs at the beginning of a line. Return the position after them, or 0 if there are none."""
         state = self._state
         if not state.nuls and (data[at] or not self._lines.after_blank):
             return 0
@@ -257,8 +231,7 @@ class Et3Decoder:
     # Methods that determine the form of the trace from its first lines
 
     def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read a line while it is unknown whether the lines of the trace end with a clock or with a thread. If the
-        record of the line may depend on this, keep the line until it is known."""
+        """Read a line while the form of the trace is unknown. Keep it if its record may depend on the form."""
         line = read_line(data, et1=False)
         if not self._held:
             if isinstance(line, Line) and line.kind in {"comment", "unknown"}:
@@ -277,8 +250,7 @@ class Et3Decoder:
         return self._votes.add(line) if isinstance(line, Line) else None
 
     def _settle(self, records: list[Record]) -> None:
-        """If lines are kept because the form of the trace is unknown, choose the more likely form, and read these
-        lines."""
+        """Choose the more likely form for the lines that wait, and read them."""
         if self._held:
             self._decide(self._votes.guess(), records)
 
@@ -296,18 +268,15 @@ class Et3Decoder:
 
 
 LINE_MIN = 16
-"""Approximate size (bytes) of the shortest line that the compiled kernel reads. If the input has room for less than
-`ROWS_MIN` such lines, Python decodes it."""
+"""Approximate size (bytes) of the shortest line that the compiled kernel reads."""
 
 STEP_MIN = 16
-"""Minimum number of bytes that Python decodes after two successive lines that the compiled kernel cannot read. The
-number doubles with each further such line, because each call of the kernel takes time."""
+"""Minimum number of bytes that Python decodes after two lines that the kernel cannot read. Each further such line
+doubles it, because a call of the kernel takes time."""
 
 
 class Et3BlockDecoder(Et3Decoder):
-    """An ET3 decoder whose compiled kernel packs lines of the frequent shapes into blocks. `Et3Decoder` reads all other
-    lines in Python.
-    """
+    """An ET3 decoder whose compiled kernel packs the most frequent lines into blocks. Python reads all other lines."""
 
     @property
     def block_min(self) -> int:
@@ -331,12 +300,7 @@ class Et3BlockDecoder(Et3Decoder):
         return found
 
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
-        """Return a block with the rows of the lines from `at` on, and the position after these lines. If the compiled
-        kernel makes no block, return None and the position of the line that Python must read.
-
-        Do not call the kernel if bytes before `at` affect how the next line is read, such as the begin of an unfinished
-        line.
-        """
+        """Return a block of the lines from `at` on and its end; None and the line's position if Python must read it."""
         events, state = self._events, self._state
         if not events or not state.form or state.nuls or not self._lines.between:
             return None, at

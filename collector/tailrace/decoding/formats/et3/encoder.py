@@ -1,12 +1,7 @@
-"""Turn ET3 records back into lines, and write the files that map numbers to names.
+"""Turn ET3 records back into lines (the inverse of the module `events`), and write the documents with names.
 
-The table has all fields of a line, but not their spelling (white space and leading zeros). The encoder writes one space
-between fields. The files of names have one line for each name, in the order of arrival.
-
-With `repair`, the encoder writes an exit for each call that is still open at the end, the innermost call first.
-
-The encoding of a line is the inverse of the module `events`.
-"""
+The table has all fields of a line, but not white space and leading zeros. With `repair`, the encoder writes an exit for
+each call that is still open at the end, the innermost call first."""
 
 from __future__ import annotations
 
@@ -37,9 +32,7 @@ class OpenCall(NamedTuple):
 
 
 class WrittenLine(NamedTuple):
-    """The text of a line, whether the line shows that the trace is an ET1 trace, and the call that the line opens, or
-    None.
-    """
+    """The text of a line, whether it shows an ET1 trace, and the call that it opens."""
 
     text: str
     et1: bool = False
@@ -47,18 +40,12 @@ class WrittenLine(NamedTuple):
 
 
 class LineForm(NamedTuple):
-    """How the encoder writes the lines of a trace.
+    """How the encoder writes the lines of a trace."""
 
-    `agent`: whether the last field of a line is the thread instead of the clock. `hexadecimal`: whether numbers are
-    hexadecimal."""
-
-    agent: bool
-    hexadecimal: bool = False
+    agent: bool  # whether the last field is the thread instead of the clock
+    hexadecimal: bool = False  # whether numbers are hexadecimal
 
     def leave(self, frame: OpenCall, thread: str, time: int) -> str:
-        """Return an exit line for an open call.
-
-        The last field is `thread` if `agent` is true, and `time` otherwise."""
         fields = [frame.method, frame.receiver] if self.hexadecimal else [frame.method]
         last = int(thread) if self.agent else time
         return self.line("E", [*fields, last])
@@ -169,21 +156,18 @@ def _last(record: Record, time: int | None, numbers: LineForm) -> int:
 
 
 def _time(time: int | None, numbers: LineForm) -> int:
-    """Return a time as the line of a record has it. In the specification's form, the clock is a signed 32-bit number,
-    and continues with negative numbers after 2**31 - 1.
-    """
+    """Return a time as its line has it. The specification's clock is a signed number of 32 bits."""
     at = time or 0
     return at - 2**32 if not numbers.agent and 2**31 <= at < 2**32 else at
 
 
 def _object(record: Record) -> int:
-    """Return the number of an object as an unsigned number. The column `id` has the same 64 bits as a signed number."""
+    """Return the number of an object as an unsigned number, from the signed column `id`."""
     return (record.id or 0) % 2**64
 
 
 def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
-    """Return whether the line of a record had hexadecimal numbers although the trace has decimal numbers (flaw
-    `hex_numbers`). A span has two lines: check its begin line if `begins` is true, otherwise its end line."""
+    """Return whether the begin or end line of a record had hexadecimal numbers in a decimal trace."""
     if None in {record.start, record.end}:
         return record.flaw == "hex_numbers"
     keys = list(members)
@@ -196,10 +180,8 @@ def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
 
 
 def _has_comment(record: Record, members: LineMembers) -> bool:
-    """Return whether to write the comment in a record's attributes into the line that is being written.
-
-    A span has a begin line and an end line. The comment belongs to the end line if the span has an exception, or if the
-    attribute `comment` precedes `receiver`. Otherwise the comment belongs to the begin line."""
+    """Return whether to write the record's comment into this line. In a span, it belongs to the end line if the span
+    has an exception, or if `comment` precedes `receiver`; otherwise to the begin line."""
     if None in {record.start, record.end} or "comment" not in members:
         return True
     if "comment" in members.get(BEGIN_WORDS, {}):
@@ -210,7 +192,6 @@ def _has_comment(record: Record, members: LineMembers) -> bool:
 
 
 def _commented(line: str, comment: str | None) -> str:
-    """Return a line followed by a comment. The line may be empty, and the comment may be None."""
     if comment is None:
         return line
     return f"{line} # {comment}".strip()
@@ -220,9 +201,7 @@ _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Et3Encoder:
-    """Encodes the records of one ET3 trace as lines, and the names of its methods, classes and fields as documents
-    (files beside the trace).
-    """
+    """Encodes the records of one ET3 trace as lines, and names of methods, classes and fields as documents."""
 
     def __init__(self, repair: bool) -> None:
         self._added: Counter[str] = Counter()

@@ -14,24 +14,15 @@
 | unknown | session | the letter           |               |                 | fields                 |
 | comment | annotation | comment           |               |                 | text                   |
 
-The form of the lines (`specification` or `agent`) determines stream and time. The time is the `start` of a begin or
-instant, and the `end` of an end. Deaths belong to no thread: their stream is "". The id of an object has the bits of
-the object's number (u64) as an i64. Attributes have the producer's numbers (`class_id`, `field_id`, `method_id`,
-`site_id`) and the names of classes, fields and methods (`maps`). For an allocation, the agents write the class whose
-code allocates the object, instead of the object's class.
+The form of the lines determines stream and time (module `form`). Attributes have the producer's numbers and the names
+of classes, fields and methods. For an allocation, the agents write the class whose code allocates the object.
 
-An exit ends the innermost frame of its method on its thread's stack. The spans of later frames get no end. An exit
-without a frame becomes an end without an id (`unmatched_end`). Begins and ends with a late or repeated time have no id
-either.
+An exit ends the innermost frame of its method. The spans of later frames get no end. An exit without a frame becomes an
+end without an id (`unmatched_end`). Begins and ends with a late or repeated time have no id either.
 
-The shape of a line is its letter and number of fields. A line with a shape that only
-ET3 or only ET1 has determines the version of a file. A file in the specification's form is always ET3. In an ET1 file, all numbers from
-this line on are hexadecimal. Earlier numbers were read as decimal if possible. The end of a frame that was begun
-earlier therefore has the attribute `"$begun":"decimal"`. In an ET3 file, a line of ET1's shape becomes an instant with
-the original fields (`et1_shape`), because the line may be damaged.
-
-`read_other` reads records that are not events: comments and lines with an unknown letter.
-"""
+A shape that only ET3 or only ET1 has determines the version of a file. In an ET1 file, all numbers from this line on
+are hexadecimal, and ends of earlier frames have the attribute `"$begun":"decimal"`. In an ET3 file, a line of ET1's
+shape becomes an instant with the original fields (`et1_shape`), because the line may be damaged."""
 
 from __future__ import annotations
 
@@ -70,7 +61,7 @@ def read_other(offset: int, size: int, line: Line) -> Record:
 
 
 def session_record(offset: int, size: int, name: str, attributes: str | None) -> Record:
-    """Return a record of the kind `session`, for `size` bytes that are no event, such as blank lines."""
+    """Return a session record for `size` bytes that are no event, such as blank lines."""
     return Record(
         offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
         attributes, None, None,
@@ -78,9 +69,7 @@ def session_record(offset: int, size: int, name: str, attributes: str | None) ->
 
 
 def begun(offset: int, form: str, *, again: bool) -> Record:
-    """Return the session record "trace", which states that the clock is logical.
-
-    The record marks the beginning of a trace, or of a new run of the Java program within the trace (`again`)."""
+    """Return the session record "trace": a trace, or a new run of the program within the trace (`again`), begins."""
     return Record(
         offset, 0, Kind.SESSION, "", None, None, "trace", None, None, None, None, None,
         f'{{"clock":"logical","form":"{form}"}}', None,
@@ -89,8 +78,7 @@ def begun(offset: int, form: str, *, again: bool) -> Record:
 
 
 def lost(offset: int, loss: MissingLines) -> Record:
-    """Return a gap record for missing lines. If the lines have come late (`loss.heal`), return a heal record, which
-    takes a gap back."""
+    """Return a gap record for missing lines, or a heal record for lines that have come late."""
     record = missing(
         offset, loss.reason, loss.lines, stream=loss.stream, first=loss.first, of=loss.of,
         detail=loss.detail,
@@ -99,14 +87,13 @@ def lost(offset: int, loss: MissingLines) -> Record:
 
 
 def with_member(record: Record, member: str) -> Record:
-    """Return the record with a further JSON member in its attributes."""
     attributes = record.attributes
     text = f"{attributes[:-1]},{member}}}" if attributes else f"{{{member}}}"
     return record._replace(attributes=text)
 
 
 def as_object(members: dict[str, str]) -> str | None:
-    """Return the text of a JSON object, given the JSON texts of its values by key. Return None if `members` is empty."""
+    """Return the text of a JSON object, given the JSON texts of its values by key; None without members."""
     if not members:
         return None
     return "{" + ",".join(f'"{key}":{text}' for key, text in members.items()) + "}"
@@ -118,15 +105,13 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 ET3, ET1 = "et3", "et1"
 _OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
-"""Finds the first line with a letter that only ET3 has, and not ET1. Each line of the searched text must have a valid
-shape.
-"""
+"""Finds the first line with a letter that ET3 has, and not ET1, among lines of valid shapes."""
 
 LineReader = Callable[[int, int, list[str]], Record]
 
 
 class Events:
-    """Reads whole lines of one ET3 trace into records. `version` is "et3" or "et1", or "" while the version is unknown."""
+    """Reads whole lines of one ET3 trace into records. `version` is "et3", "et1", or "" while it is unknown."""
 
     def __init__(self, form: Form, names: MapNames, version: str = "") -> None:
         self.version = ET3 if form.name == SPECIFICATION else version
@@ -156,10 +141,7 @@ class Events:
             read += len(line)
 
     def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> int:
-        """Read lines that consist of an ET3 letter and numbers. Stop before the first line in which the number of
-        fields is wrong for the letter.
-
-        Return the number of bytes that were read."""
+        """Read lines that consist of an ET3 letter and numbers, up to a wrong number of fields. Return their size."""
         readers, found, append = self._readers, self._form.found, records.append
         at = offset
         for line in data.decode("ascii").split("\n")[:-1]:
@@ -175,9 +157,7 @@ class Events:
         return at - offset
 
     def read_line(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read one line of any kind. `data` includes the blank lines before the line. Ctrl-Zs before an event become a
-        separate record.
-        """
+        """Read one line of any kind, with the blank lines and the Ctrl-Zs before it."""
         line = read_line(data, et1=self.version == ET1)
         if isinstance(line, str) and (marks := marks_before(data)):
             size = marks[-1].offset + len(marks[-1].data)
@@ -201,9 +181,7 @@ class Events:
             self._tell(records)
 
     def read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read the last line of the input, which has no newline and may be truncated.
-
-        The line is whole if its last field is the expected clock or a known thread (`Form.expects`)."""
+        """Read the last line, which has no newline. It is whole if its last field is expected (`Form.expects`)."""
         line = read_line(data, et1=self.version == ET1)
         if isinstance(line, Line) and (
             line.comment is not None
@@ -230,11 +208,7 @@ class Events:
         return record if record.flaw else record._replace(flaw=line.flaw)
 
     def _tell(self, records: list[Record]) -> None:
-        """Append the gap, heal and session records that follow from the line just read.
-
-        A gap record reports missing lines. A heal record takes a gap back, because missing lines have come late. Both
-        follow the record of the line. A session record reports that a new run of the program begins, and precedes the
-        record of the line."""
+        """Append the gap, heal and session records that follow from the line just read."""
         found = self._form.found
         record = records.pop()
         if None in found:

@@ -1,7 +1,7 @@
 """Read the fields of one line of ET3, independent of other lines.
 
-A line is `LETTER FIELD...` between white space. `#` begins a comment, alone or after the fields.
-These shapes are in real use (docs/formats/et3.md). Below the rule are the shapes of ET1, the ancestor of Elephant Tracks 3:
+A line is `LETTER FIELD...` between white space. `#` begins a comment, alone or after the fields. These shapes are in
+real use (docs/formats/et3.md). Below the rule are the shapes of ET1, the ancestor of Elephant Tracks 3:
 
     M method receiver last           E method last                X method receiver exception last
     N object size class site 0 last  A object size class site length last
@@ -11,10 +11,8 @@ These shapes are in real use (docs/formats/et3.md). Below the rule are the shape
     T H method receiver exception thread          R object thread           C five counters
     N A I P V object size descriptor site length thread
 
-ET3 writes decimal numbers. ET1 writes all numbers except counters in hexadecimal without a prefix. The decoder
-therefore reads ET1 shapes in hexadecimal. If a file begins with ET1 shapes, all its lines are read in hexadecimal
-(`Events`). In other files, a line with hexadecimal letters is read in hexadecimal, too, and has a flaw.
-"""
+ET3 writes decimal numbers. ET1 writes all numbers except counters in hexadecimal without a prefix. If a file begins
+with ET1 shapes, all its lines are read in hexadecimal (`Events`)."""
 
 from __future__ import annotations
 
@@ -49,8 +47,7 @@ ET1_SHAPES = {
     ("P", 6): ("preexisting_allocation", _ALLOCATION),
     ("V", 6): ("vm_allocation", _ALLOCATION),
 }
-"""The events that only ET1 writes. For each line letter and number of fields: the name of the event, and the names of
-its fields."""
+"""Name and fields of the events that only ET1 writes, by letter and number of fields."""
 
 COUNTERS = ("C", 5)
 
@@ -64,16 +61,13 @@ INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 
 class Line(NamedTuple):
-    """A readable line.
+    """A readable line. Its kinds:
 
-    The values of `kind` are:
     event: a shape of ET3. `fields` has the letter and the numbers, in their shortest spelling.
-    et1: a shape of ET1. `fields` has the letter, the numbers and any unchanged descriptor. `spelled` has the fields in their
-        original spelling.
-    counters: a line of counters in ET1. `fields` has the letter and the numbers.
-    unknown: a line with a letter that no version of the format has. `fields` has all fields.
-    comment: a line with only a comment.
-    """
+    et1: a shape of ET1. `fields` has the letter, the numbers and a descriptor; `spelled` has the original spelling.
+    counters: a line of counters in ET1.
+    unknown: a line with a letter that no version of the format has.
+    comment: a line with only a comment."""
 
     kind: Literal["event", "et1", "counters", "unknown", "comment"]
     fields: list[str]
@@ -89,8 +83,7 @@ def read_line(data: bytes, *, et1: bool) -> Line | str:
     invalid_utf8  the line is not UTF-8
     not_a_record  the line does not begin with a single letter
     field_count   the letter is known, but not with this number of fields
-    bad_number    a field is not a 64-bit number
-    """
+    bad_number    a field is not a 64-bit number"""
     if b"\0" in data:
         return "nul_bytes"
     try:
@@ -134,9 +127,7 @@ def _read_fields(letter: str, fields: list[bytes], comment: str | None, *, et1: 
 
 
 def _numbers(fields: list[bytes], *, hexadecimal: bool) -> list[str] | None:
-    """Return the fields as decimal numbers without leading zeros. Return None if a field is not a 64-bit number.
-
-    The last field is a clock or a thread, and may be negative."""
+    """Return the fields as decimal numbers without leading zeros. Return None if a field is not a 64-bit number."""
     if not (_hexadecimals if hexadecimal else _decimals)(b" ".join(fields)):
         return None
     values = [int(field, 16 if hexadecimal else 10) for field in fields]
@@ -151,9 +142,7 @@ _LONG = b"1" * 19
 
 
 def are_usual(data: bytes) -> bool:
-    """Return whether all lines are an ET3 letter and numbers below 10**18 in their shortest spelling.
-
-    The fields of such lines can be used as texts without a conversion."""
+    """Return whether all lines are an ET3 letter and numbers below 10**18 in their shortest spelling."""
     kinds = data.translate(_CLASSES)
     return (
         not kinds.translate(None, b"01M \n")

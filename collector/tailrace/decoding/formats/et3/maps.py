@@ -6,10 +6,7 @@
 | the specification | class_list, method_list, field_list        | id,name  id,class id,name  |
 
 Overloaded methods share one id. The agents write their documents only when the program ends. An event therefore usually
-refers to its names (`NAME_OF_ROW`, `NAMES_OF_MEMBERS`) by keys like `method:31`, and the documents
-define the names. If a name is known when an event is read, the event has the name itself. A method of the
-specification's form gets the name Class#member, like a method of the agents' form, when its class is known.
-"""
+refers to its names by keys like `method:31` (`NAME_OF_ROW`, `NAMES_OF_MEMBERS`)."""
 
 from __future__ import annotations
 
@@ -32,14 +29,10 @@ from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 V = TypeVar("V")
 
 NAMES_MAX = 65536
-"""Maximum number of stored names of each sort (classes, methods, fields). Events have the key instead of a name that is
-not stored or is longer than `TEXT_MAX`.
-"""
+"""Maximum number of stored names of each sort (classes, methods, fields). Events have the key of any other name."""
 
 READ_MAX = 65536
-"""Maximum number of names that are read from one document (a file that maps numbers to names). The decoder returns a
-record for each of them in one call.
-"""
+"""Maximum number of names that are read from one document, whose records are returned in one call."""
 
 MADE_MAX = 65536
 """Maximum number of cached texts, such as the attributes for a method, in the caches of all traces together."""
@@ -55,27 +48,20 @@ DOCUMENTS = {
     "method_list": "method",
     "field_list": "field",
 }
-"""For each ending of a document's file name: the sort of names in the document (classes, methods or fields). A document
-is a file that maps numbers to names. Classes come first, because a method's name may need the name of its class.
-"""
+"""Sort of names in a document, by the end of its file name. Classes come first, because methods need their names."""
 
 
 class MapNamesState(msgspec.Struct):
-    """The state of `MapNames`.
+    """The state of `MapNames`."""
 
-    `names`: the names by sort and id.
-    `members`: methods and fields whose names need the name of a class. For each key: the id of the class, and the
-        member's own name.
-    `asked`: the keys that events refer to and that have no name."""
-
-    names: dict[str, dict[str, str]] = {}
+    names: dict[str, dict[str, str]] = {}  # names by sort and id
+    # by key of a method or field: the id of its class, and its own name
     members: dict[str, tuple[str, str]] = {}
-    asked: dict[str, bool | None] = {}
+    asked: dict[str, bool | None] = {}  # keys that events refer to and that have no name
 
 
 class MapReading(NamedTuple):
-    """The result of reading a document (a file that maps numbers to names): the new names by key, the number of invalid
-    lines, and the number of names beyond `READ_MAX`."""
+    """The new names of a document by key, the number of invalid lines, and the number of names beyond `READ_MAX`."""
 
     new: list[tuple[str, str]]
     bad: int
@@ -83,13 +69,12 @@ class MapReading(NamedTuple):
 
 
 Method = tuple[str | None, str, str]
-"""The texts for the events of one method: the method's name or None, the attributes of a begin up to the value of
-`receiver`, and the attributes of an end."""
+"""The texts for the events of one method: its name or None, the attributes of a begin up to the value of `receiver`,
+and the attributes of an end."""
 
 
 class _Made(dict[str, V]):
-    """A cache of the results of the function `make`, by id. If the caches of all traces together have `MADE_MAX`
-    results, all of them are cleared. This changes only the run time."""
+    """A cache of the results of `make`, by id. Beyond `MADE_MAX`, the caches of all traces are cleared."""
 
     _all: ClassVar[WeakSet[_Made[Any]]] = WeakSet()
     _kept: ClassVar[int] = 0
@@ -119,7 +104,8 @@ _versions = count()
 
 
 class MapNames:
-    """Stores the names of one trace. `methods`, `classes` and `fields` have the texts that events contain for an id.
+    """The names of one trace. `methods`, `classes` and `fields` have the texts that events contain for an id.
+
     `version` changes when these texts change. No two traces have the same version."""
 
     what = Evicted.NAMES
@@ -140,8 +126,7 @@ class MapNames:
         return self._held + self.asked.held
 
     def give_way(self, size: int) -> None:
-        """Evict the oldest names until their memory has shrunk by `size` bytes. Names in `members` are evicted first,
-        because they are needed only if the name of their class still arrives."""
+        """Evict the oldest names until `size` bytes are free, first those in `members`."""
         goal = self.held - size
         members = self.state.members
         for key, (_, name) in list(members.items()):
@@ -163,9 +148,7 @@ class MapNames:
         self._make_anew()
 
     def read(self, document: str, data: bytes) -> MapReading:
-        """Read a document of this trace (a file that maps numbers to names) and store its names. Ignore a last line
-        without a newline, because it may be incomplete: the caller passes the whole document again after each change.
-        """
+        """Read a document and store its names. Ignore a last line without a newline, which may be incomplete."""
         kind = next((name for name in DOCUMENTS if document.endswith(name)), None)
         if kind is None:
             return MapReading([], 0, 0)
@@ -226,7 +209,7 @@ class MapNames:
         return f"{of}#{name}" if of else name
 
     def _learn(self, sort: str, found: dict[str, str]) -> list[tuple[str, str]]:
-        """Store names of one sort (classes, methods or fields). Return the keys and names that are new or have changed."""
+        """Store names of one sort. Return the keys and names that are new or have changed."""
         known = self.state.names.setdefault(sort, {})
         new = {id_: name for id_, name in found.items() if known.get(id_) != name}
         for id_, name in new.items():
@@ -245,9 +228,7 @@ def _cost(name: str) -> int:
 
 
 def _read_entry(line: bytes, *, name_first: bool) -> tuple[str, str | None, str] | None:
-    """Read one line of a document (a file that maps numbers to names). Return the id, the class id (None if the line
-    has none) and the name, or None for an invalid line.
-    """
+    """Return the id, the class id or None, and the name in a line of a document; None for an invalid line."""
     try:
         text = line.decode().strip()
     except UnicodeDecodeError:
@@ -268,9 +249,7 @@ def _is_id(text: str) -> bool:
 
 
 _TRACE = re.compile(r"(\A|\.)(trace([._].*)?|et3)\Z")
-"""Pattern of the file names of traces: `trace` (all agents), NAME.trace, NAME.et3, and the names that tools give to
-processed traces.
-"""
+"""File names of traces: `trace` (all agents), NAME.trace, NAME.et3, and the names of processed traces."""
 
 _ADDED = re.compile(r"reordered|with_deaths")
 
@@ -288,15 +267,13 @@ def _is_trace(path: str) -> bool:
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Return the names of the documents (files that map numbers to names) that a trace may have, with and without the
-    trace's own name as a prefix.
-    """
+    """Return the names of the documents that a trace may have, with and without its own name as a prefix."""
     own = _TRACE.sub("", without_gz(posixpath.basename(path)))
     return (*DOCUMENTS, *(f"{own}.{name}" for name in DOCUMENTS if own))
 
 
 def _recognises(_path: str, head: bytes) -> bool:
-    """Recognise a trace by its first lines. Among the whole lines, there must be more events than unreadable lines."""
+    """Recognise a trace by its first lines, which must have more events than unreadable lines."""
     text = head[: head.rfind(b"\n") + 1].removeprefix(BYTE_ORDER_MARK).lstrip(b"\0")
     lines = text.split(b"\n")
     read = [read_line(line, et1=False) for line in lines if line.strip()]

@@ -13,40 +13,33 @@ THREADS_MAX = 512
 """Maximum number of threads whose open frames are stored."""
 
 PASSED_MAX = 1024
-"""Maximum number of methods of one thread for which `Stacks.passed` counts removed frames. Beyond the maximum, all
-counts of the thread are dropped."""
+"""Maximum number of methods in `Stacks.passed` of one thread. Beyond it, all counts of the thread are dropped."""
 
 OpenFrame = tuple[str, int, bool]
 """An open frame: its method, its number, and whether its begin record lacks the name of the method."""
 
 
 FRAME_BYTES, THREAD_BYTES = 224, 256
-"""Memory (bytes) of an open frame or of a method for which `Stacks.passed` counts removed frames, and memory (bytes) of
-a thread."""
+"""Memory (bytes) of an open frame or a method in `Stacks.passed`, and memory of a thread."""
 
 
 class Stacks(msgspec.Struct):
-    """The open frames of each thread, the innermost frame last. Frames have the numbers 1, 2, 3 … in the order of their
-    begins.
+    """The open frames of each thread, the innermost frame last, numbered 1, 2, 3 … in the order of their begins.
 
-    An exit removes the innermost frame of its method, and all frames above this frame. There are three reasons why
-    frames may be above: an exception, which writes no line, has ended them; their exits are missing; or the exit
-    belongs to another call, whose entry is missing, and the exits of the frames above follow later.
-
-    `passed`: by thread and method, the number of frames that were removed because they were above the frame of an exit.
-    `decimal`: the highest number of a frame that was begun before the trace turned out to have hexadecimal numbers. The
-        numbers in the lines of these frames were read as decimal.
-    `whole`: whether all open frames are stored. Beyond a limit, the oldest frames are removed. An exit without an entry
-        then does not prove that the entry is missing."""
+    An exit removes the innermost frame of its method, and all frames above it: an exception, which writes no line, has
+    ended them, or lines are missing."""
 
     frames: dict[str, list[OpenFrame]] = {}
+    # number of frames removed above the frame of an exit, by thread and method
     passed: dict[str, dict[str, int]] = {}
     number: int = 0
+    # false after a limit or an eviction: an exit then does not prove that its entry is missing
     whole: bool = True
+    # highest number of a frame whose line was read as decimal in a hexadecimal trace
     decimal: int = 0
 
     def of(self, thread: str) -> list[OpenFrame]:
-        """Return the list of a thread's open frames. Add an empty list for a new thread."""
+        """Return the list of a thread's open frames, which is empty for a new thread."""
         frames = self.frames.get(thread)
         if frames is None:
             if len(self.frames) >= THREADS_MAX:
@@ -58,9 +51,7 @@ class Stacks(msgspec.Struct):
         return frames
 
     def leave(self, thread: str, frames: list[OpenFrame], method: str) -> OpenFrame | None:
-        """Remove the innermost frame of a method, and the frames above it, from `frames`, the stack of a thread.
-
-        Return the frame of the method, or None if the stack has none."""
+        """Remove the innermost frame of a method, and the frames above it. Return this frame, or None without one."""
         for at in range(len(frames) - 1, -1, -1):
             if frames[at][0] == method:
                 frame = frames[at]
@@ -70,10 +61,10 @@ class Stacks(msgspec.Struct):
         return None
 
     def proves(self, thread: str, method: str) -> bool:
-        """Return whether an exit whose entry is not on the stack proves that the entry is missing.
+        """Return whether an exit without a frame proves that its entry is missing.
 
-        The exit proves nothing if an exit of an outer frame has removed a frame of this method before (`passed`), or if
-        a limit has removed frames (`whole` is false)."""
+        It does not if the frame was removed by the exit of an outer frame, or may have
+        been evicted."""
         passed = self.passed.get(thread, {})
         if method not in passed:
             return self.whole
@@ -83,7 +74,7 @@ class Stacks(msgspec.Struct):
         return False
 
     def shorten(self, frames: list[OpenFrame]) -> None:
-        """Remove the older half of a thread's open frames, because there are more than `DEPTH_MAX` or memory is short."""
+        """Remove the older half of a thread's open frames, because of `DEPTH_MAX` or because memory is short."""
         del frames[: (len(frames) + 1) // 2]
         self.whole = False
 
@@ -93,7 +84,7 @@ class Stacks(msgspec.Struct):
         self.number, self.whole, self.decimal = 0, True, 0
 
     def in_hexadecimal(self) -> None:
-        """Correct the numbers of threads and methods: they were read as decimal, but the trace has hexadecimal numbers."""
+        """Correct threads and methods that were read as decimal numbers, because the trace has hexadecimal numbers."""
         self.decimal = self.number
         again = {
             _again(thread): [
@@ -117,7 +108,7 @@ class Stacks(msgspec.Struct):
 
 
 class EvictableStacks:
-    """Gives up open frames when memory is short. The older half of the deepest stack is removed first."""
+    """Evicts open frames when memory is short, first the older half of the deepest stack."""
 
     what = Evicted.FRAMES
 
