@@ -434,6 +434,7 @@ def joined(chunk: Sequence[Records]) -> ListRecords:
 
 
 def numbered(chunk: Sequence[Records]) -> list[Numbered]:
+    """Return stream, counter as sent, and fingerprint (`marks_of`) of each record of a chunk."""
     columns = joined(chunk).columns
     return list(zip(columns[STREAM], columns[COUNTER], marks_of(columns), strict=True))
 
