@@ -191,7 +191,6 @@ class Batch:
             self._append(day, rows)
 
     def _join(self) -> None:
-        """Move the rows that were added one by one to `_parts`, as columns."""
         if self._single:
             rows, self._single = self._single, []
             self._append(self._day, list(zip(*rows, strict=True)))

@@ -85,7 +85,6 @@ class Texts(NamedTuple):
 
     @property
     def buffers(self) -> list[Buffer | None]:
-        """Return the column's buffers in the order that Arrow expects."""
         return [self.valid, self.ends, self.data]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:

@@ -140,7 +140,6 @@ class DFTracerDecoder:
 
     @property
     def _run(self) -> TracedRun:
-        """The current run (program execution) of the process that wrote the latest record."""
         return self._processes.current.run
 
     def feed(self, data: bytes) -> list[Record]:

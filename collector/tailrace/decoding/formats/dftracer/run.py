@@ -74,7 +74,6 @@ class Ids:
         return len(self._firsts)
 
     def lacks(self, number: int) -> bool:
-        """Return whether an id is in a range of missing ids."""
         i = bisect_right(self._firsts, number) - 1
         return i >= 0 and number <= self._lasts[i]
 

@@ -284,7 +284,6 @@ def _unusual_integer(text: str) -> int | None:
 
 @lru_cache(64)
 def _phase(text: str) -> int | str | None:
-    """Return the value of a `ph` as JSON text; None if it is neither an integer nor a string."""
     return _decode_text(text) if text[0] == '"' else _integer(text)
 
 

@@ -111,7 +111,7 @@ class Form(Protocol):
         ...
 
     def expects(self, letter: str, last: str) -> bool:
-        """Return whether `last` is the expected clock or a known thread. The last field of a truncated line is not."""
+        """Return whether `last` is the expected clock or a known thread, so that the line is probably whole."""
         ...
 
 

@@ -239,7 +239,6 @@ class HephDecoder:
 
 
 def _read_event(offset: int, packet: bytes) -> Record:
-    """Return the record of a whole event packet whose lengths fit."""
     _, size, stream, count, substream, start, end, _ = _event(packet)
     kind, name, attributes, flaw, _ = read_body(packet[BODY_AT:])
     if start < 0 or end < 0:

@@ -113,7 +113,6 @@ class JetsDecoder:
         return self._read(self._lines.give_up())
 
     def _cut_off(self, offset: int) -> list[Record]:
-        """Return the gap record for a footer that is missing before `offset`."""
         return [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)] if self.lacking else []
 
     def _read(self, pieces: list[Piece]) -> list[Record]:

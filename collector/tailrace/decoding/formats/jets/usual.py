@@ -73,7 +73,6 @@ class _End(Struct, tag_field="type", tag="record_end", gc=False):
 
 
 def _inside(line: _Event | _Annotation, offset: int, size: int, more: str) -> Record | None:
-    """Return the record of a JETS line of the type event or annotation."""
     id_, name = line.record_id, line.name
     if name is UNSET and type(id_) is not str:
         return None

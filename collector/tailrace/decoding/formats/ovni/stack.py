@@ -79,7 +79,6 @@ class Stack:
 
     @property
     def innermost(self) -> int | None:
-        """Id of the innermost open span, or None if no span is open."""
         return self.state.nested[-1][2] if self.state.nested else None
 
     def clear(self) -> None:
