@@ -22,7 +22,7 @@ NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
 `$late`: an object with each attribute whose value will be a name, and the key of this name."""
 
 FLAW_OF_ROW = "$flaw"
-"""Name of the attribute with the rule that a record breaks. It is the first attribute of its row."""
+"""Name of the attribute with the rule that a record breaks. It precedes the record's other attributes."""
 
 BEGIN_WORDS = "$begin"
 """Name of a span's attribute: an object with the values of the begin that differ from those of the end."""
@@ -123,7 +123,7 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Record(NamedTuple):
-    """One decoded unit, or one piece of input that cannot be read. The table's columns have the same names."""
+    """One decoded unit, or one piece of input that cannot be read."""
 
     offset: int  # position in the decoder's input (bytes)
     size: int  # length in the decoder's input (bytes)

@@ -20,8 +20,7 @@ WAITING_MAX = 16 * 1024
 """Maximum size (bytes) of an unfinished line that is joined with the next input for the kernel."""
 
 _scan = Scanner().scan
-"""The compiled kernel's scanner, which all decoders share. The scanner caches texts. The cache never changes the
-results."""
+"""The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 
 
 class DFTracerBlockDecoder(DFTracerDecoder):

@@ -45,9 +45,7 @@ if TYPE_CHECKING or kernels.active():
         AGENT, depth=DEPTH_MAX, threads=THREADS_MAX, trust=TRUST, doubt=DOUBT, time=TIME_MAX,
         clock=CLOCK_LIKELY,
     ).scan  # fmt: skip
-    """The compiled kernel's scanner, which all decoders share. It caches names and threads. The cache never changes the
-    results.
-    """
+    """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 
 _NULS = re.compile(rb"\0*").match
 

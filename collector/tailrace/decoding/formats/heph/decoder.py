@@ -46,9 +46,7 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.heph._kernel import Scanner
 
     _scan = Scanner().scan
-    """The compiled kernel's scanner, which all decoders share. The names and streams that it has stored from earlier
-    calls never change the rows of a block.
-    """
+    """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 
 SHORT = 4096
 """Maximum size (bytes) of a packet that is decoded before the search for a packet inside it.

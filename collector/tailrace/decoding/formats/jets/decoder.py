@@ -39,8 +39,7 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.jets._kernel import Scanner
 
     _scan = Scanner().scan
-    """The compiled kernel's scanner, which all decoders share. The scanner caches names. The cache never changes the
-    results."""
+    """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 
 IN_SESSION = frozenset({"headless", "open"})
 """Stages of `JetsState` for lines between header and footer. A file that ends in one of them lacks its footer."""

@@ -39,8 +39,7 @@ _LATE = {
 """Plans for `OU[` and `OU]`, between which clocks may go back. The kernel reads them, the module `usual` does not."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
-"""The compiled kernel's scanner, which all decoders share. The scanner caches names and streams. The cache never
-changes the results."""
+"""The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 
 
 class _Thread(NamedTuple):
