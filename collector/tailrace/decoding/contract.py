@@ -6,11 +6,11 @@ A decoder turns bytes into records. It reads no clock, does no I/O and logs noth
 1. No input raises an exception.
 2. The division of the input into `feed` calls does not change the records, except after `settle` or an eviction.
 3. Records *tile* the input: sorted by offset, each begins where the previous one ended. Unreadable bytes become
-   malformed records. Records of size 0 state facts that follow from the bytes so far. Late events of ovni may be
-   sorted by clock.
+   malformed records with a reason. Records of size 0 state facts that follow from the bytes so far, such as missing
+   events. Late events of ovni may be sorted by clock.
 
-`state` has all data that a decoder keeps between calls. A checkpoint stores it, and a restarted daemon continues from
-it. An unfinished record never exceeds `limit` bytes, and all other growing state can be evicted."""
+`state` has all data that a decoder keeps between calls: a msgspec struct that survives `msgspec.msgpack` unchanged. A
+checkpoint stores it, and a restarted daemon continues from it. An unfinished record never exceeds `limit` bytes, and all other growing state can be evicted."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class QuickDecoder(Decoder, Protocol):
     """A decoder with a fast path for the most frequent records, and a slow path that reads records one by one."""
 
     def take_slow(self) -> int:
-        """Return how many records the slow path has read since the last call."""
+        """Return how many records the slow path has read since the last call of `take_slow`."""
         ...
 
 
@@ -104,7 +104,9 @@ class EndingDecoder(Decoder, Protocol):
 
     @property
     def lacking(self) -> str | None:
-        """Detail of the gap record that `end` would return now; "" if no end mark is missing, None if unknown."""
+        """Detail of the gap record that `end` would return now if the input has no end mark.
+
+        "" if nothing is missing; None while it is unknown whether the input will have an end mark."""
         ...
 
 
@@ -114,7 +116,7 @@ class AskingDecoder(Decoder, Protocol):
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys whose names the input has not defined so far. The key "" stands for keys that were not stored."""
+        """Keys in events whose names the input has not defined so far. "" stands for keys that are not stored."""
         ...
 
 
@@ -123,7 +125,9 @@ class SettlingDecoder(Decoder, Protocol):
     """A decoder of records with a terminator, such as a newline, which may be missing after the last record."""
 
     def settle(self) -> list[Record]:
-        """Decode a last record that lacks only its terminator, when the input pauses. Later bytes cannot alter it."""
+        """Decode a last record that lacks only its terminator, when the input pauses.
+
+        Return only a record that later bytes cannot change. A later terminator becomes a record of its own."""
         ...
 
 
@@ -151,12 +155,11 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
         """By id of a process: the part of its last run (program execution) in this input, if other inputs may have
         further parts.
 
-        The value is None if a part is missing here, and event ids do not show whether another input
-        has it."""
+        The value is None if a part is missing, and event ids do not show whether another input has it."""
         ...
 
     def lacking_of(self, process: int) -> str | None:
-        """Return `EndingDecoder.lacking` for a process's last run; None if the process is not remembered."""
+        """Return what `EndingDecoder.lacking` would be for a process's last run; None for an unknown process."""
         ...
 
 
@@ -223,12 +226,14 @@ class Encoder(Protocol):
     `repair`, an encoder leaves out records that other readers refuse, and adds missing ends."""
 
     @property
-    def added(self) -> Mapping[str, int]: ...
+    def added(self) -> Mapping[str, int]:
+        """Number of additions that `repair` made, by kind."""
+        ...
 
     def encode(self, record: Record, /, *, following: Record | None) -> bytes | None:
         """Return bytes that a decoder reads as the same record; None to leave the record out.
 
-        Return empty bytes for a record that stands for no bytes. `following` is the next record."""
+        Return empty bytes for a record that the decoder added. `following` is the next record; None after the last."""
         ...
 
     def close(self) -> bytes | None:
@@ -245,7 +250,9 @@ class FileEncoder(Encoder, Protocol):
         ...
 
     def documents(self) -> dict[str, bytes]:
-        """Return the contents of the stream's documents by name, after all streams of one `Files.group` are closed."""
+        """Return the contents of the stream's documents by name (`Files.documents`).
+
+        Called after all streams of one `Files.group` are closed. Of two equal names, the first one counts."""
         ...
 
 
@@ -297,22 +304,26 @@ def originals(path: str) -> list[str]:
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):
-    """The layout of a format's files in directories. Paths are absolute, with "/" as separator."""
+    """The layout of a format's files in directories. Each function gets an absolute path, with "/" as separator."""
 
-    stream: Callable[[str], bool] = _visible  # whether a file may be a stream, by its name
-    # paths of a stream's documents, relative to its directory
+    # stream(path): whether the name of a file is a possible name of a stream
+    stream: Callable[[str], bool] = _visible
+    # documents(path): paths of a stream's documents, relative to the stream's directory
     documents: Callable[[str], tuple[str, ...]] = _alone
-    # the only stream that a document describes, or ""
+    # described(path): path of the only stream that a document describes, or ""
     described: Callable[[str], str] = lambda path: ""  # noqa: ARG005
-    # key of the streams of one program execution, which share names and a clock
+    # group(path): key of the streams of one program execution, which share names and a clock
     group: Callable[[str], str] = posixpath.dirname
-    # key that a file shares with its moved or compressed copy; the first bytes decide, too
+    # copy(path): key that a file shares with its moved or compressed copy. Files with equal keys
+    # are one stream only if their first bytes are equal, too.
     copy: Callable[[str], str] = without_gz
-    # process that writes a stream, if the path names it
+    # writer(path): process that writes a stream, if the path names it
     writer: Callable[[str], Writer | None] = _unnamed
-    # whether a file has this format, by its first bytes (uncompressed, up to 4 KiB)
+    # recognises(path, head): whether a file has this format, by its first bytes (uncompressed, up
+    # to 4 KiB). A typical path may relax the check of the bytes, but must not be required.
     recognises: Callable[[str, bytes], bool] = lambda path, head: False  # noqa: ARG005
-    # whether a tool that splits traces writes such a name; its file may repeat lines of others
+    # pieces(path): whether the name is typical of a tool that splits traces. An import leaves out
+    # such a file if other files have all its lines. None if no tool splits traces.
     pieces: Callable[[str], bool] | None = None
     document_max: int = 4 * 2**20  # maximum size (bytes) of a document
 
@@ -330,12 +341,12 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     """The collector's answer to a client about its announced session (clients/PROTOCOL.md, `tailrace.ack`)."""
 
     session: str
-    turn: int  # number of the last request for a complete acknowledgement
-    # by stream, the number below which events are durable, in `holes` or given up
+    turn: int  # number of the client's last request for a complete acknowledgement
+    # by stream: all events with lower sequence numbers are durable, in `holes` or given up
     streams: dict[str, int]
-    holes: list[tuple[str, int, int]]  # missing events: stream, first number, count
+    holes: list[tuple[str, int, int]]  # ranges of missing events: stream, first number, count
     goodbye: bool
-    given_up: dict[str, int] = {}  # number of missing events that are no longer requested
+    given_up: dict[str, int] = {}  # by stream, number of missing events not requested any more
     uncounted: list[str] = []  # streams with an unknown number of missing events
 
 
@@ -353,25 +364,30 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of a format. Each package in `formats` exports a `Format` as FORMAT."""
 
     name: str
-    # creates a decoder with a maximum record size (bytes) and a `state_type` or None
+    # decoder(limit, state): creates a decoder of records of at most `limit` bytes. It starts fresh
+    # if `state` is None, or continues from a `state` of the type `state_type`.
     decoder: Callable[[int, Any], Decoder]
     state_type: type[msgspec.Struct]
-    flaws: frozenset[str]  # all flaws of readable records
-    malformed: frozenset[str]  # all reasons of malformed records
+    flaws: frozenset[str]  # all flaws that readable records may have
+    malformed: frozenset[str]  # all reasons that malformed records may have
     # types of source that can carry the format; at least `tail`
     transports: tuple[str, ...] = ("tail",)
-    # width of the producer's sequence numbers, which all events have; None without numbers
+    # width (bits) of the producer's sequence numbers, or None without numbers. All records besides
+    # gaps, heals, session records and malformed records then have a `counter`.
     counter_bits: int | None = None
-    # number of datagrams from one on that have only whole events: data, sizes, index, position
+    # whole(data, sizes, first, begin): number of consecutive datagrams, from index `first` on, that
+    # have only whole events and may be decoded in one piece. `data` has all datagrams, `sizes` their
+    # sizes (bytes), and datagram `first` begins at the position `begin` in `data`.
     whole: Callable[[bytes, tuple[int, ...], int, int], int] | None = None
     files: Files = Files()
     dialects: tuple[str, ...] = ()  # values of a source's `dialect` besides "auto"
-    # the part of the state that a checkpoint may omit, because the spool has its bytes
+    # waiting(state): the part of a decoder's state whose attribute `waiting` has the bytes of an
+    # unfinished record. A checkpoint may omit these bytes, because the spool has them.
     waiting: Callable[[Any], Waiting] = _itself
     acknowledge: Callable[[Acknowledgement], bytes] | None = None  # encodes an answer to a client
-    # creates an encoder with or without `repair` (see `Encoder`)
+    # encoder(repair): creates an encoder of one session (see `Encoder`), if the format has one
     encoder: Callable[[bool], Encoder] | None = None
-    suffix: str = ""  # suffix of an encoded file if the session had no file
+    suffix: str = ""  # suffix of the encoded file of a session that had no file
     compresses: bool = False  # whether producers compress files themselves
 
     def recognises_datagram(self, datagram: bytes, limit: int) -> bool:
