@@ -10,7 +10,8 @@ A decoder turns bytes into records. It reads no clock, does no I/O and logs noth
    events. Late events of ovni may be sorted by clock.
 
 `state` has all data that a decoder keeps between calls: a msgspec struct that survives `msgspec.msgpack` unchanged. A
-checkpoint stores it, and a restarted daemon continues from it. An unfinished record never exceeds `limit` bytes, and all other growing state can be evicted."""
+checkpoint stores it, and a restarted daemon continues from it. An unfinished record never exceeds `limit` bytes, and
+all other growing state can be evicted."""
 
 from __future__ import annotations
 
@@ -252,7 +253,8 @@ class FileEncoder(Encoder, Protocol):
     def documents(self) -> dict[str, bytes]:
         """Return the contents of the stream's documents by name (`Files.documents`).
 
-        Called after all streams of one `Files.group` are closed. Of two equal names, the first one counts."""
+        Called after all streams of one `Files.group` are closed. If two encoders return the same name, the first
+        document counts."""
         ...
 
 
@@ -361,7 +363,9 @@ def _itself(state: Any) -> Waiting:  # noqa: ANN401 - has the format's own type
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """The properties of a format. Each package in `formats` exports a `Format` as FORMAT."""
+    """The properties of a format. Each package in `formats` exports a `Format` as FORMAT.
+
+    The entry point of a plug-in names a `Format`, too (docs/ADD_A_FORMAT.md)."""
 
     name: str
     # decoder(limit, state): creates a decoder of records of at most `limit` bytes. It starts fresh
@@ -372,8 +376,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     malformed: frozenset[str]  # all reasons that malformed records may have
     # types of source that can carry the format; at least `tail`
     transports: tuple[str, ...] = ("tail",)
-    # width (bits) of the producer's sequence numbers, or None without numbers. All records besides
-    # gaps, heals, session records and malformed records then have a `counter`.
+    # width (bits) of the producer's sequence numbers, which all records have as `counter`, except
+    # gaps, heals, session records and malformed records. None if the producer numbers no events.
     counter_bits: int | None = None
     # whole(data, sizes, first, begin): number of consecutive datagrams, from index `first` on, that
     # have only whole events and may be decoded in one piece. `data` has all datagrams, `sizes` their

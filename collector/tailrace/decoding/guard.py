@@ -224,7 +224,9 @@ class GuardedDecoder:
         return self.take(lambda decoder: decoder.give_up())
 
     def take(self, read: Callable[[Any], list[Record]], *, is_end: bool = False) -> list[Record]:
-        """Return the records that `read` gets from the decoder; after a failure, the waiting bytes as malformed."""
+        """Return the records that `read` gets from the decoder; after a failure, the waiting bytes as malformed.
+
+        With `is_end`, bytes that the decoder leaves without a record are a failure, too."""
         if self._decoder is not None:
             try:
                 records = [*read(self._decoder)]
@@ -249,7 +251,9 @@ class GuardedDecoder:
         return records
 
     def report_again(self) -> bool:
-        """Report a failure of the current decoder again. Return whether any decoder of this guard has failed."""
+        """Let `take` report the current decoder's failure again, because the row of the first report was discarded.
+
+        Return whether any decoder of this guard has failed."""
         if self.error:
             self._reported, self._unreported = self._failed, self.error if self._failed else ""
         return bool(self.error)
@@ -265,7 +269,9 @@ class GuardedDecoder:
             return otherwise
 
     def _checked(self, given: Sequence[Record], *, is_end: bool) -> tuple[list[Record], int]:
-        """Return the checked records with the sum of their sizes. Raise ContractError if they do not tile the input."""
+        """Return the checked records with the sum of their sizes (bytes).
+
+        Raise ContractError if they do not tile the input, or leave more than `limit` bytes waiting."""
         size, records = 0, [check_record(self._format, record) for record in given]
         for record in records:
             if record.offset != self._at + size:

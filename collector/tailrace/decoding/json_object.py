@@ -1,7 +1,7 @@
 """Read one JSON object strictly, and keep the text of each value as its producer wrote it.
 
-NaN, Infinity, lone surrogates and bytes that are not UTF-8 are refused. Other parsers accept each returned text, except
-numbers that are too large for them."""
+NaN, Infinity, lone surrogates, bytes that are not UTF-8 and deep nesting (`DEPTH_MAX`) are refused. Other parsers
+accept each returned text, except numbers that are too large for them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def integer(field: Field) -> int | None:
 
 
 def integral(text: str) -> int | None:
-    """Return the integer value of a JSON number with a fraction or an exponent, such as 12.0 or 1e3, or None."""
+    """Return the integer value of a JSON number with a fraction or an exponent, such as 12.0 or 1e3.
+
+    Return None if the value is not an integer or is beyond `INTEGRAL_MAX`, or if the text is too long."""
     if len(text) > _SPELLED_MAX:
         return None
     try:

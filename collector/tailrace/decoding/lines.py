@@ -1,6 +1,6 @@
 """Cut a stream of bytes into lines, for all formats that consist of lines.
 
-A *line* is the bytes up to and including a newline (LF), with the blank lines before it (space, tab, CR). A *mark* is
+A *line* is the bytes up to and including a newline (LF), with the blank lines (space, tab, CR) before it. A *mark* is
 not part of a line: the byte order mark that Windows editors write at the beginning of a text, and the Ctrl-Z that DOS
 writes at its end. In texts that were joined, Ctrl-Zs stand before a line (`marks_before`)."""
 
@@ -22,7 +22,8 @@ WHITE = b" \t\r\n"
 BYTE_ORDER_MARK, CTRL_Z = b"\xef\xbb\xbf", b"\x1a"
 
 BLANK_MAX = 2**20
-"""Maximum number of blank bytes that an encoder writes for one record. A larger gap stands for lost bytes."""
+"""Maximum number of blank bytes that an encoder writes for one record. If the next record is farther away, bytes were
+lost between them."""
 
 
 class Piece(NamedTuple):
@@ -58,7 +59,8 @@ class LinesState(msgspec.Struct):
 class Lines:
     """Cuts bytes into pieces (`Piece`). `limit` is the maximum size (bytes) of a line, with the blank lines before it.
 
-    If `marked` is true, a byte order mark stays in the first line."""
+    Each byte is in exactly one piece, and at most `limit` bytes wait. If `marked` is true, a byte order mark stays in
+    the first line."""
 
     def __init__(
         self, limit: int, state: LinesState | None = None, *, marked: bool = False
@@ -109,7 +111,7 @@ class Lines:
         return taken
 
     def skip(self, size: int) -> None:
-        """Count `size` bytes as read, because another reader has read these whole lines."""
+        """Count `size` bytes as read, because another reader has read these whole lines. No bytes may wait."""
         self._offset += size
 
     def feed(self, data: bytes) -> list[Piece]:
@@ -180,7 +182,9 @@ class Lines:
         return pieces
 
     def _only_more(self, data: bytes) -> bool:
-        """Return whether `data` does not complete a piece, so that `feed` only appends it to the waiting bytes."""
+        """Return whether `data` does not complete a piece, so that `feed` only appends it to the waiting bytes.
+
+        This keeps the run time linear, even if the input arrives byte by byte."""
         room = self._piece if self._too_long else self._limit
         if len(self._waiting) + len(data) >= room:
             return False

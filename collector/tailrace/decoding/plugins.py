@@ -29,7 +29,7 @@ NAME = re.compile("[a-z][a-z0-9_]{0,30}")
 """Pattern of the names of formats, dialects, flaws and reasons. They become values of columns and labels of metrics."""
 
 WORDS_MAX = 100
-"""Maximum number of flaws, reasons and dialects of a format. Each may become a time series of a metric."""
+"""Maximum number of flaws, reasons and dialects of a format. Flaws and reasons may become time series of metrics."""
 
 TRANSPORTS = frozenset({"tail", "tcp", "udp", "unix"})
 UNSUPPORTED = {
@@ -197,7 +197,7 @@ def _entries(files: Iterable[str]) -> tuple[list[tuple[str, str, EntryPoint]], l
         name, _, version = directory.stem.partition("-")
         distribution = f"{name} {version}".strip()
         if (key := re.sub("[_.]+", "_", name).lower()) in seen:
-            continue
+            continue  # Python imports the distribution that comes first in the search path.
         seen.add(key)
         try:
             found = Distribution.at(directory).entry_points.select(group=GROUP)
