@@ -61,7 +61,7 @@ class Account(msgspec.Struct):
     seen: int = msgspec.field(default=0, name="seen_events")
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
-    # events of streams beyond `streams_max` or `source_streams_max`
+    # events of streams beyond `streams_max` or `source_streams_max`, whose losses stay unknown
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
 
     @property

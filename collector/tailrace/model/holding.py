@@ -26,7 +26,7 @@ class Evicted(StrEnum):
     COPIES = "copies"  # digests of datagrams; without one, a duplicate datagram is not recognised
     FRAMES = "frames"  # calls that have not returned; without one, an end has no begin
     NAMES = "names"  # names of events; without one, later rows contain the name's key
-    NUMBERS = "numbers"  # event and process numbers of a file; without them, gaps stay unknown
+    NUMBERS = "numbers"  # event or process numbers of a file; without them, gaps or processes stay unknown
 
 
 ASKED_MAX = 65536

@@ -85,7 +85,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     totals: dict[str, int] | None = None  # number of records that the producer wrote, by kind
     ends: bool = False  # whether the producer has written its last record
     announces: Announcement | None = None
-    # events that the client lacks: stream, first number as sent, length
+    # ranges of events that the client no longer has: stream, first number as sent, length
     discarded: tuple[tuple[str, int, int], ...] = ()
     elsewhere: bool = False  # whether another collector has acknowledged the `discarded` events
     never_sent: int = 0  # number of events that the client discarded without sending them
@@ -140,7 +140,7 @@ class Record(NamedTuple):
     attributes: str | None  # a JSON object, or None if it has no members
     # the rule that a readable record breaks, or the reason why a record is malformed
     flaw: str | None
-    # `bytes` of a malformed record, `Missing` of a gap
+    # facts of a session record, bytes of a malformed record, `Missing` of a gap or heal
     detail: SessionFacts | Missing | bytes | None
 
 

@@ -31,7 +31,7 @@ LARGE = 4096
 rows."""
 
 ENOUGH = 65536
-"""Number of rows at which `pack` joins no further parts of a batch."""
+"""Number of rows at which `pack` ends a group of joined parts. The next part begins a new group."""
 
 _LONG = frozenset(column.name for column in COLUMNS if column.type == "long")
 _MUST = frozenset(column.name for column in COLUMNS if not column.nullable)

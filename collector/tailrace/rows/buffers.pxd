@@ -5,7 +5,7 @@ from libc.stdlib cimport malloc
 
 
 cdef inline void *allocated(size_t size) except NULL:
-    """Return `size` bytes of new memory for `free`. Raise MemoryError if there is none."""
+    """Return `size` bytes of new memory, to be freed with `free`. Raise MemoryError if there is none."""
     cdef void *memory = malloc(size)
     if not memory:
         raise MemoryError

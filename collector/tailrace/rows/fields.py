@@ -1,7 +1,7 @@
 """Name the fields of records in lists of columns, and edit attributes: add a flaw, or merge those of two records.
 
-A record that breaks a rule is kept. The rule's name, one of `FLAWS`, is counted and written under `$flaw` in the
-record's attributes (docs/formats/jets.md explains each rule)."""
+A record that breaks a rule is kept. The rule's name, one of `FLAWS` or of the format's `flaws`, is counted and written
+under `$flaw` in the record's attributes (docs/formats/jets.md explains the rules in `FLAWS`)."""
 
 from __future__ import annotations
 

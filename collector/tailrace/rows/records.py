@@ -32,7 +32,7 @@ DUPLICATE = -1
 Numbered = tuple[str, int | None, int]
 """Stream of an event, its counter as the producer sent it, and its fingerprint (see `marks_of`)."""
 
-_LATEST_OF = 16  # number of records that `latest_tick` searches
+_LATEST_OF = 16  # number of last records that `latest_tick` searches; all would take longer
 
 
 Chunk = list["Records"]  # records that were decoded together, in order
@@ -440,7 +440,9 @@ def numbered(chunk: Sequence[Records]) -> list[Numbered]:
 
 
 def marks_of(columns: Columns) -> list[int]:
-    """Return a fingerprint (mark) of each record, which tells apart two events with equal sequence numbers."""
+    """Return a fingerprint (mark) of each record, which distinguishes two events with equal sequence numbers.
+
+    Marks increase with the times of the events, so that the ledger recognises an older event."""
     try:
         return list(map(add, map(add, columns[START], columns[END]), columns[SIZE]))
     except TypeError:
