@@ -3,7 +3,8 @@
 
 An event is usual if `decoder` reads it without a flaw, its description is UTF-8, and its attributes are at most
 `FIELDS_MAX` u64, i64, finite f64 or UTF-8 strings with different, ordinary names. The kernel stops before any other
-packet, and before bytes that end inside a packet."""
+packet, and before bytes that end inside a packet. It checks the size of a packet against the input before it reads the
+packet, and reads no byte outside of it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -226,8 +227,8 @@ cdef class Scanner:
         """Pack the event `first`, then the usual events from `data[at]` on, whose offset in the input is `offset`.
 
         Return a block and the position in `data` after it. The block is None if it would have less than
-        `rows_min` rows, if `first` is not usual, or while another thread calls. Longer packets than `size_max`
-        are not usual."""
+        `rows_min` rows, if `first` is not usual, or while another thread calls. Packets longer than `size_max`
+        (at most 4096) are not usual."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at, before = 0
         cdef Py_ssize_t first_size = PyBytes_GET_SIZE(first)

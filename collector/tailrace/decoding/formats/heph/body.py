@@ -10,7 +10,8 @@ Attributes become a JSON object in the order of the wire. A NaN or infinity beco
 bits), and text that is not UTF-8 becomes `{"$bytes":"c328"}`. An integer below zero is an i64, any other integer a u64,
 and a number with a point or an exponent an f64. Further types are under `$types`, as in
 `{"x":1,"y":[],"$types":{"x":"i64","y":"f64[]"}}`. If names repeat, begin with "$" or are not UTF-8, a list replaces the
-object: `{"$list":[["k","u64",1],["k","u64",2]]}`. `$undecoded` has unreadable attributes, in hexadecimal.
+object: `{"$list":[["k","u64",1],["k","u64",2]]}`. `$description` has a description that is not UTF-8, and `$undecoded`
+the unreadable attributes, in hexadecimal.
 
 The known producer writes nested arrays, which look like flat arrays, and lengths modulo 2^16. If attributes do
 not end with the body, only those before the first array count; in a body over 64 KiB, only those before the
@@ -122,8 +123,8 @@ TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
 """The result of `read_body`: kind, name, attributes, flaw, and ranges of the packet in which another packet may begin.
 
-Another packet begins there after a short write. Without a flaw, only an array can contain
-a magic."""
+A short write truncates a packet, and the next packet begins inside it, with a magic. A magic is not UTF-8: in a packet
+without a flaw, only an array can contain one."""
 
 BODY_AT = 40
 """Offset (bytes) of the body from the beginning of its event packet."""

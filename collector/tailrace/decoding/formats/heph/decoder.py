@@ -173,6 +173,7 @@ class HephDecoder:
         self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
     ) -> int:
         """Return the position of a packet inside the packet at `at`, in one of the ranges `suspects`; 0 if none."""
+        # In a packet without a flaw, a magic counts only if a whole header fits into the range.
         room = MAGIC_SIZE if flaw else EVENT_MIN
         for begin, end in suspects:
             found = packet_within(data, at + begin, at + end, self._limit, room)
@@ -207,7 +208,7 @@ class HephDecoder:
         return len(packet)
 
     def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
-        """Add the malformed bytes before the next magic. Return their number, or 0 if more input is necessary."""
+        """Add malformed bytes before the next magic, at most a piece. Return their number, or 0 to wait for input."""
         stop = find_magic(data, at + 1, at + self._piece)
         if stop < 0:
             if len(data) - at < self._piece:

@@ -10,8 +10,9 @@ The value of each of these options is one JSON object in UTF-8 (clients/PROTOCOL
                         "holes":[[u32, u32, u32],…],"goodbye":bool,
                         "given_up":{"u32":number,…},"uncounted":[u32,…]}    ; from the collector
 
-A value of another shape has no effect on the session; its record has the flaw `bad_session`. Anyone with the id of a
-session can continue it. Records therefore have a digest instead of the id (`stored_name`)."""
+Only the member `session` is required. A value of another shape has no effect on the session; its record has the flaw
+`bad_session`. Anyone with the id of a session can continue it. Records therefore have a digest instead of the id
+(`stored_name`)."""
 
 from __future__ import annotations
 

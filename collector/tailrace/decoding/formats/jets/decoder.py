@@ -14,11 +14,11 @@
 themselves 2.0 (docs/formats/jets.md). For an id that is a string, the column has 63 bits of its BLAKE2b. Attributes
 have the other fields, as the producer's own text. A line with a repeated or reserved key is stored whole (`$line`).
 
-A readable line that breaks a rule becomes a record with a flaw, such as a line of an unknown type, because later
+A readable line that breaks a rule becomes a record with a flaw. A line of an unknown type is such a line, because later
 versions may add types. A record gets only the first of its flaws in this order: byte_order_mark, duplicate_key, flaws
 of single fields, flaws of the line's position. NULs at the beginning of a line are malformed: a log rotation emptied
-the file while the producer continued to write. Files that lack their footer get a `truncated` gap of unknown size at
-their end."""
+the file while the producer continued to write. A file with a readable line but no footer gets a `truncated` gap of
+unknown size at its end, or before the header of the next producer. Connections and datagrams may lack a footer."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _members(text: str | None) -> Texts:
 
 
 def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
-    """Split the attributes of a span into those of its begin line and those of its end line, which come first."""
+    """Return the attributes of a span's begin line and of its end line. Those of the end come first in `texts`."""
     changed = _members(texts.get(BEGIN_WORDS))
     changed.pop(FLAW_OF_ROW, None)
     flawed = list(texts).index(FLAW_OF_ROW) if FLAW_OF_ROW in texts else 0
