@@ -6,8 +6,8 @@ and labels of values.
 
 The table of clock offsets (`clock-offsets.txt`) has a heading, then one line for each host: rank, host, and median,
 mean and deviation of the offset (ns) to add to the host's clock. Only the median counts. A stream's host is the
-name of its loom up to the first ".". A host in the table may have a domain, if no other host has the same name
-without it."""
+name of its loom up to the first ".". A line whose host has a domain counts for the host without it, if no other line
+has the same name up to the first "."."""
 
 from __future__ import annotations
 

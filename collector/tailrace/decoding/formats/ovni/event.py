@@ -157,7 +157,9 @@ class EventReader:
         return _Reading(kind, name, members, rest, None, parent)
 
     def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
-        """Store the label of a task type. Return the label, its JSON members, and the bytes after its zero byte."""
+        """Store the label of a task type. Return the label, its JSON members, and the bytes for `payload`.
+
+        These are all of `data` if the label is not UTF-8 or bytes follow its zero byte, otherwise none."""
         model = event.mcv[0]
         text, _, beyond = data.partition(b"\0")
         label = text.decode(errors="replace")

@@ -5,9 +5,10 @@
     payload = *16u8                                ; flags' low 4 bits + 1 bytes, none for 0
             | size:u32 *u8                         ; `size` bytes, if flags has bit 0x10 (jumbo)
 
-The three highest bits of the flags are reserved. Nothing marks the beginning of an event. A search checks the flags,
-whether the MCV (model, category and value) is known, and the highest bits of the clock. Random bytes match about once
-in 100 MB, so that one match suffices."""
+Readers ignore the three highest bits of the flags, which are reserved, and the low 4 bits of a jumbo's flags. Nothing
+marks the beginning of an event. A search checks the flags, whether the MCV (model, category and value) is known, and
+the highest bits of the clock. Random bytes match about once in 100 MB, so that one match suffices. The search ignores
+the clock of the previous event, which may be damaged."""
 
 from __future__ import annotations
 
@@ -55,8 +56,8 @@ NUMBERS = {order: Numbers(Struct(order + "4sq"), Struct(order + "I")) for order 
 def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | str:
     """Return the size of the event at `at`, 0 if more bytes are necessary, or the reason why no event can begin there.
 
-    bad_event: the MCV (model, category and value) is unknown and not printable, or unknown with an impossible clock, or
-        jumbos never have it.
+    bad_event: the MCV (model, category and value) is unknown, and it is not printable or the clock is impossible. Or
+        the flags show a jumbo (with a size field), although events with this MCV are never jumbos.
     bad_size: a jumbo is larger than the maximum of libovni."""
     have = len(buffer) - at
     if have < HEAD:

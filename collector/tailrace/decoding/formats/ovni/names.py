@@ -21,7 +21,8 @@ from tailrace.model.holding import AskedNames, Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
 TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
-"""Maximum numbers of stored task types, tasks and marks. Beyond a maximum, the oldest name is dropped for its key."""
+"""Maximum numbers of stored task types, tasks and marks. Beyond a maximum, the oldest entry is removed, and events
+have its key."""
 MARKED_MAX = 64
 """Maximum number of cached values of marks, each with its name and JSON members."""
 NAME_MAX = 256

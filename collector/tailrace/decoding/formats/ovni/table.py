@@ -21,7 +21,8 @@ pair of a begin and an end:
     type      a task type gets its label
     deltas    a list of i64: hardware counters since the last such event
 
-Each pair belongs to a channel, by default one for each role and model. A field that some producers omit ends in "?".
+Each pair belongs to a channel, by default one for each role and model. An end matches only begins of its channel. A
+field that some producers omit ends in "?". Payload bytes after the fields are kept as bytes.
 Tailrace chose the names. Source of pairs and payloads: the models at ovni 1.14 (ovni 1.1.0, nanos6 1.1.0, nosv 2.7.0,
 nodes 1.0.0, tampi 1.0.0, mpi 1.0.0, kernel 1.0.0, openmp 1.2.1)."""
 

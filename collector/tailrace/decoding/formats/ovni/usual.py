@@ -84,8 +84,8 @@ class UsualReader:
     ) -> tuple[int, int]:
         """Read events from `at` on. Return the position of the first event that was not read, and the clock before it.
 
-        Stop before an event that is incomplete, has no plan, is below the clock `last`, or is an
-        unmatched end."""
+        Stop before an event that is incomplete, has no plan, has a lower clock than the event before it (`last` for
+        the first event), or is an end that does not match the last open span."""
         head, plans, append, stream = self._head, self._plans.get, records.append, self._stream
         state = self._stack.state
         nested = state.nested
