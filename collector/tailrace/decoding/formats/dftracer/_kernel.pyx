@@ -191,10 +191,11 @@ cdef class Scanner:
         """Pack the usual records from `data[at]` on. A line must begin there. `offset` is its offset in the input.
 
         Each of `processes` has a PID of its own, a host, whether its ids are believed to count its events, and the
-        phase of its unusual events. The result is a list of parts and the position in `data` after their lines. A part
-        is the index of a process, its block, the ids of its complete events as 64-bit integers, and whether a record
-        shows a release that numbers its events by id. There is no part if there would be less than `rows_min` rows,
-        unless a row names a hash (`names` has this name already), or while another thread calls."""
+        phase of the complete events that are not usual. The result is a list of parts and the position in `data`
+        after their lines. A part is the index of a process, its block, the ids of its complete events as 64-bit
+        integers, and whether a record shows a release that numbers its events by id. There is no part if there would
+        be less than `rows_min` rows, unless a row names a hash (`names` has this name already), or while another
+        thread calls."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef Columns *to = &self.columns
@@ -273,6 +274,7 @@ cdef class Scanner:
                 break
             kind = A_NAME if line.names else A_SPAN if line.phase == c'1' or line.phase == c'X' else A_COUNTER
             aggregate = kind == A_COUNTER and (line.phase == c'3' or line.counts_calls)
+            # Python must find out that these ids no longer count the events of the process.
             if process.numbered and (aggregate or kind == A_SPAN and (line.quoted_id or not line.fields & ID)):
                 break
             if kind == A_SPAN and line.phase == process.other_phase:

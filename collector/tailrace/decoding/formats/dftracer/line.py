@@ -75,7 +75,7 @@ class RecordReading(NamedTuple):
     category: str | None = None
     start: int | None = None
     end: int | None = None
-    # keys of hashes, such as `FH:17` for `fname`
+    # by attribute, the key of its hash, such as `FH:17` for `fname`
     wanted: Texts = {}  # noqa: RUF012 - nobody writes into it
     given: GivenName | None = None
     flaw: str | None = None
@@ -83,7 +83,8 @@ class RecordReading(NamedTuple):
     host: str = ""  # hash of the host's name
     ticks: int | None = None
     phase: Literal["", "1", "X"] = ""  # how a complete event spells `ph`: as number or text
-    # whether the release gives events consecutive ids; None if not shown
+    # whether the release gives events consecutive ids; None if not shown. A release that writes
+    # `ph` as a number does, a release that writes ids in metadata does not.
     counts: bool | None = None
     whole: bool = False  # whether the tracer's configuration excludes aggregates
 

@@ -22,7 +22,8 @@ _versions = count()
 class HashNames:
     """The names of hashes as JSON texts, by key: `FH:`, `HH:` or `SH:` and a hash. The oldest names are evicted first.
 
-    `version` changes when a name changes. No two instances share a version."""
+    While `version` is unchanged, `members` returns equal results for equal hashes, so that the kernel may cache them.
+    No two instances share a version."""
 
     what = Evicted.NAMES
 

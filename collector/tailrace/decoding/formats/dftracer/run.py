@@ -2,14 +2,15 @@
 
 A file has one run, or several if the process replaced itself (exec). The ids restart at 1 with each `start`. Releases
 from 2.0.3 on give complete events the ids 1, 2, 3, … in any order, and write the last id into `end`. A missing id
-proves a missing event, except in a run without `start` or `end`, in a run that wrote aggregates, and in an older
-release. If ids repeat between `start` and `end`, the run gets a gap of unknown size.
+proves a missing event, except in a run without `start` or `end`, because threads write out of order; in a run that
+wrote aggregates, whose calls took ids; and in an older release. If ids repeat between `start` and `end`, the run gets a
+gap of unknown size.
 
 Gaps are reported at a line with "]", at the next `start` or at the end of the file, because aggregates may come after
 `end`; at `end`, if its configuration excludes aggregates. A run with `start` and without `end` is truncated. A run
-without these records is truncated if the file begins with the two blanks that 1.0 replaces by "[" at the end; if its
-events have ids, it is the middle of a longer file. The metadata of a run comes before its `start`. A time_metric there,
-the unit of time, applies from this run on."""
+without these records is truncated if the file has no "]" and begins with the two blanks that 1.0 replaces by "[" at the
+end. If ids number its events, it is the middle of a longer file. The metadata of a run comes before its `start`. A
+time_metric there, the unit of time, applies from this run on."""
 
 from __future__ import annotations
 
@@ -102,11 +103,10 @@ class Ids:
         self._judge()
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
-        """Mark sorted ranges of ids as seen. `breaks` is the number of ids that did not arrive directly after the id
-        before.
+        """Mark sorted ranges of ids as seen. `breaks`: number of events whose id is not 1 higher than the id before.
 
-        Return False, and mark nothing, if the order of arrival matters, because `HOLES_MAX` may
-        be exceeded."""
+        Return False, and mark nothing, if there may be more than `HOLES_MAX` missing ranges at once. Then use `add`,
+        because the order of arrival matters."""
         if not self.believed:
             return True
         if self.ranges + breaks >= HOLES_MAX:
@@ -318,7 +318,7 @@ class TracedRun:
         return self.settle(offset) if reading.whole else []
 
     def settle(self, offset: int) -> list[Record]:
-        """Return the gaps of an ended run, after which no aggregates (records of combined events) can follow."""
+        """Return the gaps of an ended run. Call it only when no aggregates (of several events) can follow."""
         self._state.blanks = False
         if self._state.stage != "ended":
             return []
@@ -374,7 +374,9 @@ class TracedRun:
         return self.settle(offset) or self._again(offset)
 
     def _again(self, offset: int) -> list[Record]:
-        """Return a gap of unknown size if ids repeat between `start` and `end`."""
+        """Return a gap of unknown size if ids repeat between `start` and `end`.
+
+        Lines were copied, or the ids belong to two runs, so that it is unknown which ids are missing."""
         state = self._state
         if state.stage != "settled" or state.headless or not (state.counts and self.ids.returned):
             return []
@@ -421,7 +423,7 @@ class TracedRun:
         return state.stage == "before" and state.numbered and bool(state.counts)
 
     def lost(self, data: bytes) -> None:
-        """Update the run with a malformed record, which counts as missing already. Its id, if visible, is seen."""
+        """Update the run with a malformed record, which already counts as missing: mark its id as seen, if visible."""
         numbered = _NUMBERED.match(data)
         if numbered:
             self.ids.add((int(numbered[1]),))

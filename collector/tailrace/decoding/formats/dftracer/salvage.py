@@ -91,7 +91,9 @@ def _without_commas(record: bytes) -> tuple[bytes, str] | None:
 
 
 def repair(record: bytes) -> tuple[bytes, str] | None:
-    """Return the record as valid JSON, and the worst of its `FLAWS`. Return None if the meaning is not certain."""
+    """Return the record as valid JSON, and the worst of its `FLAWS`; None if the meaning is not certain.
+
+    `record` must not begin or end with white space."""
     if len(record) > RECORD_MAX:
         return None
     repairing = _Repairing(record.decode(errors="surrogateescape"))

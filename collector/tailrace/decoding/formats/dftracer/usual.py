@@ -115,8 +115,8 @@ def read_usual(
 ) -> None:
     """Read whole lines from `offset` on, and append the records of usual lines to `records`.
 
-    `other` reads any other line. It returns whether a record with newlines needs the next
-    line, too."""
+    `other` reads any other line, and returns whether a record split by newlines needs the next line, which `other` then
+    reads, too. `waits`: whether such a record waits before the first line."""
     reading = _UsualReading(names, processes, records)
     for found in _find(data):
         whole = found.whole
@@ -149,7 +149,9 @@ class _UsualReading:
         self._texts = _Texts(names)
         self._run, self._own, self._host, self._other_phase = _own(processes)
         self._ids: list[int] = []
-        self._shows = False  # whether a record since `stop` has a number as `ph`
+        # Whether a record since `stop` has a number as `ph`. Only releases that number their events
+        # by `id` write it.
+        self._shows = False
 
     def takes(self, offset: int, size: int, found: _Found, line: _UsualLine) -> bool:
         """Add the record of a line. Return False, without a new record, if the line is not usual."""

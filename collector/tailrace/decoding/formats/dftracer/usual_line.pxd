@@ -1,7 +1,8 @@
 """Read the usual record in one line of DFTracer for the kernel.
 
-Each line ends with a newline, which no string or number contains. The `read` functions return the position after the
-text that they read, or NULL if the text is not usual."""
+Each line ends with a newline, which no string or number contains. A function that reads several bytes at once must
+check the end of the line first. The `read` functions return the position after the text that they read, or NULL if the
+text is not usual."""
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp, memset

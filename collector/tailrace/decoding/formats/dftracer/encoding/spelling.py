@@ -14,7 +14,9 @@ REPAIRED = frozenset({"bare_nan", "invalid_utf8", "split_line", "unescaped"})
 """Flaws of a record whose line in the original file was not valid JSON."""
 
 ORDER = ("id", "name", "cat", "type", "pid", "tid", "ts", "dur", "ph")
-"""The order of the common fields in events. Other fields follow, and `args` comes last."""
+"""The order of the common fields in events. Other fields follow, and `args` comes last.
+
+The decoder repairs a record only if an id, if present, is the first field."""
 ORDER_OF_COUNTERS = ("id", "name", "cat", "type", "ts", "ph", "pid", "tid")
 """The order of the common fields in counters."""
 
