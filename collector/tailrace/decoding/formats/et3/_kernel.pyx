@@ -220,7 +220,6 @@ cdef class Things:
     cdef Py_ssize_t used  # number of used bytes of `texts`
 
     def __cinit__(self, uint64_t seed):
-        """Create a scanner. `agent` names the agents' form; all further arguments are limits of the decoder."""
         make_table(&self.table, THINGS_MAX, THINGS_MAX * DIGITS_MAX, seed)
         self.texts, self.used = <uint8_t *>allocated(THINGS_BYTES), 0
 
@@ -360,7 +359,7 @@ cdef class Scanner:
         """Copy the clock of the form. Return whether the kernel can read lines while the form is in this state."""
         cdef Clock *clock = &self.clock
         self.of_et3 = False
-        if form.time > self.limits.time:
+        if form.time > self.limits.time:  # 64 bits never overflow below this limit
             return False
         clock.time, clock.number = form.time, form.stacks.number
         clock.agent = form.name == self.agent

@@ -15,7 +15,8 @@
 | comment | annotation | comment           |               |                 | text                   |
 
 The form of the lines determines stream and time (module `form`). Attributes have the producer's numbers and the names
-of classes, fields and methods. For an allocation, the agents write the class whose code allocates the object.
+of classes, fields and methods. For an allocation, the agents write the class whose code allocates the object, instead
+of the object's class. Deaths belong to no thread.
 
 An exit ends the innermost frame of its method. The spans of later frames get no end. An exit without a frame becomes an
 end without an id (`unmatched_end`). Begins and ends with a late or repeated time have no id either.

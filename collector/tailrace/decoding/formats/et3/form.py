@@ -4,27 +4,30 @@ The last field of a line is the logical clock in the specification's form, and t
 lines of the two forms look alike.
 
 **The agents' form.** Only deaths (lines about the end of an object) have a time. The decoder counts the clock itself:
-one tick for each entry and exit, including those known to be missing. Two signs show missing lines, each once:
+one tick for each entry and exit, including those known to be missing. Two signs show missing lines, and each missing
+line is reported once:
 
-- An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`).
+- An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`), unless an exit of an
+  outer frame has removed the frame.
 - A death whose time is greater than the counted clock: the difference is the number of missing lines (`death_ahead`).
   Only a tool that adds deaths after the run uses this clock. The sign is therefore used (`trusted`) only if the file
   name shows such a tool, if the times of `TRUST` deaths exceed the clock by the same difference, or if the time of a
-  death is below the clock, which agents never write. After `DOUBT` changes of the difference, it is never used.
+  death is below the clock, which agents never write. If the difference changes `DOUBT` times before that, the sign is
+  never used.
 
 Frames without an exit are no sign, because exceptions write no line.
 
 **The specification's form.** Entries and exits have the times 1, 2, 3, ... and any other line has the time of the
 previous entry or exit. A jump from t to u means that u-t-1 entries and exits are missing. A time of 1 after other times
-begins a new run of the program. Any other earlier time is `late` if it was missing, otherwise a `repeated_time`. Such
-lines do not change the stack. The clock is a 32-bit int: a negative time continues it from 2**31.
+begins a new run of the program. Any other earlier time is `late` if it was missing, otherwise a `repeated_time`. A
+line with such a time does not change the stack. The clock is a 32-bit int: a negative time continues it from 2**31.
 
 An unreadable line counts as missing by itself, so that the next sign reports one line less.
 
 **The other form.** In a file that joins traces of both forms, a line of the other form is unreadable
 (`OtherFormError`), because a thread read as a clock would show millions of missing lines. The signs: a clock that
 jumps by JUMP_MAX or more, or an unknown thread below CLOCK_LIKELY if a known thread has a number of CLOCK_LIKELY
-or more."""
+or more. After such a line, the times of deaths are ignored, because the form of each death is unknown."""
 
 from __future__ import annotations
 
@@ -85,7 +88,9 @@ class Form(Protocol):
     def name(self) -> FormName: ...
 
     def tick(self, last: str) -> LineContext:
-        """Count an entry or exit whose last field is `last`. Raise OtherFormError if `last` shows another form."""
+        """Count an entry or exit whose last field is `last`. Return the context of the line.
+
+        Raise OtherFormError, also at a second call for the line, if `last` shows another form."""
         ...
 
     def at(self, last: str) -> LineContext:
@@ -158,7 +163,7 @@ TRUST = 3
 has added the deaths after the run. Two deaths may have the same difference by chance."""
 
 DOUBT = 3
-"""Number of changes of `AgentForm.ahead` (time of a death minus lines read) after which deaths are never trusted."""
+"""Number of changes of `AgentForm.ahead` after which the times of deaths are never trusted."""
 
 TIME_MAX = 2**62
 """Maximum time of a death (the end of an object). A larger time is damaged, and does not change the clock."""
@@ -250,6 +255,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
+            # No entry or exit was read since the last death, which was above the clock.
             self._claim(max(0, self.ahead - self.lost))
         self.trusted = True
 
@@ -299,7 +305,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     unread: int = 0  # number of unreadable lines since the clock reached `time`
     holes: list[ClockHole] = []  # ranges of missing clock times
     found: list[MissingLines | None] = []
-    # thread of the last entry or exit in the agents' form; -1 if only others had it
+    # thread of the last entry or exit in the agents' form; -1 if only lines of other kinds had this
+    # form, None if no line had it
     other: int | None = None
 
     @property
