@@ -42,8 +42,7 @@ class IdsState(msgspec.Struct):
 class Ids:
     """The ids of a run's events, as the ranges of ids that are still missing.
 
-    `believed` becomes false if missing ids prove nothing: ids repeat, or there are too
-    many ranges."""
+    `believed` becomes false if missing ids prove nothing any more, for example because ids repeat."""
 
     def __init__(self, state: IdsState | None = None) -> None:
         state = state or IdsState()

@@ -95,7 +95,7 @@ class DFTracerEncoder:
         return line + self._line_end(following)
 
     def _line_end(self, following: Record | None) -> bytes:
-        """Return the newline of a written line; nothing if the next record is in the same line or has no bytes."""
+        """Return the newline of a written line; nothing if the next record is in the same line or in `_DERIVED`."""
         glued = following is not None and following.flaw == "glued" and not self._repair
         derived = following is not None and not following.stream and following.name in _DERIVED
         if not self._in_line or glued or derived:
