@@ -1,7 +1,7 @@
 """Recognise foreign content by its first bytes: content of a known type that no decoder reads, such as an archive.
 
-An import leaves out a foreign file. In a followed file, a connection or a datagram, all bytes
-become malformed."""
+An import leaves out a foreign file. In a followed file, a connection or a datagram, all bytes become malformed, with
+the kind of content as the reason."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
     """Return the key in `FOREIGN` for content that begins with `head`, or "". `path` is "" without a file.
 
-    `formats` has the source's format, which may recognise content that looks foreign."""
+    `formats` has the source's format. Only this and Tailrace's own formats may recognise the content as a trace,
+    because other plug-ins may recognise any content."""
     if _is_wide(head):
         return WIDE
     # One call of `startswith` for all kinds of foreign content saves time, because this check runs for each connection.
@@ -136,7 +137,9 @@ def _is_tar(header: bytes) -> bool:
 
 
 def _is_wide(head: bytes) -> bool:
-    """Return whether content is UTF-16 or UTF-32, by a byte order mark or by zeros beside ASCII characters."""
+    """Return whether content is UTF-16 or UTF-32, by a byte order mark or by zeros beside ASCII characters.
+
+    Zeros alone do not count, because the beginning of a trace may be unwritten."""
     if (head[:2], head[3:4]) == (b"\xff\xfe", b"\0") or head[:3] == b"\xfe\xff\0":
         return True
     first = head[:_WIDE_MIN]
@@ -189,7 +192,9 @@ def _is_old_heph(head: bytes) -> bool:
 
 
 def _is_old_too(behind: bytes) -> bool:
-    """Return whether the bytes after an event may begin a packet in Heph's layout of early 2021."""
+    """Return whether the bytes after an event may begin a packet in Heph's layout of early 2021.
+
+    They do not if they begin a complete event of the current layout: then only the event before them is damaged."""
     if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
         return False
     if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:

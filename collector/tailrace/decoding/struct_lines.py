@@ -1,7 +1,8 @@
 """Decode many lines at once, each a JSON object, into msgspec structs. Find the fields that the structs do not have.
 
 msgspec skips unknown fields and uses the last of repeated keys. To detect this, the structs are written as JSON again
-(`rewritten`) and the sizes are compared. msgspec does not check UTF-8 and nesting of Raw values."""
+(`rewritten`) and the sizes are compared. msgspec does not check UTF-8 and nesting of Raw values, so this module
+does."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ _encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().e
 
 
 class StructLines(Generic[Plain, Spelled]):
-    """Decodes lines into structs: `plain` with integers, or `spelled` with numbers as JSON texts."""
+    """Decodes lines into structs: `plain` with integers, or `spelled` with numbers as JSON texts.
+
+    Only the decoder itself may write the keys in `reserved` into attributes."""
 
     def __init__(
         self, plain: object, spelled: object, reserved: AbstractSet[str] = frozenset()
@@ -39,7 +42,9 @@ class StructLines(Generic[Plain, Spelled]):
         self._reserved = reserved
 
     def decode(self, data: bytes, lines: list[bytes]) -> Sequence[Plain | Spelled] | None:
-        """Return the `lines` of `data` as structs of one of the two types. Return None if a line fits neither type."""
+        """Return the `lines` of `data` as structs, all of one type.
+
+        Return None if a line fits neither type, nests too deeply or is not UTF-8."""
         decoded: Sequence[Plain | Spelled] | None = None
         try:
             if not data.isascii():
