@@ -1,7 +1,4 @@
-"""Read wall time and monotonic time. No other module reads a clock.
-
-Code that needs the time takes a `Clock`, so that a test can pass a clock that it controls.
-"""
+"""Read wall time and monotonic time. Code that needs the time takes a `Clock`, so that a test can control the time."""
 
 from __future__ import annotations
 
@@ -11,17 +8,11 @@ from contextlib import contextmanager
 from typing import Protocol
 
 STEP_NS = 50_000_000
-"""Minimum step (ns) of the wall clock against the monotonic clock that is noticed.
-
-Slewing, by which NTP corrects small errors, stays below this size.
-"""
+"""Minimum step (ns) of the wall clock that is noticed. NTP's slewing stays below it."""
 
 
 class Clock(Protocol):
-    """A source of two times.
-
-    `wall_ns` is the wall time (Unix ns), which may step. `monotonic` is the time of a clock (seconds) that never steps.
-    """
+    """A source of the wall time (Unix ns), which may step, and of a monotonic time (seconds), which never steps."""
 
     def wall_ns(self) -> int: ...
 
@@ -29,8 +20,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The wall clock and the monotonic clock of the machine."""
-
     def wall_ns(self) -> int:
         return time.time_ns()  # noqa: TID251 - the one place that may
 
@@ -41,33 +30,26 @@ class SystemClock:
 class Timeline:
     """The time of the spool's log (Unix ns), which never goes back and never jumps.
 
-    It starts at the time of the log's last entry or later, even if the wall clock shows an earlier time. Then it
-    advances with the monotonic clock, which does not change when the wall clock is set. `ahead` is wall time minus log
-    time. `look` updates `ahead`.
-    """
+    It advances with the monotonic clock, so setting the wall clock does not change it. `ahead` is wall time minus log
+    time."""
 
     def __init__(self, clock: Clock, last: int) -> None:
-        """Create a timeline that starts at `last`, the time of the log's last entry."""
         self._clock = clock
         self._last = last
         self._moment: int | None = None
         self.go_on(0)
 
     def go_on(self, ahead: int) -> None:
-        """Set the time of the spool's log to the time of the last entry, plus the wall time that has passed since this
-        entry. `ahead` is wall time minus log time (ns), as last recorded in the log.
-        """
+        """Set the log's time to the wall time minus `ahead` (ns), but not below the time of the log's last entry."""
         wall = self._clock.wall_ns()
         self._begin = max(self._last, wall - ahead)
         self._monotonic = self._clock.monotonic()
         self.ahead = wall - self._begin
-        """Wall time minus the time of the spool's log (ns), as the last call of `look` found it."""
+        """Wall time minus the time of the log (ns), as the last call of `look` found it."""
 
     @contextmanager
     def moment(self) -> Iterator[None]:
-        """Stop the log's time within a `with` block, so that all entries that are logged in the block have the same
-        time.
-        """
+        """Stop the log's time within a `with` block, so that all entries in it have the same time."""
         self._moment = self.now()
         try:
             yield
@@ -80,14 +62,13 @@ class Timeline:
         return self._begin + round((self._clock.monotonic() - self._monotonic) * 1e9)
 
     def at(self, wall: int) -> int:
-        """Convert wall time to the time of the spool's log (both Unix ns)."""
+        """Convert wall time to the time of the log (both Unix ns)."""
         return wall - self.ahead
 
     def look(self) -> int:
-        """Return by how much (ns) the wall clock has stepped since the last call. Add the step to `ahead`.
+        """Return by how much (ns) the wall clock has stepped since the last call, and add the step to `ahead`.
 
-        Return 0 if the step is smaller than `STEP_NS`.
-        """
+        Return 0 if the step is smaller than `STEP_NS`."""
         step = self._clock.wall_ns() - self.now() - self.ahead
         if abs(step) < STEP_NS:
             return 0

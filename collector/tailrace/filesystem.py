@@ -1,11 +1,7 @@
 """Explain errors of the file system, and rename files or directories that are in the way of a file.
 
-The system has one error number, ENOSPC, for four exhausted resources: bytes, inodes, the quota of a directory tree, and
-the names in one directory. A message that only says "no space" misleads a user who finds free bytes. So this module
-finds out which resource is exhausted. Its message has a command that displays the resource.
-
-`make_way` renames any object in the place of a file, and deletes nothing.
-"""
+The error number ENOSPC means one of four exhausted resources: bytes, inodes, the quota of a directory tree, or the
+names in one directory. The messages of this module state the resource, and a command that displays it."""
 
 from __future__ import annotations
 
@@ -17,17 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
-"""Error numbers of a failed write that may succeed later, when space was freed or a limit was raised."""
+"""Error numbers of a failed write that may succeed once space is freed or a limit is raised."""
 
 FEW_INODES = 16
-"""Maximum number of free inodes at which `FreeRoom.lack` reports that no inodes are left.
-
-The number is not 0, because the writer that failed may have freed some inodes since its failure."""
+"""Maximum number of free inodes that counts as none, because the writer that failed may have freed some since."""
 LITTLE = 256 * 2**20
-"""If at least this number of bytes are free, a failed write has another cause than a lack of bytes.
-
-No single write of the collector has that many bytes.
-"""
+"""Number of free bytes, more than any single write has, from which a failed write has another cause."""
 
 _MEANING = {
     errno.EDQUOT: " on {0}: quota -s, or whoever set the quota",
@@ -36,13 +27,11 @@ _MEANING = {
     errno.EROFS: ": {0}; if it was mounted for writing, the kernel's log says what failed (dmesg)",
     errno.EIO: ": the disk of {0} failed; the kernel's log says how (dmesg)",
 }
-"""Explanations that are added to the system's text for an error number. `{0}` is the mount point."""
+"""Texts that are added to the system's text for an error number. `{0}` is the mount point."""
 
 
 class FreeRoom(NamedTuple):
-    """The free space of a file system for this user.
-
-    `inodes` is the number of free inodes, or None if the file system has no fixed number of inodes."""
+    """The free space of a file system for this user. `inodes` is None if the number of inodes is not fixed."""
 
     mount: Path
     bytes: int
@@ -50,16 +39,14 @@ class FreeRoom(NamedTuple):
 
     @property
     def lack(self) -> str | None:
-        """Return a message that states which resource is exhausted: bytes or inodes. Return None if neither is."""
+        """Return a message about the exhausted resource (bytes or inodes), or None if neither is exhausted."""
         if self.inodes is not None and self.inodes <= FEW_INODES and self.bytes:
             return f"no inodes are left on {self.mount}: df -i {self.mount}"
         return None if self.bytes else f"no space is left on {self.mount}: df -h {self.mount}"
 
 
 def free_room(path: Path) -> FreeRoom:
-    """Return the free space of the file system of a path, which need not exist.
-
-    Raise OSError if the file system cannot be examined."""
+    """Return the free space of the file system of a path, which need not exist. Raise OSError if it cannot be examined."""
     place = next(part for part in (path.absolute(), *path.absolute().parents) if part.exists())
     found = os.statvfs(place)
     inodes = found.f_favail if found.f_files else None
@@ -67,10 +54,7 @@ def free_room(path: Path) -> FreeRoom:
 
 
 def refusal_text(number: int | None, path: Path | str) -> str:
-    """Return a text for the user about a failed call: the meaning of its error number, and advice.
-
-    `path` is the path that was passed to the call.
-    """
+    """Return the meaning of the error number of a failed call on `path`, and advice to the user."""
     words = os.strerror(number or 0)
     with suppress(OSError):
         if "://" not in str(path):
@@ -96,9 +80,7 @@ def _no_room(words: str, free: FreeRoom) -> str:
 
 
 def _obstacle(path: Path) -> str:
-    """Return a message about an object in `path` because of which no directory can be created there; an empty string if
-    there is none.
-    """
+    """Return a message about an object that prevents the creation of the directory `path`, or an empty string."""
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
             return f": {part} is a link to {part.readlink()}, which is not there; make that, or remove the link"
@@ -108,7 +90,6 @@ def _obstacle(path: Path) -> str:
 
 
 def _mount(place: Path) -> Path:
-    """Return the mount point of an existing path: the highest directory above it that is on the same device."""
     device = place.stat().st_dev
     for parent in place.parents:
         if parent.stat().st_dev != device:
@@ -122,10 +103,7 @@ def _mib(free: FreeRoom) -> str:
 
 
 def move_away(path: Path) -> Path:
-    """Rename a file to `<name>.bad` or, if this name exists, to `<name>.bad2` and so on. Return the new path.
-
-    Raise OSError if the file cannot be renamed.
-    """
+    """Rename a file to `<name>.bad` or, if this name exists, to `<name>.bad2` and so on. Return the new path."""
     bad, number = path.with_name(f"{path.name}.bad"), 1
     while os.path.lexists(bad):
         number += 1
@@ -134,8 +112,7 @@ def move_away(path: Path) -> Path:
 
 
 def is_obstacle(path: Path) -> bool:
-    """Return whether the object at a path is something other than a regular file, and so is in the way of a file. A
-    link to a file counts, too."""
+    """Return whether a path exists and is not a regular file. A link to a file counts as an obstacle."""
     return os.path.lexists(path) and not is_file(path)
 
 
@@ -147,6 +124,6 @@ def is_file(path: Path) -> bool:
 
 
 def make_way(path: Path) -> None:
-    """Rename the object at the path of a file, unless it is a regular file. Raise OSError if it cannot be renamed."""
+    """Rename the object at a path, unless it is a regular file. Raise OSError if it cannot be renamed."""
     if is_obstacle(path):
         move_away(path)

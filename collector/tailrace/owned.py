@@ -1,12 +1,8 @@
 """Protect the collector's own files and directories against processes that remove, rename or replace them.
 
-An open file is not tied to its path: any process that may write to the directory can remove, rename and replace it. So
-a process remembers the device and inode of each file that it opens. Before an acknowledgement, it compares them with
-those of the file at the path (`found`). The collector locks directories as well as files: systemd-tmpfiles skips a
-locked directory with its content, and a lock on a directory remains if a file in it is removed. No file is opened for
-writing through a link (`open_file`): another user may have created the link, and it may lead to a file that does not
-belong to the collector.
-"""
+An open file is not tied to its path. So a process remembers the device and inode of each file that it opens, and
+compares them before an acknowledgement with those of the file at the path (`found`). The collector locks directories as
+well as files, because systemd-tmpfiles skips a locked directory with its content."""
 
 from __future__ import annotations
 
@@ -24,13 +20,10 @@ from tailrace.errors import FullError, LostError, StoreError
 from tailrace.filesystem import make_way
 
 PATIENCE_SECONDS = 0.2
-"""Maximum time (seconds) for which taking a lock is tried again.
-
-Other processes hold a lock for a moment when they test whether it is free.
-"""
+"""Maximum time (seconds) of the attempts to take a lock. Other processes hold a lock for a moment when they test it."""
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
-"""Error numbers of a call whose path does not exist, for example because a directory was removed or renamed."""
+"""Error numbers of a call whose path does not exist any more."""
 
 Identity = tuple[int, int]
 """Device number and inode number of a file or directory."""
@@ -43,8 +36,7 @@ def identity(fd: int) -> Identity:
 
 
 def found(path: Path) -> Identity | None:
-    """Return the device and inode of the file at a path, or None if the path does not exist. Raise FullError if the
-    system cannot determine them now, for example during a failure of a network file system."""
+    """Return the device and inode of the file at a path, or None if it is missing. Raise FullError if that is unknown."""
     try:
         status = path.stat()
     except OSError as error:
@@ -55,9 +47,7 @@ def found(path: Path) -> Identity | None:
 
 
 def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a file without following a link, and return its descriptor.
-
-    Raise OSError if the file cannot be opened or is a link."""
+    """Open a file and return its descriptor. Raise OSError for a link, because another user may have created it."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -67,11 +57,8 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace the content of a file atomically: write a temporary file and rename it. With `durable`, also sync the
-    file and its directory.
-
-    If the object at the path is not a regular file, rename this object out of the way first. On OSError, remove the
-    temporary file."""
+    """Replace the content of a file atomically; with `durable`, also sync it. Raise OSError if the file cannot be
+    written."""
     new = path.with_name(f"{path.name}.new")
     for place in (path, new):
         make_way(place)
@@ -91,10 +78,7 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Create a file with the content `data`.
-
-    If a killed process has left a file at the path, replace it. Raise OSError if the file cannot be written.
-    """
+    """Create a file with the content `data`, or replace it. Raise OSError if the file cannot be written."""
     path.unlink(missing_ok=True)
     with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
         file.write(data)
@@ -104,12 +88,10 @@ def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def refuse_foreign(directory: Path) -> None:
-    """Raise StoreError if other users could create links or files in a directory of the collector, or remove files
-    there.
+    """Raise StoreError if other users could create, replace or remove files in a directory of the collector.
 
-    They can do so if the directory belongs to neither this user nor root, or if all users may write to it and the
-    sticky bit is not set. Do nothing if the path does not exist or leads to a file: the later creation of the directory
-    reports these cases."""
+    They can if the directory belongs to neither this user nor root, or if all users may write to it and the sticky bit
+    is not set. Do nothing if the directory does not exist."""
     try:
         status = directory.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -134,7 +116,7 @@ def open_directory(path: Path) -> int:
 
 
 def lock(fd: int, operation: int) -> None:
-    """Lock an open file or directory. `operation` has flags of flock.
+    """Lock an open file or directory with the flags `operation` of flock(2).
 
     With LOCK_NB, raise BlockingIOError if another process holds the lock for longer than `PATIENCE_SECONDS`."""
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -150,8 +132,7 @@ def lock(fd: int, operation: int) -> None:
 
 
 def lock_file(path: Path, operation: int) -> int:
-    """Open or create the file at a path, lock it, and return its descriptor. Repeat this if another process has
-    replaced the file meanwhile, until the locked file is the one at the path.
+    """Open or create a file, lock it, and return its descriptor. Repeat this if the file is replaced meanwhile.
 
     Raise OSError if the file cannot be opened or locked."""
     while True:
@@ -168,11 +149,9 @@ def lock_file(path: Path, operation: int) -> int:
 
 
 def lock_directory(path: Path, operation: int) -> int:
-    """Open a directory, lock it, and return its descriptor. If the file system cannot lock directories, return the
-    descriptor without a lock.
+    """Open a directory, lock it if its file system can lock directories, and return its descriptor.
 
-    Raise OSError if the directory cannot be opened, and BlockingIOError as `lock` does.
-    """
+    Raise BlockingIOError if another process has locked it."""
     fd = open_directory(path)
     try:
         lock(fd, operation)
@@ -185,10 +164,9 @@ def lock_directory(path: Path, operation: int) -> int:
 
 
 class HeldDirectories:
-    """A context manager that keeps directories open. It can check that their paths still lead to these directories."""
+    """A context manager that keeps directories open and checks that their paths still lead to them."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        """Open the directories `paths`. Raise OSError if one of them cannot be opened."""
         self._fds: dict[Path, int] = {}
         try:
             for path in paths:
@@ -215,7 +193,7 @@ class HeldDirectories:
 
 
 def lost(path: Path) -> LostError:
-    """Return a LostError that states that a path no longer leads to the file or directory that was opened there."""
+    """Return an error about a path that no longer leads to the file or directory that was opened there."""
     what = "leads to something else" if os.path.lexists(path) else "is gone"
     return LostError(
         f"{path} {what}: it was removed, renamed, replaced or mounted over while in use"

@@ -1,9 +1,7 @@
 """Let a parent process forward signals to its child and reap orphans, as process 1 of a container must.
 
-The kernel makes process 1 the parent of all orphans in a PID namespace, and keeps an ended orphan as a zombie until
-process 1 waits for it. The kernel also ignores signals for which process 1 has no handler. Therefore process 1 does
-nothing else, and the command runs as its child.
-"""
+The kernel makes process 1 the parent of all orphans in a PID namespace, and ignores signals for which process 1 has no
+handler. Therefore process 1 does nothing else, and the command runs as its child."""
 
 from __future__ import annotations
 
@@ -14,19 +12,16 @@ HANDED_ON = signal.valid_signals() - {
     signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU,
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL,
 }  # fmt: skip
-"""The signals that process 1 forwards to its child.
-
-It does not forward signals that concern only their receiver, and those that no process can handle.
-"""
+"""The signals that process 1 forwards to its child: all that can be handled, except those that concern the receiver."""
 
 ADDRESSED = ("LISTEN_PID", "WATCHDOG_PID")
-"""Environment variables in which the service manager states the pid of the process to which its other variables apply.
-"""
+"""Environment variables in which the service manager states the pid of the process that it has started."""
 
 
 def leave_process_1() -> None:
-    """If this process is process 1, fork: the child returns, and process 1 waits for the child and exits with its
-    status. In any other process, return at once. Call this function before threads are started."""
+    """Fork if this process is process 1: the child returns; process 1 waits for it and exits with its status.
+
+    In any other process, return at once. Call this function before threads are started."""
     if os.getpid() != 1:
         return
     try:
@@ -44,8 +39,7 @@ def leave_process_1() -> None:
 def fork() -> int:
     """Fork the process. Return 0 in the child, and the child's pid in the parent.
 
-    Signals to the parent stay pending until `attend` forwards them.
-    """
+    Signals to the parent stay pending until `attend` forwards them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON | {signal.SIGCHLD})
     try:
         child = os.fork()
@@ -60,8 +54,7 @@ def fork() -> int:
 def attend(child: int) -> int:
     """Wait for a forked child, and forward signals to it.
 
-    Return its exit status as a shell does: 128 + N if signal N ended it.
-    """
+    Return its exit status as a shell does: 128 + N if signal N ended it."""
     status = None
     while status is None:
         received = signal.sigwaitinfo(HANDED_ON | {signal.SIGCHLD})
@@ -75,7 +68,6 @@ def attend(child: int) -> int:
 
 
 def _reaped(child: int) -> int | None:
-    """Reap all child processes that have ended. Return the exit code of `child` if it is among them, else None."""
     found = None
     while True:
         try:
