@@ -1,15 +1,8 @@
-"""Store checkpoints of the ingest's state next to the log, so that a restart replays only a part of
-the log.
+"""Store checkpoints of the ingest's state next to the log, so that a restart replays only a part of the log.
 
-Each checkpoint is one file, named by the checkpoint's log position. The file starts with a header
-of 32 bytes (little-endian): 8s magic with version, u64 position, u64 length, u32 crc32, u32 reach.
-The CRC-32 covers position, length, reach (unless the reach is 0) and state. The ingest's state
-follows the header; this module does not interpret the state. A file with its final name is
-complete. The *reach* is the number of log bytes before the position that the state still needs.
-
-Checkpoints are stored in the spool's directory, so that moving the spool also moves its checkpoints. Only one thread at
-a time may call this module.
-"""
+Each checkpoint is one file, named by its log position: a header of 32 bytes (little-endian), then the state. Header: 8s
+magic with version, u64 position, u64 length of the state, u32 crc32, u32 reach. The *reach* is the number of log bytes
+before the position that the state still needs. Only one thread at a time may call this module."""
 
 from __future__ import annotations
 
@@ -26,7 +19,7 @@ from tailrace.spool.disk import SYSTEM, Disk, opening, waiting
 
 MAGIC = b"tailckp1"
 KEPT = 2
-"""Number of checkpoints to keep. If the file of one is damaged, a restart can use the other one."""
+"""Number of checkpoints to keep. If the file of one is damaged, a restart uses an earlier one."""
 
 _HEADER = struct.Struct("<8sQQII")
 _COVERED = struct.Struct("<QQ")
@@ -51,26 +44,23 @@ class Checkpoints:
         self.size_max: int | None = None
         """Maximum size (bytes) of a checkpoint file that `newest` reads; None sets no limit."""
         self.too_large: list[str] = []
-        """Messages, one for each checkpoint file that `newest` skipped because the file exceeds `size_max`."""
+        """Messages, one for each checkpoint file that `newest` skipped because it exceeds `size_max`."""
         self.damaged: list[str] = []
-        """Messages, one for each checkpoint file that `newest` skipped as damaged; each message contains the
-        reason."""
+        """Messages, one for each checkpoint file that `newest` skipped as damaged."""
         try:
             disk.make_directory(directory)
             for path in self._files().values():
-                # `save` cannot replace a directory or another non-file at a checkpoint's path, and its error would stop
-                # the process. So such a path is renamed here.
+                # `save` cannot replace a directory or another non-file, and its error would stop the process.
                 disk.files.make_way(path)
         except OSError as error:
             raise StoreError(f"{directory}: {refusal_text(error.errno, directory)}") from error
 
     @property
     def needed_from(self) -> int | None:
-        """Return the lowest log position that the kept checkpoints need, so that entries below this position may be
-        deleted.
+        """Return the lowest log position that the kept checkpoints need, or None if there are fewer than `KEPT`
+        checkpoints.
 
-        Return None if there are fewer than two checkpoint files. Raise FullError if a later call may succeed: a
-        checkpoint file cannot be read now. Raise FullError, LostError or SyncError if the directory cannot be read.
+        Raise FullError if a later call may succeed, otherwise LostError or SyncError if the directory cannot be read.
         """
         with opening(self.directory):
             files = self._files()
@@ -85,17 +75,14 @@ class Checkpoints:
 
     @property
     def size(self) -> int:
-        """Return the size (bytes) of the largest checkpoint file; 0 if there is none."""
         return max((self._disk.size(path) for path in self._files().values()), default=0)
 
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
-        """Save a checkpoint durably. Then delete all but the newest two checkpoints, and files of unfinished
-        checkpoints.
+        """Save a checkpoint durably. Then delete all but the newest `KEPT` checkpoints.
 
-        Call this method after the table has committed all rows from entries below `position`: a restart uses no
-        checkpoint beyond the committed position. `since`, the lowest log position that the restart needs, defaults to
-        `position`. Raise FullError, LostError or SyncError if the checkpoint cannot be saved; earlier checkpoints are
-        kept."""
+        Call this after the table has committed all rows from entries below `position`. `since` is the lowest log
+        position that a restart needs, by default `position`. Raise FullError, LostError or SyncError if the checkpoint
+        cannot be saved."""
         reach = 0 if since is None else position - since
         checksum = _checksum(position, reach, state)
         header = _HEADER.pack(MAGIC, position, len(state), checksum, reach)
@@ -108,9 +95,9 @@ class Checkpoints:
                 self._disk.unlink(path)
 
     def newest(self, not_beyond: int) -> Checkpoint | None:
-        """Return the newest valid checkpoint at or below the position `not_beyond`, or None if there is none.
+        """Return the newest valid checkpoint at or below the position `not_beyond`, or None.
 
-        Raise FullError if a file cannot be read because no file descriptor is free."""
+        Raise FullError if no file descriptor is free."""
         with waiting(self.directory):
             files = self._files()
         for position in sorted(files, reverse=True):
@@ -131,14 +118,10 @@ class Checkpoints:
         return {int(match[1]): path for match, path in found if match}
 
     def _reach(self, path: Path) -> int:
-        """Return a checkpoint's reach: the number of log bytes before the checkpoint's position that a restart needs.
-
-        Return 0 if the checkpoint file's header is incomplete. Raise OSError if the file cannot be read."""
         header = self._disk.read(path, _HEADER.size)
         return int(_HEADER.unpack(header)[-1]) if len(header) == _HEADER.size else 0
 
     def _read(self, path: Path, position: int, size: int) -> bytes:
-        """Return the checkpoint's state. Raise ValueError if the checkpoint file is damaged."""
         header = self._disk.read(path, _HEADER.size)
         if len(header) < _HEADER.size:
             raise ValueError("is shorter than its header")

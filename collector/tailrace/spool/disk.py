@@ -1,15 +1,9 @@
-"""Run the spool's disk operations, and convert each OSError of a write to an exception that tells the caller
-what to do next.
+"""Run the spool's disk operations, and convert OSErrors to exceptions that state whether a retry can help.
 
-- `FullError`: the disk has no room for all of the data. A quota, a size limit, and a file system that became read-only
-  count as no room. The data is not acknowledged yet, so the caller may retry the write.
+- `FullError`: no room, also because of a quota, a size limit or a read-only file system. The write may be retried.
 - `LostError`: a file or directory that the process uses was removed or renamed.
 - `SyncError`: all other errors, and every error of a sync. After a failed fsync, the kernel may drop the pages and
-  report success for the next fsync, so a sync must not be retried.
-
-`FileSystem` performs the system calls. `tests/simulation/disk.py` contains a simulated file system that loses
-unsynced data at a power cut.
-"""
+  report success for the next fsync, so a sync must not be retried."""
 
 from __future__ import annotations
 
@@ -29,22 +23,18 @@ from tailrace.errors import FullError, LockedError, LostError, StoreError, SyncE
 from tailrace.filesystem import NO_ROOM, free_room, is_file, make_way, refusal_text
 
 _FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
-"""Permissions of files and directories in the spool. Other users must not read the spool, because anybody who
-knows a session id can continue the session."""
+"""Permissions of the spool. Other users must not read it, because a session id in it allows continuing the session."""
 
 
 logger = logging.getLogger(__name__)
 
 
 class FileSystem:
-    """The system calls to the file system that the spool uses. Each call may raise OSError. The argument `fd`
-    is a result of `open` or `open_directory`."""
+    """The system calls on which the spool is built. Each call may raise OSError. `fd` is an open file or directory."""
 
     def open(
         self, path: Path, *, write: bool = False, create: bool = False, truncate: bool = False
     ) -> int:
-        """Open a file and return its descriptor. With `create`, create a missing file; with `truncate`, empty
-        the file."""
         flags = os.O_RDWR if write else os.O_RDONLY
         flags |= (os.O_CREAT if create else 0) | (os.O_TRUNC if truncate else 0)
         return owned.open_file(path, flags, _FILE_MODE)
@@ -56,12 +46,10 @@ class FileSystem:
         os.close(fd)
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
-        """Return up to `size` bytes of an open file at `offset`; fewer at the end of the file."""
         return os.pread(fd, size, offset)
 
     def written(self, fd: int) -> list[tuple[int, int]]:
-        """Return the byte ranges (start, end) of an open file that contain data, in order; all other bytes of the file
-        are zero."""
+        """Return the byte ranges (start, end) of an open file that contain data, in order. All other bytes are zero."""
         # A file system that does not support holes reports one range.
         ranges, end, size = [], 0, os.fstat(fd).st_size
         while end < size:
@@ -76,44 +64,37 @@ class FileSystem:
         return ranges
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
-        """Write all bytes of `data`, or only the first of them, to an open file at `offset`. Return the number of bytes
-        written."""
+        """Write `data`, or only its first bytes, to an open file at `offset`. Return the number of bytes written."""
         return os.pwrite(fd, data, offset)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
     def allocate(self, fd: int, size: int) -> None:
-        """Reserve disk space for an open file until it has `size` bytes. New bytes at the end of the file read as
-        zeros."""
+        """Reserve disk space for an open file up to `size` bytes. New bytes at its end read as zeros."""
         os.posix_fallocate(fd, 0, size)
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
 
     def sync(self, fd: int) -> None:
-        """Write a file with its metadata, or the names in a directory, to disk."""
         os.fsync(fd)
 
     def sync_data(self, fd: int) -> None:
-        """Write an open file's bytes and size to disk."""
         os.fdatasync(fd)
 
     def lock(self, fd: int) -> None:
-        """Lock the file or directory until its descriptor is closed. Raise BlockingIOError if
-        another process holds the lock."""
+        """Lock a file or directory until its descriptor is closed. Raise BlockingIOError if another process has it
+        locked."""
         owned.lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def identity(self, fd: int) -> owned.Identity:
-        """Return the device and inode of an open file or directory, which no other file or directory has."""
         return owned.identity(fd)
 
     def found(self, path: Path) -> owned.Identity | None:
-        """Return the device and inode of the file or directory at a path; None if the path does not exist."""
         return owned.found(path)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename a file. If another file has the new name, replace that file."""
         old.replace(new)
 
     def unlink(self, path: Path) -> None:
@@ -129,19 +110,15 @@ class FileSystem:
         return is_file(path)
 
     def make_directory(self, path: Path) -> None:
-        """Create a directory and its missing parents; do nothing if the directory exists."""
         path.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
 
     def make_way(self, path: Path) -> None:
-        """Rename a directory or another non-file at the path of a file, so that the file can be created."""
         make_way(path)
 
     def free(self, directory: Path) -> int:
-        """Return the number of bytes that this user may still write to the file system of a directory."""
         return free_room(directory).bytes
 
     def largest(self) -> int:
-        """Return the maximum size (bytes) of a file that this process may write."""
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
@@ -179,36 +156,26 @@ def waiting(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Convert an OSError in the `with` block, which opens `path`, to FullError, LostError or SyncError. Raise FullError
-    if no file descriptor is free."""
+    """Convert an OSError in the `with` block to FullError (also for no free descriptor), LostError or SyncError."""
     with writing(path), waiting(path):
         yield
 
 
 class Disk:
-    """A file system on which the spool's write operations raise FullError, LostError or SyncError (see the
-    module).
-
-    Read-only operations and direct calls of `files`, the `FileSystem`, raise OSError."""
+    """A file system on which changes raise FullError, LostError or SyncError. Reads raise OSError."""
 
     def __init__(self, files: FileSystem) -> None:
         self.files = files
 
     def sync_data(self, fd: int, path: Path) -> None:
-        """Write the bytes of a file to disk, and the file's size if it has changed."""
         _synced(self.files.sync_data, fd, path)
 
     def sync_file(self, fd: int, path: Path) -> None:
-        """Write a file and all its metadata to disk."""
         _synced(self.files.sync, fd, path)
 
     @contextlib.contextmanager
     def naming(self, directory: Path) -> Iterator[None]:
-        """Sync a directory at the end of the `with` block, so that names created, changed or removed in the block are
-        on disk.
-
-        Raise FullError before the block runs if no file descriptor is free.
-        """
+        """Sync a directory at the end of the `with` block, so that names that the block changes are on disk."""
         with opening(directory):
             fd = self.files.open_directory(directory)
         try:
@@ -218,8 +185,7 @@ class Disk:
             self.files.close(fd)
 
     def make_directory(self, path: Path) -> None:
-        """Create a directory and its missing parents, and sync their names to disk. Raise OSError if that
-        fails."""
+        """Create a directory and its missing parents, and sync their names. Raise OSError if that fails."""
         missing = [part for part in (path, *path.parents) if not self.files.exists(part)]
         self.files.make_directory(path)
         for made in missing:
@@ -227,19 +193,12 @@ class Disk:
                 pass
 
     def create(self, path: Path, *, empty: bool = True) -> int:
-        """Open a file for writing, and return its descriptor. Create the file if it is missing. With `empty`,
-        truncate it.
-
-        Raise FullError if no file descriptor is free."""
         with opening(path):
             return self.files.open(path, write=True, create=True, truncate=empty)
 
     def preallocate(self, fd: int, size: int, path: Path) -> None:
-        """Reserve disk space until the file has `size` bytes. New bytes at the end of the file read as zeros.
-
-        If the file system cannot reserve space, only set the file's size; a full disk then causes an error at a
-        later write.
-        """
+        """Reserve disk space until the file has `size` bytes, or only set its size if the file system cannot reserve
+        space."""
         with writing(path):
             try:
                 self.files.allocate(fd, size)
@@ -267,7 +226,6 @@ class Disk:
             self.files.rename(old, new)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; do nothing if the file does not exist."""
         with writing(path), contextlib.suppress(FileNotFoundError):
             self.files.unlink(path)
 
@@ -276,30 +234,22 @@ class Disk:
             self.files.make_way(path)
 
     def paths(self, directory: Path) -> list[Path]:
-        """Return the paths in a directory, sorted by name. Raise OSError if the directory cannot be read."""
         return [directory / name for name in sorted(self.files.names(directory))]
 
     def size(self, path: Path) -> int:
-        """Return the size (bytes) of a file. Raise OSError if the file cannot be opened."""
         with self.opened(path) as fd:
             return self.files.size(fd)
 
     def read(self, path: Path, size: int, offset: int = 0) -> bytes:
-        """Return up to `size` bytes of a file from `offset` on. Raise OSError if the file cannot be read."""
         with self.opened(path) as fd:
             return self.files.read(fd, size, offset)
 
     def written(self, path: Path) -> list[tuple[int, int]]:
-        """Return the byte ranges (start, end) of a file that contain data, in order. All other bytes of the
-        file are zero.
-
-        Raise OSError if the file cannot be read."""
         with self.opened(path) as fd:
             return self.files.written(fd)
 
     @contextlib.contextmanager
     def opened(self, path: Path) -> Iterator[int]:
-        """Open a file for reading within the `with` block. Raise OSError if it cannot be opened."""
         fd = self.files.open(path)
         try:
             yield fd
@@ -307,9 +257,7 @@ class Disk:
             self.files.close(fd)
 
     def replace(self, path: Path, *parts: bytes) -> None:
-        """Replace the content of `path` by the concatenated `parts`, durably.
-
-        After a crash, the file has either the old or the new content."""
+        """Replace the content of a file by the joined `parts`. After a crash, it has either the old or the new content."""
         new = path.with_name(f"{path.name}.new")
         with self.naming(path.parent):
             fd = self.create(new)
@@ -330,9 +278,8 @@ class Disk:
     def lock(self, directory: Path) -> LockedDirectory:
         """Lock a directory for this process until the returned lock is closed.
 
-        Raise LockedError if another process holds the lock, StoreError if this process may not write to the
-        directory, and FullError if the lock cannot be taken now.
-        """
+        Raise LockedError if another process holds the lock, StoreError if this process may not write to the directory,
+        and FullError if the lock cannot be taken now."""
         path, files = directory / "lock", self.files
         try:
             self.make_directory(directory)
@@ -356,10 +303,9 @@ class Disk:
 
 
 class LockedDirectory:
-    """A directory locked by this process, and its file `lock`, which contains the pid of this process.
+    """A directory that this process has locked, and its file `lock`, which contains the pid of this process.
 
-    Both the directory and the file are locked: users can remove the file, and some file systems cannot lock a
-    directory."""
+    It is also locked, because users can remove the file, and some file systems cannot lock directories."""
 
     def __init__(self, path: Path, fd: int, disk: Disk) -> None:
         self.path = path
@@ -367,13 +313,12 @@ class LockedDirectory:
         self._disk = disk
         self._identity = disk.files.identity(fd)
         self._lock = path / "lock"
-        self._mutex = threading.Lock()  # lock that guards `_lock_fd` and `_lock_identity`
+        self._mutex = threading.Lock()  # guards `_lock_fd` and `_lock_identity`
         self._lock_fd: int | None = None
         self._lock_identity: owned.Identity | None = None
 
     def take(self) -> None:
-        """Lock the directory and the file `lock` in it. Raise LockedError if another process has locked one of them,
-        and OSError if locking fails."""
+        """Lock the directory and its file `lock`. Raise LockedError if another process has locked one of them."""
         files = self._disk.files
         try:
             files.lock(self._fd)
@@ -383,10 +328,10 @@ class LockedDirectory:
         self._take_file()
 
     def check(self) -> None:
-        """Raise LostError if the directory was removed or renamed, or locked by another process meanwhile.
+        """Raise LostError if the directory was removed, renamed or locked by another process. Any thread may call this
+        method.
 
-        If its file `lock` was removed or replaced, create the file again. Raise StoreError if that fails. Any thread
-        may call this method."""
+        Create its file `lock` again if the file was removed, or raise StoreError."""
         if self._disk.files.found(self.path) != self._identity:
             raise owned.lost(self.path)
         with self._mutex:
@@ -443,4 +388,3 @@ def _synced(call: Callable[[int], None], fd: int, path: Path) -> None:
 
 
 SYSTEM = Disk(FileSystem())
-"""The real disk of this machine."""

@@ -1,8 +1,6 @@
-"""Define the spool's entries, and pack datagrams and documents into their payloads. Each entry records one event of a
-source or of the daemon.
+"""Define the spool's entries, and pack datagrams and documents into their payloads.
 
-This module performs no I/O and reads no clock.
-"""
+Each entry records one event of a source or of the daemon. This module performs no I/O and reads no clock."""
 
 from __future__ import annotations
 
@@ -13,14 +11,11 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 PAYLOAD_MAX = 2**20
-"""Maximum size (bytes) of an entry's payload.
-
-A source reads at most this many bytes at once, and recovery reads a payload in one piece."""
+"""Maximum size (bytes) of an entry's payload, and so of one read of a source."""
 
 
 class EntryKind(IntEnum):
-    """The kinds of log entries. The numbers are part of the disk format. No kind has the number 0, so that zero bytes
-    are never a valid entry."""
+    """The kinds of log entries. The numbers are part of the disk format. No kind is 0, so zero bytes are no entry."""
 
     START = 1
     """A daemon started. The payload is msgpack."""
@@ -37,12 +32,10 @@ class EntryKind(IntEnum):
     STOP = 7
     """The daemon stopped cleanly. If the payload is `LAST`, no later daemon continues the open sessions."""
     FILE = 8
-    """The current path of a session's file. The payload is msgpack (`FileFacts`).
-
-    If the payload is empty, no source follows the file any more."""
+    """The current path of a session's file. The payload is msgpack (`FileFacts`), or empty once no source follows the
+    file."""
     DOCUMENT = 9
-    """A part of a document (a file that describes a stream, such as a metadata file) that belongs to a session
-    (`pack_document`)."""
+    """A part of a document that belongs to a session, such as a metadata file (`pack_document`)."""
     LOSS = 10
     """Bytes are missing in a session. The payload is msgpack (`FileLoss`)."""
     DROPS = 11
@@ -68,8 +61,7 @@ class Entry(NamedTuple):
 
 
 def pack_datagrams(datagrams: Sequence[bytes]) -> bytes:
-    """Pack datagrams into a payload: u32 number of datagrams, one u32 size for each datagram, then the
-    datagrams."""
+    """Pack datagrams into a payload: u32 number of datagrams, one u32 size for each datagram, then the datagrams."""
     sizes = struct.pack(f"<I{len(datagrams)}I", len(datagrams), *map(len, datagrams))
     return sizes + b"".join(datagrams)
 
@@ -86,8 +78,7 @@ class Datagrams:
     __slots__ = ("begin", "payload", "sizes")
 
     def __init__(self, payload: bytes) -> None:
-        """Parse the sizes in a payload. Raise ValueError if the sizes do not match the payload's
-        length."""
+        """Parse the sizes in a payload. Raise ValueError if they do not match the payload's length."""
         try:
             (count,) = struct.unpack_from("<I", payload)
             self.sizes: tuple[int, ...] = struct.unpack_from(f"<{count}I", payload, 4)
@@ -95,14 +86,12 @@ class Datagrams:
             raise ValueError("a payload of datagrams is shorter than its table of sizes") from error
         self.payload = payload
         self.begin = 4 + 4 * count
-        """Offset of the first datagram in the payload."""
         if self.begin + self.length != len(payload):
             end = self.begin + self.length
             raise ValueError(f"datagrams of {end} bytes in a payload of {len(payload)}")
 
     @property
     def length(self) -> int:
-        """Return the total size (bytes) of the datagrams."""
         return sum(self.sizes)
 
     def __len__(self) -> int:
@@ -115,10 +104,10 @@ class Datagrams:
 
 
 def pack_document(name: str, data: bytes) -> list[bytes]:
-    """Split a document (a file that describes a session's stream, such as its metadata) into payloads.
+    """Split a document, such as a metadata file of a session's stream, into payloads.
 
-    Each payload has a byte that is 1 if more parts follow, the u32 size of the name, the name in UTF-8, and a
-    part of the content."""
+    Each has a byte that is 1 if more parts follow, the u32 size of the name, the name in UTF-8, and a part of the
+    content."""
     encoded = name.encode(errors="surrogateescape")
     room = PAYLOAD_MAX - 5 - len(encoded)
     parts = [data[at : at + room] for at in range(0, len(data), room)] or [b""]
@@ -129,7 +118,6 @@ def pack_document(name: str, data: bytes) -> list[bytes]:
 
 
 def unpack_document(payload: bytes) -> tuple[str, bytes, bool]:
-    """Return the contents of one payload of `pack_document`: the name of a document (such as a metadata file), a part
-    of its content, and whether more parts follow."""
+    """Return the document's name, a part of its content, and whether more parts follow, from one payload."""
     more, size = struct.unpack_from("<?I", payload)
     return payload[5 : 5 + size].decode(errors="surrogateescape"), payload[5 + size :], more

@@ -1,7 +1,4 @@
-"""Define the payloads of the spool's entries, by which sources and the daemon inform the ingest.
-
-A `FileState` records how far a file has been read, and how to recognize the file after a restart.
-"""
+"""Define the payloads of the spool's entries, and how far a file has been read (`FileState`)."""
 
 from __future__ import annotations
 
@@ -14,8 +11,7 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.model.gap import Reason
 
 EOF = "eof"
-"""The reason for closing a connection without data loss: the peer has closed it, and everything that the peer
-sent was read."""
+"""The reason for closing a connection without data loss: the peer has closed it."""
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -24,7 +20,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     raw: int
     """Offset (bytes) of the gzip member in the compressed file."""
     content: int
-    """Offset (bytes) of the gzip member's content in the decompressed content of the file."""
+    """Offset (bytes) of the member's content in the decompressed content."""
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,24 +35,21 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
 
     why: Literal["process_gone", "silent", "waits", "ended", "stopped", "unfollowed"]
     since: int
-    """Time (Unix ns) at which the file was last written. If `why` is `unfollowed`: time at which a source last followed
-    the file."""
+    """Time (Unix ns) of the last write to the file; with `unfollowed`, the time until which a source followed it."""
     pending: int = 0
     """Number of bytes after the last complete gzip member of a compressed file."""
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of the file that a session reads: the payload of a FILE entry, and a part of the
-    file's OPEN entry."""
+    """The identity of the file that a session reads: the payload of a FILE entry, and a part of an OPEN entry."""
 
     path: str
     device: int
     inode: int
     birth: int
-    """Time (Unix ns) at which the file was created; 0 if the system does not provide the time."""
+    """Time (Unix ns) at which the file was created; 0 if unknown."""
     member: Member | None = None
-    """Position in a compressed file from which a restart decompresses the file again; None for an uncompressed
-    file."""
+    """Position from which a restart decompresses the file again; None for an uncompressed file."""
     rest: Rest | None = None
     """The reason why the file is assumed not to grow any more; None for a file that may grow."""
 
@@ -78,13 +71,12 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
     - shed: datagrams of new peers that were dropped because there were too many new peers.
     - spool_damaged: bytes that the spool lost.
 
-    With `stated`, the file is an exported copy, which states that its original had this loss (see
-    `sources.tail.inflate`). The copy itself is whole.
+    With `stated`, the file is an exported copy, which states that its original had this loss. The copy itself is whole.
     """
 
     detail: LossDetail
     size: int
-    """Number of lost bytes; 0 if unknown. In a compressed file, these are compressed bytes."""
+    """Number of lost bytes (compressed bytes in a compressed file); 0 if unknown."""
     data: bytes = b""
     stated: bool = False
 
@@ -97,18 +89,15 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skip(self) -> int:
-        """Return the size of a hole in the file, which the session's file reader must skip. Return 0 for any other
-        loss, and with `stated`, because the file is then a copy without the hole."""
+        """Return the size (bytes) of a hole that the file's reader must skip; 0 for any other loss, and for `stated`."""
         return self.size if self.detail == "hole" and not self.stated else 0
 
 
 class DropCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of a DROPS entry: the number of datagrams that the kernel has dropped at a source's socket since the time
-    `since` (Unix ns).
+    """Payload of a DROPS entry: datagrams that the kernel has dropped at a source's socket since the time `since` (Unix
+    ns).
 
-    A DROPS entry precedes the entries of the datagrams that were queued after the drops. It has the same time as these
-    datagrams if they were read together with datagrams from before the drops (`QueuePart`), and otherwise an earlier
-    time."""
+    The entry precedes the entries of the datagrams that were queued after the drops."""
 
     source: str
     count: int
@@ -123,31 +112,26 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of a HEARTBEAT entry, which shows that the daemon is running."""
 
     session: str
-    """Id of the daemon's run, generated at random at each start of the daemon."""
+    """Random id of one run of the daemon."""
     number: int
     about: dict[str, int | float | str]
-    """Attributes of the heartbeat's row: facts about the commit of the previous heartbeat, and the collector's
-    state."""
+    """Attributes of the heartbeat's row: facts about the latest commit and the collector's state."""
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of an OPEN entry, which begins a session.
-
-    It contains the limits that were configured when the session began, because the configuration may change before a
-    replay."""
+    """Payload of an OPEN entry, which begins a session, with the limits that were configured then."""
 
     source: str
     format: str
     session: str
-    """The id of the session, generated at random."""
+    """Random id of the session."""
     transport: str
     peer: str
     record_max: int
     garbage_max: int = 0
     ledger: LedgerConfig
     pending_max: int = 0
-    """Maximum number of bytes in unfinished records, for all sessions of the source together; 0 for no limit.
-    """
+    """Maximum number of bytes in unfinished records of all sessions of the source together; 0 for no limit."""
     file: FileFacts | None = None
     group: str = ""
     """Name of the group of sessions whose streams share names; empty for no group."""
@@ -155,67 +139,56 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     node: str | None = None
     job: str | None = None
-    """The job that the producer belongs to; None if the collector does not know it. `rank` and `node` are the
-    producer's rank and node in the job."""
+    """The job of the producer, in which it has `rank` and `node`; None if unknown."""
     collector: str = ""
-    """The name of the collector that receives the session; empty for the collector `main`."""
+    """Name of the collector that receives the session; empty for the collector `main`."""
     replaces: tuple[str, ...] = ()
-    """Ids of earlier sessions that read the beginning or an incomplete copy of this session's file. The views omit
-    them once this session is closed."""
+    """Ids of earlier sessions with an incomplete copy of this session's file. Views omit them once this session is
+    closed."""
 
     @property
     def connected(self) -> bool:
-        """Return whether the session is a TCP or unix connection."""
         return self.transport in ("tcp", "unix")
 
 
 HEAD, LAST = 256, 64
-"""Numbers of bytes that are stored to recognize a file after a restart.
-
-`HEAD` is the number of its first bytes, and `LAST` the number of bytes before the position up to which it was
-read."""
+"""Numbers of bytes to recognize a file after a restart: its first bytes, and those before the reading position."""
 
 UNSAYING = 2
-"""Number of bytes at the start of a file whose change does not make the file a different one. They are excluded when a
-file is recognized by its content."""
+"""Number of bytes at the start of a file that are ignored when the file is recognized by its content."""
 
 
 def checksum(crc: int, data: bytes, offset: int) -> int:
-    """Continue the CRC-32 `crc` of a file's content with `data`, and return the result. `data` begins at `offset` in
-    the content. The first `UNSAYING` bytes of the file do not count."""
+    """Continue the CRC-32 `crc` of a file's content with `data`, which begins at `offset` (bytes) in the content."""
     return crc32(data[UNSAYING - offset :] if offset < UNSAYING else data, crc)
 
 
 class FileState(msgspec.Struct):
-    """How far the file of a session has been read, and the data with which a source recognizes it after a
-    restart."""
+    """How far the file of a session has been read, and how the file is recognized after a restart."""
 
     facts: FileFacts
     offset: int = 0
-    """Offset of the next byte to read in the file's content. The content is decompressed and includes holes."""
+    """Offset of the next byte to read in the decompressed content, holes included."""
     head: bytes = b""
     last: bytes = b""
     documents: dict[str, int] = {}
-    """CRC-32 of the content of each document beside the file (such as a metadata file) when it was last read, by the
-    document's name."""
+    """CRC-32 of each document beside the file (such as a metadata file), by the document's name."""
     part: bytes = b""
-    """The parts of a document (such as a metadata file) that were received, while further parts of it are still
-    missing."""
+    """The received parts of a document that is still incomplete."""
     unread: bool = False
-    """Whether the source has reported the unread end of the file as lost. The source then closes the session."""
+    """Whether the unread end of the file was reported as lost."""
     crc: int | None = None
-    """`checksum` of the content read so far, without holes; None if an earlier version of Tailrace read a part
-    of the file."""
+    """`checksum` of the content read so far, without holes; None if an earlier version of Tailrace read a part of it.
+    """
 
     def read(self, data: bytes) -> None:
-        """Update `offset`, `head`, `last` and `crc` after the next bytes `data` of the file's content were read."""
+        """Add the next bytes `data` of the file's content, which were read."""
         if self.crc is not None:
             self.crc = checksum(self.crc, data, self.offset)
         self._go_on(data)
 
     def lose(self, loss: FileLoss) -> None:
-        """Update `offset`, `head` and `last` after a hole in the file, which reads as zeros. Set `unread` if the loss is
-        the end of the file."""
+        """Skip a loss in the file. A hole reads as zeros."""
         self._go_on(bytes(min(loss.skip, HEAD)))
         self.offset += loss.skip - min(loss.skip, HEAD)
         self.unread |= loss.detail == "unread" and not loss.stated

@@ -1,19 +1,9 @@
-"""Find the end of the log after a stop of any kind.
+"""Find the end of the log after a stop of any kind: keep all synced entries, and discard torn ones at the end.
 
-Recovery reads the newest segment completely and continues after bad ranges. Recovery must keep all synced entries, and
-must discard unsynced entries after a bad range. Each frame records the position up to which the log was synced when the
-frame was written. Recovery therefore distinguishes two cases:
-
-- A bad range below such a position is *damage*. The range stays in the log and is reported; reading the range raises
-  StoreError.
-- The log ends at the first bad range above all these positions. The bytes after the end were never acknowledged and are
-  cleared.
-
-A power cut leaves a bad range of the second kind: a part of a frame, or old bytes of the file (zeros, or frames of an
-earlier segment, whose positions do not match). A failing disk, or a disk that does not store what it reported as
-synced, causes damage. No frame records the position of the last sync, so damage in the entries of the last sync counts
-as a torn tail.
-"""
+Each frame records the position up to which the log was synced when the frame was written. A bad range below such a
+position is *damage*: it stays in the log, and reading it raises StoreError. The log ends at the first bad range above
+all these positions; the bytes after the end were never acknowledged and are cleared. Damage in the entries of the last
+sync counts as a torn end, because no frame records that sync."""
 
 from __future__ import annotations
 
@@ -22,9 +12,7 @@ from typing import NamedTuple
 from tailrace.spool.segment import FRAME_MAX, HEADER_SIZE, WINDOW, Segment
 
 ZEROS = bytes(256 * 1024)
-"""A block of zeros, with which parts of a segment are compared.
-
-The comparison takes a tenth of the time of a search for a nonzero byte."""
+"""Zeros with which a segment is compared, in a tenth of the time of a search for a nonzero byte."""
 
 
 class DamagedRange(NamedTuple):
@@ -35,25 +23,20 @@ class DamagedRange(NamedTuple):
 
 
 class SpoolRecovery(NamedTuple):
-    """The state in which a start of the daemon has found the newest segment of the log."""
+    """The state of the newest segment of the log at a start of the daemon."""
 
     entries: int
-    """Number of readable entries in the segment."""
     synced: int
     """The position up to which the log was synced when the last readable entry was written."""
     end: int
-    """The position at which the log ends and the next entry is written."""
     time_ns: int
-    """Time (Unix ns) of the last readable entry."""
     leftovers: bool
-    """Whether the segment's file has nonzero bytes after the log's end, which must be cleared."""
+    """Whether nonzero bytes after the log's end must be cleared."""
     damage: list[DamagedRange]
     """The ranges before the log's end that cannot be read."""
 
 
 class _Run(NamedTuple):
-    """A series of consecutive readable entries in a segment, between two bad ranges."""
-
     position: int
     end: int
     entries: int
@@ -96,7 +79,6 @@ def _conclude(
 
 
 def _run(segment: Segment, position: int, stop: int) -> _Run:
-    """Read the entries from `position` up to the first bad range or up to the position `stop`."""
     start, count, time_ns, synced = position, 0, 0, segment.first
     while (found := segment.scan(position, WINDOW, stop)).entries:
         position += found.consumed
@@ -107,8 +89,7 @@ def _run(segment: Segment, position: int, stop: int) -> _Run:
 
 
 def _data_end(segment: Segment) -> int:
-    """Return the position after the last nonzero byte of a segment, or the segment's first position if all bytes are
-    zero. For an empty segment of 64 MiB, this takes 30 ms."""
+    """Return the position after the last nonzero byte of a segment, or its first position if all bytes are zero."""
     for begin, end in reversed(segment.written()):
         for start in reversed(range(begin, end, len(ZEROS))):
             data = segment.bytes_at(start, min(len(ZEROS), end - start))

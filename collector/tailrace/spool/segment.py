@@ -1,12 +1,12 @@
 """Read and write the log's segment files.
 
 A segment has a header of 64 bytes, then frames. The rest of the preallocated file contains zeros, or frames of an
-earlier segment that used the file. Format of the header:
+earlier segment that used the file. Format of the header (all numbers here are little-endian):
 
     8s magic, 16s identity of the spool, u64 first position, i64 time_ns not after its entries,
-    u32 crc32 of these fields, zeros up to 64                                     (all little-endian)
+    u32 crc32 of these fields, zeros up to 64
 
-Format of a frame, which holds one entry (all numbers are little-endian):
+Format of a frame, which holds one entry:
 
     u32 length      number of bytes after the field position: 24 + payload size
     u32 crc32       checksum of position and all later fields, seeded with the spool's salt
@@ -17,25 +17,15 @@ Format of a frame, which holds one entry (all numbers are little-endian):
                     last CLOCK entry to get wall time
     payload         at most `PAYLOAD_MAX` bytes
 
-Three fields distinguish a valid frame from other bytes that look like a frame:
-
-- *position* is never used twice in a spool, so a frame at any other position is rejected;
-- the *salt* is random for each spool, so a producer cannot forge a valid frame inside a payload;
-- *mark* encodes the position up to which the log was synced when the frame was written. A bad range below the
-  synced position is damage, because its entries were acknowledged. A bad range above the synced position is
-  only a torn tail.
-
-A segment can reuse the file of an earlier segment; the earlier segment's frames have other positions. Recovery
-discards the frames behind the end of the log, and overwrites those bytes with zeros before the next write.
-Discarded frames therefore cannot reappear.
+Three fields distinguish a valid frame from other bytes that look like a frame. The position is never used twice. The
+salt is random for each spool, so a producer cannot forge a frame inside a payload. The mark encodes up to where the log
+was synced, which tells damage of acknowledged entries from a torn end.
 
 Constraints:
 
-- A segment's name is its first position in 20 digits. The file gets this name after all earlier segments and the
-  segment's own header are on disk. All segments except the newest therefore have only acknowledged entries, and end
-  where the next segment begins. A bad frame in them is damage.
-- The first segment is created before the file `identity`, and each segment's header contains the identity. A crash
-  therefore never leaves an `identity` without a segment. A directory with an `identity` but no segments is never
+- A file gets a segment's name (its first position in 20 digits) after all earlier segments and its own header are on
+  disk. So only the newest segment may have a torn end.
+- The first segment is created before the file `identity`. A directory with an `identity` but no segments is never
   treated as a new spool, because positions would be used twice.
 - Segments are preallocated. A sync then allocates no new extents (0.7 ms instead of 3.8 ms for 1 MiB), and a nearly
   full disk is detected while the newest segment still has room.
@@ -46,12 +36,7 @@ The directory has these files:
     identity                   random id (32 hexadecimal digits), generated for a new spool
     DIGITS.segment             a segment of the log, named by its first position
     next.segment               preallocated and still empty (`Spare`)
-    released-DIGITS.segment    a released segment, whose file will be reused
-
-`load` reads a directory at a start. `Segment` reads a segment, from any thread. `SegmentWriter`
-writes the newest segment; only one thread at a time may call its methods. A caller may repeat a
-call that raised FullError, because the second call writes the same bytes at the same offsets.
-"""
+    released-DIGITS.segment    a released segment, whose file will be reused"""
 
 from __future__ import annotations
 
@@ -71,8 +56,7 @@ from tailrace.spool.disk import Disk, opening, waiting
 from tailrace.spool.entry import PAYLOAD_MAX, Entry, EntryKind
 
 MAGIC = b"tailspl1"
-"""Magic bytes at the start of a segment. The last character is the version of the segment format, including the
-format of its frames."""
+"""Magic bytes at the start of a segment. The last character is the version of the format of segments and frames."""
 HEADER_SIZE = 64
 PREFIX = struct.Struct("<II")
 COVERED = struct.Struct("<QQQq")
@@ -84,7 +68,7 @@ _UNCOUNTED = HEAD_SIZE - 24
 _LENGTHS = range(24, 24 + PAYLOAD_MAX + 1)
 _KINDS = {int(kind): kind for kind in EntryKind}
 WINDOW = 4 * FRAME_MAX
-"""Approximate maximum size (bytes) of one read or write of a segment, which limits the memory for it."""
+"""Approximate maximum size (bytes) of one read or write of a segment."""
 _NAME = re.compile(r"(\d{20})\.segment")
 _RELEASED = re.compile(r"released-\d{20}\.segment")
 _HEADER = struct.Struct("<8s16sQq")
@@ -92,27 +76,21 @@ _CHECKSUM = struct.Struct("<I")
 
 
 Fault = Literal["torn", "zeros", "corrupt"]
-"""The reason why a scan of frames ended: the next frame extends beyond the given bytes (torn), was never
-written (zeros), or is damaged (corrupt)."""
+"""The reason why a scan of frames ended: the next frame is incomplete, was never written, or is damaged."""
 
 
 class Scan(NamedTuple):
-    """The result of `scan`: the entries at the start of a buffer, and the number of bytes that their frames
-    occupy."""
+    """The entries at the start of a buffer, and the number of bytes that their frames occupy."""
 
     entries: list[Entry]
     consumed: int
     fault: Fault | None
-    """The reason why the scan ended before the end of the buffer; None if the entries fill the whole buffer."""
     synced: int
     """The position up to which the log was synced when the last of `entries` was written."""
 
 
 def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
-    """Return the frames of consecutive entries.
-
-    `synced` is the position up to which the log is synced before the frames are written. `salt` belongs to the
-    spool."""
+    """Return the frames of consecutive entries. `synced` is the position up to which the log is synced before them."""
     pieces: list[bytes] = []
     for position, _, kind, session, time_ns, payload in entries:
         covered = COVERED.pack(position, kind | (position - synced) << 8, session, time_ns)
@@ -122,9 +100,7 @@ def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
 
 
 def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
-    """Decode the entries in `buffer`, up to its end or the first bad frame.
-
-    `position` is the log position of the buffer's first byte. `salt` belongs to the spool."""
+    """Decode the entries in `buffer`, which begins at a log position, up to its end or the first bad frame."""
     entries: list[Entry] = []
     view = memoryview(buffer)
     offset = synced = 0
@@ -145,7 +121,6 @@ def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
 
 
 def _name_fault(rest: bytes | memoryview, position: int) -> Fault:
-    """Return what is wrong with the bad frame at the start of `rest`, whose log position is `position`."""
     head = rest[:HEAD_SIZE]
     if not any(head):
         return "zeros"
@@ -158,11 +133,7 @@ def _name_fault(rest: bytes | memoryview, position: int) -> Fault:
 
 
 def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
-    """Return the offset of the first whole frame in `buffer`, or None if there is none. The frame may begin at
-    any offset.
-
-    `position` is the log position of the first byte of `buffer`.
-    """
+    """Return the offset of the first whole frame in `buffer`, which begins at a log position, or None."""
     for offset in _candidates(buffer, position):
         if scan(buffer[offset : offset + FRAME_MAX], position + offset, salt).entries:
             return offset
@@ -170,10 +141,8 @@ def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
 
 
 def _candidates(buffer: bytes, position: int) -> Iterator[int]:
-    """Yield, in order, each offset in `buffer` at which a frame with the correct position field may begin.
-
-    Positions in a range of 64 KiB differ only in their two low bytes. Therefore a byte search for the other bytes finds
-    these frames."""
+    """Yield, in order, each offset in `buffer` at which a frame with the correct position field may begin."""
+    # Positions in a range of 64 KiB differ only in two bytes, so a byte search for the other six finds the frames.
     field, end = PREFIX.size, position + len(buffer)
     for high in range(position >> 16, (end >> 16) + 1):
         shared = high.to_bytes(6, "little")
@@ -187,11 +156,7 @@ def _candidates(buffer: bytes, position: int) -> Iterator[int]:
 
 
 class Header(NamedTuple):
-    """The header of a segment.
-
-    `identity`: the identity of the spool.
-    `first`: the segment's first position.
-    `time_ns`: a lower bound (Unix ns) on the times of the segment's entries."""
+    """The header of a segment, with a lower bound `time_ns` (Unix ns) on the times of its entries."""
 
     identity: bytes
     first: int
@@ -227,7 +192,6 @@ class Header(NamedTuple):
 
 
 def segment_first(path: Path) -> int:
-    """Return the first position of a segment, as its file name states it."""
     return int(path.name.partition(".")[0])
 
 
@@ -236,27 +200,21 @@ def segment_name(first: int) -> str:
 
 
 def released_name(first: int) -> str:
-    """Return the file name of a segment that the log no longer needs, whose file may be reused.
-
-    `first` is the segment's first position."""
     return f"released-{segment_name(first)}"
 
 
 def released_paths(directory: Path, disk: Disk) -> list[Path]:
-    """Return the paths of the files in a directory that belonged to released segments."""
     return [path for path in disk.paths(directory) if _RELEASED.fullmatch(path.name)]
 
 
 def segment_paths(directory: Path, disk: Disk) -> list[Path]:
-    """Return the paths of the segments in a directory, oldest first."""
     return [path for path in disk.paths(directory) if _NAME.fullmatch(path.name)]
 
 
 class Segment:
     """A segment of the log, to be read from any thread.
 
-    Each read opens the file again, so that no reader uses a descriptor that another thread may close.
-    """
+    Each read opens the file again, so that no reader uses a descriptor that another thread may close."""
 
     def __init__(self, path: Path, header: Header, *, end: int, size: int, disk: Disk) -> None:
         self.path = path
@@ -264,11 +222,8 @@ class Segment:
         self.header = header
         self.first = header.first
         self.end = end
-        """The position up to which the segment's entries are on disk."""
         self.size = size
-        """Size (bytes) of the segment's file, including preallocated room."""
         self.file = disk.files.found(path)
-        """Device and inode of the file that must exist at the segment's path."""
 
     def check(self) -> None:
         """Raise LostError if the segment's file was removed, renamed or replaced."""
@@ -276,23 +231,18 @@ class Segment:
             raise owned.lost(self.path)
 
     def offset(self, position: int) -> int:
-        """Return the offset of a log position in the segment's file."""
         return HEADER_SIZE + position - self.first
 
     def bytes_at(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of the segment's file from `position` on; fewer at the end of the file."""
         return self.disk.read(self.path, size, self.offset(position))
 
     def written(self) -> list[tuple[int, int]]:
-        """Return the ranges of positions at which the segment's file contains data, in order. All other bytes are zero."""
         before = HEADER_SIZE - self.first
         ranges = [(start - before, end - before) for start, end in self.disk.written(self.path)]
         return [(max(start, self.first), end) for start, end in ranges if end > self.first]
 
     def scan(self, position: int, size: int, stop: int) -> Scan:
-        """Decode the entries in about `size` bytes from `position` on, at most up to `stop`.
-
-        Read more than `size` bytes if the first entry is longer."""
+        """Decode the entries in about `size` bytes from `position` on, at least one entry, at most up to `stop`."""
         size = min(max(size, HEAD_SIZE), stop - position)
         result = scan(self.bytes_at(position, size), position, self.header.salt)
         if not result.entries and result.fault == "torn" and size < min(FRAME_MAX, stop - position):
@@ -300,7 +250,6 @@ class Segment:
         return result
 
     def find(self, position: int, stop: int) -> int | None:
-        """Return the position of the first whole entry between `position` and `stop`, or None."""
         while position < stop:
             window = self.bytes_at(position, min(WINDOW, stop - position))
             offset = find(window, position, self.header.salt)
@@ -323,10 +272,8 @@ class Spare(NamedTuple):
 
     @classmethod
     def prepare(cls, path: Path, size: int, disk: Disk) -> Self:
-        """Open or create the spare file, and preallocate at least `size` bytes. An existing file keeps its content.
-
-        If the disk has no room, raise FullError and remove the file.
-        """
+        """Open or create the spare file with at least `size` bytes. If the disk has no room, raise FullError and remove
+        it."""
         fd = None
         try:
             fd = disk.create(path, empty=False)
@@ -341,9 +288,7 @@ class Spare(NamedTuple):
         return cls(path, fd, size, disk)
 
     def become(self, header: Header) -> SegmentWriter:
-        """Turn the spare file into the newest segment: write its header, then give it the segment's name.
-
-        Both are on disk when this method returns."""
+        """Turn the spare file into the newest segment, with its header and its name on disk."""
         disk, path = self.disk, self.path.with_name(segment_name(header.first))
         with disk.naming(path.parent):
             disk.write_at(self.fd, header.pack(), 0, self.path)
@@ -355,7 +300,6 @@ class Spare(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        """Return whether the path of this preallocated spare file still leads to it."""
         files = self.disk.files
         return files.found(self.path) == files.identity(self.fd)
 
@@ -364,8 +308,6 @@ class Spare(NamedTuple):
 
 
 class SegmentWriter:
-    """A writer for the newest segment of the log. Entries are written to no other segment."""
-
     def __init__(self, segment: Segment, fd: int) -> None:
         self.segment = segment
         self._fd = fd
@@ -374,12 +316,10 @@ class SegmentWriter:
 
     @classmethod
     def resume(cls, segment: Segment, *, synced: int, end: int, leftovers: bool) -> Self:
-        """Continue writing a segment at position `end`. Clear the `leftovers` after `end`, so that they read as zeros.
-        Everything before `end` is on disk on return.
+        """Continue writing a segment at position `end`, with everything before it on disk. Clear `leftovers` after it.
 
-        Write all entries from position `synced` on again: an earlier process may have been killed before a sync, or its
-        sync may have failed. The kernel may then return data that is only in memory, and report success for the next
-        sync."""
+        Write all entries from position `synced` on again: if the sync of an earlier process failed, the kernel may
+        return data that is only in memory, and report success for the next sync."""
         disk = segment.disk
         with opening(segment.path):
             fd = disk.files.open(segment.path, write=True)
@@ -396,16 +336,14 @@ class SegmentWriter:
         return cls(segment, fd)
 
     def extend(self, size: int) -> None:
-        """Preallocate the segment's file until it has `size` bytes, if it is smaller."""
         if self.segment.size < size:
             self._disk.preallocate(self._fd, size, self.segment.path)
             self._disk.sync_file(self._fd, self.segment.path)
             self.segment.size = size
 
     def append(self, entries: list[Entry]) -> None:
-        """Write consecutive entries after the segment's last entry, and sync the file.
-
-        Raise LostError if the file was removed or renamed."""
+        """Write consecutive entries after the segment's last entry, and sync the file. Raise LostError if it was
+        removed."""
         segment = self.segment
         for run in _runs(entries):
             frames = encode(run, segment.end, segment.header.salt)
@@ -421,7 +359,6 @@ class SegmentWriter:
         self.close()
 
     def cut(self) -> None:
-        """Truncate the segment's file after the last entry, and sync it."""
         self._truncate()
         self._disk.sync_file(self._fd, self.segment.path)
 
@@ -435,7 +372,6 @@ class SegmentWriter:
 
 
 def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
-    """Read the positions from `begin` to `end` of a segment, and write the same bytes to the same positions again."""
     for position in range(begin, end, WINDOW):
         size, offset = min(WINDOW, end - position), segment.offset(position)
         data = segment.disk.files.read(fd, size, offset)
@@ -443,7 +379,6 @@ def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
 
 
 def _runs(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Split entries into lists of about `WINDOW` bytes each."""
     start = 0
     for index, entry in enumerate(entries, 1):
         if index == len(entries) or entry.end - entries[start].position >= WINDOW:
@@ -455,14 +390,11 @@ _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
 def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
-    """Return the segments of the spool in `directory`, oldest first.
+    """Return the segments of the spool in `directory`, oldest first. An empty directory becomes a spool.
 
-    The newest segment has its first position as `end`, because `survey` has not read it yet. An empty directory becomes
-    a spool. The file `identity` and each segment's header contain the spool's identity; a damaged copy is repaired from
-    another one. A segment that cannot be opened is renamed to `<digits>.segment.bad`, and its positions count as
-    damage. Raise StoreError if the beginning or the end of the log is lost, or if the directory contains files of
-    another spool.
-    """
+    Repair a damaged header or `identity` from an undamaged copy, and rename a segment that cannot be opened. The newest
+    segment has its first position as `end`. Raise StoreError if the beginning or the end of the log is lost, or if the
+    directory contains files of another spool."""
     for path in [directory / SPARE_NAME, *released_paths(directory, disk)]:
         disk.make_way(path)
         disk.unlink(path)
@@ -492,7 +424,6 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
 
 
 def _read_identity(mark: Path, disk: Disk) -> bytes | None:
-    """Return the spool's identity from the file `identity`, or None if the file is missing or incomplete."""
     try:
         with waiting(mark):
             text = disk.read(mark, 64).decode("ascii", errors="replace").strip()
@@ -521,8 +452,7 @@ def _readable(directory: Path, disk: Disk) -> list[Path]:
 def _headers(paths: list[Path], marked: bytes | None, disk: Disk) -> list[Header]:
     """Return the headers of all segments. Rebuild a damaged header from the spool's id and the segment's name.
 
-    The spool's id is `marked`, from the file `identity`, or without it the id in an undamaged header. Raise StoreError
-    if there is neither."""
+    Raise StoreError if the spool's id is neither in `marked` nor in an undamaged header."""
     read = [Header.read_whole(path, disk) for path in paths]
     known = marked or next((header.identity for header in read if header), None)
     if paths and known is None:

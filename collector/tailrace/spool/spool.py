@@ -1,37 +1,16 @@
 """Store everything that the sources receive in one ordered log on the local disk.
 
-Data is decoded only after it is synced in the log. The ingest's rows depend on the log alone: a restarted daemon that
-reads the log again produces the same rows.
-
-A *position* is a byte offset in the whole log, across all segments. No position is used twice.
-Three positions grow with time:
+A *position* is a byte offset in the whole log, across all segments. No position is used twice. Three grow with time:
 
     begin ≤ durable ≤ end          entries in begin..durable can be read; durable..end is in memory
 
-Constraints:
+The event loop calls `append` and reads the properties, which never wait for the disk. Worker threads call `sync`,
+`seal` and `release`, which a lock serializes. Any one thread at a time calls `read`; any thread calls `check`. After a
+failed sync, `durable` does not grow any more, because the kernel may have dropped the pages.
 
-- A segment gets its final name only after all earlier segments are on disk. `recovery` relies on
-  this order.
-- After a failed sync, `durable` must not grow any more, because the kernel may have dropped the
-  pages.
-- The event loop must never wait for the disk.
-
-Threads:
-
-- The event loop calls `append` and reads the properties, which never wait for the disk.
-- Worker threads call `sync`, `seal` and `release`, which wait for the disk; a lock serializes these
-  calls.
-- Any one thread at a time calls `read`, which waits for the disk unless the entries are in memory.
-- Any thread calls `check`. Each change replaces the list of segments by a new list, so readers need
-  no lock.
-
-Entries wait in memory between `append` and `sync`. The memory has no limit: the caller of `append` must check
-`buffered` and `full`, and must make the sources wait. `sync` writes the entries to the newest segment, and begins
-another segment when this one is full. The newest durable entries also stay in memory. A fast reader then needs no disk
-reads, which saves a third of the spool's work. A released segment's file is reused for a later segment, because
-overwriting cached pages costs less than writing new pages (docs/decisions/speed.md, D93). Old frames remain in the
-reused file after the new frames.
-"""
+The memory of entries has no limit: the caller of `append` must check `buffered` and `full`. A reader gets the newest
+durable entries from memory, which saves a third of the spool's work. A released segment's file is reused, because
+overwriting cached pages costs less than writing new pages (docs/decisions/speed.md, D93)."""
 
 from __future__ import annotations
 
@@ -63,20 +42,15 @@ from tailrace.spool.segment import (
 )
 
 ROOM_MIN = 4 * 2**20
-"""Size (bytes) to which the first segment is preallocated. Whenever half of the preallocated room is used, it is
-doubled, up to a whole segment. A short log therefore uses little disk space."""
+"""Size (bytes) to which the first segment is preallocated. It is doubled whenever half of it is used."""
 
 RELEASED_MIN, RELEASED_MAX = 4, 16
-"""Minimum and maximum number of files of released (no longer needed) segments that are kept for reuse.
-
-Within these bounds, as many files are kept as the last call of `release` released: one to four under load, and more if
-checkpoints need old entries."""
+"""Minimum and maximum number of files of released (no longer needed) segments that are kept for reuse."""
 
 RECENT_MAX = 16 * 2**20
 """Maximum size (bytes) of durable entries that also stay in memory for the reader.
 
-Sources stop reading files while more than `daemon.loops.sync.BEHIND_MAX` bytes are not decoded. `RECENT_MAX` is not
-smaller, so entries of files are normally read from memory."""
+It is not smaller than `daemon.loops.sync.BEHIND_MAX`, so entries of files are normally read from memory."""
 
 SYNC_EARLY = 4 * 2**20
 """Number of received bytes in memory beyond which the next sync begins before `sync_interval` has passed."""
@@ -86,8 +60,7 @@ _BY_POSITION, _BY_END, _BY_FIRST = attrgetter("position"), attrgetter("end"), at
 
 
 class Spool:
-    """The log on disk, and the entries that are not written yet. After a SyncError, every call raises a
-    SyncError."""
+    """The log on disk, and the entries that are not written yet. After a SyncError, every call raises a SyncError."""
 
     def __init__(
         self,
@@ -101,37 +74,29 @@ class Spool:
         locked: LockedDirectory,
     ) -> None:
         self.directory = locked.path
-        """The directory that contains the segments."""
         self.recovery = recovery
         """The end of the log and the damaged ranges of the newest segment, as `open` has found them."""
         self.durable = recovery.end
         """The position below which all entries are on disk."""
         self.end = recovery.end
-        """The log position at which the next entry is appended."""
+        """The log position of the next entry."""
         self.shortage: str | None = None
-        """The reason why the disk has no room for the next segment or for entries in memory; None if the disk
-        has room."""
+        """The reason why the disk has no room for entries or for the next segment; None if it has room."""
         self.dirty = Flag()
-        """Flag that each appended entry sets. The sync loop clears it before it syncs."""
         self.urgent = Flag()
-        """Flag that is set while the next sync should begin early, because more than `SYNC_EARLY` bytes or a task wait
-        for it."""
+        """Flag that is set while the next sync should begin early."""
         self.timeline = Timeline(clock, recovery.time_ns)
-        """The clock from which appended entries get their times. It never goes back."""
         self._segment_size = segment_size
         self._max_size = config.max_size
         chunk = min(PAYLOAD_MAX, segment_size)
         self.held_max = config.max_size - 2 * segment_size - chunk
-        """Maximum size (bytes) of the entries on disk, beyond which sources must wait.
-
-        It is below `max_size` by the newest segment and the spare file, which may be nearly empty, and by one chunk."""
+        """Maximum size (bytes) of the entries on disk, beyond which sources must wait."""
         self._lock = threading.Lock()
         """Lock for the lists of entries in memory. No thread holds it during disk operations."""
         self._appended: list[Entry] = []
         self._unsynced: list[Entry] = []
-        """Entries that `sync` is writing to disk, or has still to write after an error."""
+        """Entries that `sync` has still to write."""
         self._recent: list[Entry] = []
-        """The newest durable entries, which are consecutive."""
         self._disk_lock = threading.Lock()
         """Lock for changes to the segment files."""
         self._segments = segments
@@ -141,19 +106,15 @@ class Spool:
         self._locked = locked
         self._disk = writer.segment.disk
         self._refusal: TailraceError | None = None
-        """The error that every call raises after the spool has failed or was closed; None before."""
         self._closed = False
 
     @classmethod
     def open(cls, directory: Path, config: SpoolConfig, clock: Clock, disk: Disk = SYSTEM) -> Self:
-        """Open the spool in `directory`. If the directory is empty or missing, create a spool.
+        """Open the spool in `directory`, or create it. Cut off a torn end of the log, and describe it in `recovery`.
 
-        Cut off a torn tail, and describe it in `recovery`. Raise LockedError if another process has the spool
-        open, and StoreError if the spool cannot be used. Raise FullError if the disk has no room for a new
-        spool, or if no file descriptor is free.
-        """
-        # Limit a segment to an eighth of the spool, so that the newest and the preallocated segment
-        # leave room for other segments.
+        Raise LockedError if another process has the spool open, and StoreError if the spool cannot be used. Raise
+        FullError if the disk has no room for a new spool, or if no file descriptor is free."""
+        # The newest and the preallocated segment must leave room for other segments.
         segment_size = min(config.segment_size, config.max_size // 8, disk.files.largest())
         with contextlib.ExitStack() as undo:
             locked = disk.lock(directory)
@@ -184,8 +145,7 @@ class Spool:
         return spool
 
     def close(self, *, failed: bool = False) -> None:
-        """Close the files. Entries that were not synced are lost. Unless the disk has `failed`, remove
-        preallocated room."""
+        """Close the files. Entries not synced are lost. Unless the disk has `failed`, remove preallocated room."""
         with self._disk_lock:
             if self._closed:
                 return
@@ -193,8 +153,7 @@ class Spool:
             failed = failed or self._refusal is not None
             self._refusal = StoreError(f"{self.directory}: the spool is closed")
             if not failed:
-                # If a file of the spool was removed or renamed, its name may belong to another program's file: then
-                # remove nothing. The preallocated room stays until the spool is closed the next time.
+                # Remove nothing after a file of the spool was removed: its name may belong to another program's file.
                 with contextlib.suppress(LostError, FullError, SyncError, StoreError):
                     self._check_names()
                     self._give_back()
@@ -205,12 +164,11 @@ class Spool:
 
     @property
     def identity(self) -> str:
-        """Return the random id of the spool (32 hexadecimal digits), generated when the spool was created."""
+        """Return the random id of the spool (32 hexadecimal digits)."""
         return self._segments[0].header.identity.hex()
 
     @property
     def begin(self) -> int:
-        """Return the position of the oldest entry in the log."""
         return self._segments[0].first
 
     @property
@@ -220,7 +178,7 @@ class Spool:
 
     @property
     def held(self) -> int:
-        """Return the size (bytes) of all entries, both on disk and in memory."""
+        """Return the size (bytes) of all entries, on disk and in memory."""
         return self.end - self.begin
 
     @property
@@ -230,14 +188,12 @@ class Spool:
 
     @property
     def _used(self) -> int:
-        """Return the spool's size (bytes) on disk, without the files of released segments."""
         spare = self._spare
         return sum(segment.size for segment in self._segments) + (spare.size if spare else 0)
 
     @property
     def free(self) -> int | None:
-        """Return the number of bytes that this user may still write to the spool's file system, or None if the
-        number is unknown."""
+        """Return the number of bytes that this user may still write to the spool's file system; None if unknown."""
         try:
             return self._disk.files.free(self.directory)
         except OSError:
@@ -245,19 +201,14 @@ class Spool:
 
     @property
     def full(self) -> bool:
-        """Return whether sources must wait.
+        """Return whether sources must wait, because the spool has reached `max_size` or the disk has no room.
 
-        They must wait if the spool has reached `max_size` and `release` can free a segment. They must also wait if the
-        disk has no room for the next segment: the rest of the newest segment is then reserved for entries that are
-        still in memory. Meanwhile call `sync` periodically, even without new entries, because `sync` retries the
-        allocation of room.
-        """
+        Meanwhile call `sync` periodically, even without new entries, because `sync` retries the allocation of room."""
         crowded = self._used >= self._max_size or self.durable - self.begin > self.held_max
         return self.shortage is not None or (crowded and len(self._segments) > 1)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Append an entry with the current time to the entries in memory, and wake the sync loop. Return the entry's
-        position.
+        """Append an entry with the current time to the entries in memory, and return its position.
 
         Raise ValueError if the payload or the session number is too large."""
         if len(payload) > PAYLOAD_MAX or session not in _SESSIONS:
@@ -276,18 +227,15 @@ class Spool:
         return position
 
     def hurry(self) -> None:
-        """Let the next sync begin at once if appended bytes are not on disk yet."""
         if self.buffered:
             self.urgent.set()
 
     def sync(self) -> int:
-        """Write all entries to disk that were appended before this call; return the new value of
-        `durable`.
+        """Write all entries to disk that were appended before this call; return the new value of `durable`.
 
-        Raise FullError if the disk has no room; no entry is lost then, and the caller may retry.
-        Raise SyncError if the disk failed; the entries beyond `durable` are lost then. Raise
-        LostError if no later start of the daemon would find the entries (see `check`).
-        """
+        Raise FullError if the disk has no room; no entry is lost then, and the caller may retry. Raise SyncError if the
+        disk failed; the entries beyond `durable` are lost then. Raise LostError if the log's files were removed or
+        renamed."""
         with self._disk_lock, self._refusing_after_sync_error():
             with self._lock:
                 self._unsynced += self._appended
@@ -314,30 +262,23 @@ class Spool:
             return self.durable
 
     def seal(self) -> None:
-        """Begin a new segment for the next entry, so that all earlier segments can be released.
-
-        Raise FullError if the disk has no room, and SyncError if the disk failed."""
+        """Begin a new segment for the next entry, so that all earlier segments can be released."""
         with self._disk_lock, self._refusing_after_sync_error():
             newest = self._writer.segment
             if newest.end > newest.first:
                 self._rotate(self.timeline.now())
 
     def check(self) -> None:
-        """Raise LostError if the directory or a segment was removed, renamed or replaced, because no later start of the
-        daemon would find its entries.
+        """Raise LostError if the directory or a segment was removed, renamed or replaced. Any thread may call this.
 
-        Raise StoreError if the lock's file was removed and cannot be created again. Any thread may
-        call this method."""
+        Raise StoreError if the lock's file was removed and cannot be created again."""
         self._refuse()
         self._check_names()
 
     def release(self, position: int) -> None:
-        """Remove all segments that end at or below `position` from the log, except the newest
-        segment.
-
-        Keep as many segment files for reuse as this call releases: the log needs about as many until the next release.
-        """
+        """Remove all segments that end at or below `position` from the log, except the newest segment."""
         with self._disk_lock, self._refusing_after_sync_error():
+            # Until the next release, the log needs about as many files as this call releases.
             below = sum(segment.end <= position for segment in self._segments[:-1])
             kept = min(max(below, RELEASED_MIN), RELEASED_MAX)
             while len(self._released) > kept:
@@ -355,12 +296,11 @@ class Spool:
                         self._disk.unlink(released.path)
 
     def read(self, position: int, limit: int) -> list[Entry]:
-        """Return entries from `position` on, in order: at least one entry, and about `limit` bytes. If `position` is
-        `durable`, the end of the synced log, return none.
+        """Return entries from `position` on, in order: at least one, and about `limit` bytes; none at the end of the
+        synced log.
 
-        Raise ValueError unless `position` is the position of an entry from `begin` to `durable`. Raise StoreError with
-        the file and offset if an acknowledged entry cannot be read any more: report the entry as missing, and continue
-        at `next_readable`. Raise FullError if no file descriptor is free: retry the call."""
+        Raise ValueError unless an entry begins at `position`. Raise StoreError if an acknowledged entry cannot be read
+        any more: continue at `next_readable`. Raise FullError if no file descriptor is free: retry the call."""
         self._refuse()
         if position >= self.begin:
             with self._lock:
@@ -387,11 +327,8 @@ class Spool:
         return found.entries
 
     def next_readable(self, position: int) -> int:
-        """Return the first position after `position` at which an entry begins or the log ends.
-
-        If the disk cannot read the segment, return the segment's end. Raise FullError if no file
-        descriptor is free.
-        """
+        """Return the first position after `position` at which an entry begins or the log or its unreadable segment
+        ends."""
         self._refuse()
         segment = self._segment_at(position)
         with contextlib.suppress(OSError), waiting(segment.path):
@@ -401,14 +338,11 @@ class Spool:
         return segment.end
 
     def _forget(self, position: int) -> None:
-        """Drop the entries below `position` from `_recent`, which keeps entries in memory that are also on disk. The
-        caller must hold `_lock`."""
+        """Drop the entries below `position` from memory. The caller must hold `_lock`."""
         del self._recent[: bisect_left(self._recent, position, key=_BY_POSITION)]
 
     def _fitting(self, entries: list[Entry], start: int) -> int:
-        """Return the index after the last of `entries` that still fits into the newest segment.
-
-        `start` is the index of the first entry to write."""
+        """Return the index after the last of `entries[start:]` that still fits into the newest segment."""
         newest = self._writer.segment
         stop = newest.first + self._segment_size - HEADER_SIZE
         fitting = max(start, bisect_right(entries, stop, key=_BY_END))
@@ -416,7 +350,6 @@ class Spool:
         return start + 1 if fitting == start and newest.end == newest.first else fitting
 
     def _rotate(self, time_ns: int) -> None:
-        """Begin the next segment. Raise FullError if the disk has no room, and LostError as `check` does."""
         self._writer.segment.check()
         self._forget_lost_spare()
         self._spare = self._spare or self._next(min(ROOM_MIN, self._segment_size))
@@ -427,7 +360,6 @@ class Spool:
         sealed.seal()
 
     def _preallocate(self) -> None:
-        """Preallocate room for the next entries. If the disk has no room, set `shortage` to the reason."""
         shortage = None
         newest, room = self._writer.segment, ROOM_MIN
         while room < min(2 * newest.offset(newest.end), self._segment_size):
@@ -442,22 +374,17 @@ class Spool:
         self.shortage = shortage
 
     def _next(self, size: int) -> Spare:
-        """Preallocate the file of the next segment. Raise FullError if the disk has no room."""
         spare = self.directory / SPARE_NAME
         path = self._released_path(self._released.pop()) if self._released else spare
         return Spare.prepare(path, size, self._disk)
 
     def _forget_lost_spare(self) -> None:
-        """Forget the preallocated spare file if it was removed or replaced, so that a new one can be created.
-        The spare file contains no entries."""
         if self._spare is not None and not self._spare.is_there:
             self._spare.close()
             self._spare = None
 
     def _give_back(self) -> None:
-        """Remove preallocated room, and all files except those with the log's entries.
-
-        A power cut may restore removed files; they are removed when the spool is closed the next time."""
+        """Remove preallocated room, and all files except those with the log's entries."""
         self._writer.cut()
         with self._disk.naming(self.directory):
             if self._spare is not None:
@@ -481,8 +408,6 @@ class Spool:
         )
 
     def _check_names(self) -> None:
-        """Check that the directory and the segments still have their names, even after a SyncError. Raise LostError
-        if a name is missing or belongs to another file."""
         self._locked.check()
         for segment in list(self._segments):
             try:
@@ -493,7 +418,6 @@ class Spool:
                     raise
 
     def _refuse(self) -> None:
-        """Raise the error that has disabled the spool, if there is one."""
         if self._refusal is not None:
             raise type(self._refusal)(str(self._refusal)) from self._refusal
 
