@@ -1,23 +1,10 @@
 """Replace damaged data files of the table by gap rows, which name the lost rows.
 
-The lost rows of a file are determined from the first available of three sources:
+The lost rows are determined from the table's journal (for merged files), from what the file still contains, or from the
+statistics in the Delta log. If these do not state the session, the gap gets the session `DAMAGED_SESSION`.
 
-1. The journal (the second record of the table's files), for files into which upkeep merged other files.
-
-2. The rows that the file still contains, if their number is the number in the Delta log, and if other files or the
-   statistics in the Delta log contain the same sessions. Each stream gets a gap with the stream's number of lost
-   events.
-
-3. The statistics in the Delta log. They state the source, and also the session if all rows belong to one session. If
-they do not state the source, each source of the table gets a gap. If they do not state the session, the gap gets the
-session `DAMAGED_SESSION`. Readers treat such a gap as a gap of each session of its source.
-
-`set_aside` removes the damaged files and adds their gap rows in one version of the table, so that a reader sees either
-the file or the gaps, also after a kill. The library cannot commit both at once, so this module writes the log entry
-itself. It creates the entry as a hard link, which fails if another writer has used the version number.
-
-Damaged files move to `DIRECTORY`, where users can inspect them. No code reads or removes files in `DIRECTORY`.
-"""
+The library cannot remove files and add rows in one version of the table, so `set_aside` writes the log entry itself.
+Damaged files move to `DIRECTORY`, where users can inspect them."""
 
 from __future__ import annotations
 
@@ -50,18 +37,14 @@ _GROUP = (*_WHO, "stream", "kind")
 _EVENTS = frozenset({Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION})
 
 _UNKNOWN = ("unknown", "unknown")
-"""Source and format that the gap for a damaged file gets if neither the file nor any other row of the table states a
-source."""
+"""Source and format of the gap for a damaged file if nothing in the table states a source."""
 
 Who = tuple[str, str, str]
-"""Source, format and session to which rows belong."""
+"""Source, format and session of rows."""
 
 
 class LostEvents(NamedTuple):
-    """The number of lost events of a stream; 0 if the number is unknown.
-
-    `estimate` states that the number is an estimate.
-    """
+    """The number of lost events of a stream, which may be an `estimate`; 0 if unknown."""
 
     source: str
     format: str
@@ -72,10 +55,7 @@ class LostEvents(NamedTuple):
 
 
 def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
-    """Return source, format and session of all rows in the given data files of the table in `root`.
-
-    Skip unreadable files.
-    """
+    """Return source, format and session of all rows in the given data files, except unreadable files."""
     found: set[Who] = set()
     for file in files:
         counts = _counts(root / file.path, _WHO)
@@ -84,8 +64,7 @@ def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
 
 
 def counts_of(path: Path) -> Counter[Group] | None:
-    """Count the rows of a data file by source, format, session, stream and kind. Return None if the rows are
-    unreadable."""
+    """Count the rows of a data file by source, format, session, stream and kind. Return None if they are unreadable."""
     counts = _counts(path, _GROUP)
     return None if counts is None else Counter(cast("dict[Group, int]", counts))
 
@@ -99,10 +78,8 @@ def losses(
 ) -> list[LostEvents]:
     """Return the lost events of a damaged data file, by stream.
 
-    `noted` is the number of rows by group (source, format, session, stream and kind) that the table's journal states
-    for the file, or None. `sessions` are the sessions in the other files of the table. `same` has, according to the
-    statistics in the Delta log, each column in which all rows of the file have one value, with this value.
-    """
+    `noted` is the number of rows by group that the table's journal states for the file, or None. `sessions` are those
+    in the undamaged files. `same` has each column in which all rows of the file have one value, with this value."""
     if noted is not None:
         return list(_by_stream(noted))
     counts = counts_of(root / file.path)
@@ -123,10 +100,7 @@ def losses(
 
 
 def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
-    """Return the gap rows for the lost events of a damaged data file.
-
-    They are dated on the day of the file. `reason` describes the damage.
-    """
+    """Return the gap rows for the lost events of a damaged data file, dated on the day of the file."""
     batch = Batch()
     batch.day = file.day
     for loss in lost:
@@ -157,12 +131,11 @@ def _by_stream(counts: Counter[Group]) -> Iterator[LostEvents]:
         if events:
             yield LostEvents(source, format_, session, stream, events, estimate=begun > 0)
         if not events or kinds[Kind.GAP]:
-            # A lost gap row or session row may have stood for any number of events. Add a gap of unknown size for it.
+            # A lost gap row or session row may stand for any number of events.
             yield LostEvents(source, format_, session, stream, 0)
 
 
 def _counts(path: Path, columns: Sequence[str]) -> Counter[tuple[str, ...]] | None:
-    """Count the rows of a data file by the values in `columns`. Return None if the rows are unreadable."""
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - 40 MB that only damage needs
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
 
@@ -184,7 +157,7 @@ DIRECTORY = "damaged"
 
 
 ENGINE = "tailrace"
-"""Value of the field `engineInfo` in log entries that this module writes, by which such entries are recognised."""
+"""Value of the field `engineInfo` in the log entries of this module."""
 
 
 class Damaged(NamedTuple):
@@ -195,12 +168,10 @@ class Damaged(NamedTuple):
 
 
 def set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
-    """Remove damaged data files from the newest version of the table in `root`, and add gap rows for them. Return a
-    message for the user about each removed file.
+    """Replace damaged data files of the newest version of the table by gap rows. Return a message about each file.
 
-    Files that the newest version does not contain are ignored. The change is durable on return. Raise StoreError,
-    FullError or SyncError if it fails; each file is then either still in the table or replaced by gap rows.
-    """
+    Ignore files that this version does not contain. The change is durable on return. Raise StoreError, FullError or
+    SyncError if it fails; each file is then either still in the table or replaced."""
     try:
         return _set_aside(root, damaged, clock)
     except (DeltaError, OSError) as error:
@@ -239,7 +210,6 @@ def _commit_info(now: int) -> dict[str, Any]:
 
 
 def _remove(file: DataFile, now: int) -> dict[str, Any]:
-    """Return the Delta log action that removes a data file from the table at time `now` (Unix ms)."""
     return {
         "remove": {
             "path": file.path,
@@ -255,10 +225,6 @@ def _remove(file: DataFile, now: int) -> dict[str, Any]:
 def _added_gap_rows(
     root: Path, damaged: Sequence[Damaged], lost: dict[str, list[LostEvents]]
 ) -> list[dict[str, Any]]:
-    """Write the gap rows for the damaged files to new data files.
-
-    Return the Delta log actions that add these files to the table.
-    """
     rows = [gap_rows(each.file, each.reason, lost[each.file.path]) for each in damaged]
     return [{"add": write_rows(root, day_rows)} for batch in rows for day_rows in to_arrow(batch)]
 
@@ -277,8 +243,6 @@ def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool
 
 
 def _moved(root: Path, damaged: Damaged, lost: Sequence[LostEvents]) -> str:
-    """Move a damaged data file to `DIRECTORY`, if the file exists. Return a message for the user about the
-    file."""
     path = root / damaged.file.path
     place = root.parent / DIRECTORY / path.name
     there = os.path.lexists(path)

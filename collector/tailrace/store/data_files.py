@@ -1,22 +1,11 @@
-"""Convert a batch to Arrow, and write it to Parquet files of a local table. For a table at a URL, the Delta library
-writes the files.
+"""Convert a batch to Arrow, and write it to Parquet files of a local table.
 
-Constraint: files and their names must be on disk before a log entry names the files (`sync`), so that a power cut
-leaves no log entry without its files. A killed process leaves files without a log entry, which the daily vacuum
-removes.
+Files and their names must be on disk before a log entry names the files (`sync`). Each file has the rows of one day,
+with all columns except the day. Columns with repeated strings are dictionary-encoded. Rows of rare kinds (`FEW_KINDS`)
+come first, in a row group of their own, because readers search every file for such rows.
 
-Format: each Arrow table and each file has the rows of one day, with all columns of the table in order except the day.
-Columns with repeated strings are dictionary-encoded, and each value of a dictionary occurs in the rows. So `write` does
-not hash the string of each row, and computes minimum and maximum from the dictionary.
-
-Rows of rare kinds (`FEW_KINDS`) come first, in a row group of their own (`few_first`), because readers search every
-file for such rows (`query/inner_views.py`). Otherwise readers would have to read whole pages of each column for each
-such row.
-
-Operation: `to_arrow` uses the buffers of packed rows without a copy. It builds a column such as `session` from one
-value for each series of rows that share the value. `to_arrow` holds the GIL. In a batch of 100,000 rows, `write` takes
-0.09 µs of CPU for a row; the library's writer took 0.3 µs (2026-11-23).
-"""
+`to_arrow` uses the buffers of packed rows without a copy, and holds the GIL. In a batch of 100,000 rows, `write` takes
+0.09 µs of CPU for a row; the library's writer took 0.3 µs (2026-11-23)."""
 
 from __future__ import annotations
 
@@ -59,16 +48,16 @@ SCHEMA = pa.schema(
 
 
 class DayRows(NamedTuple):
-    """The rows of one day as an Arrow table. `day` counts days from 1970-01-01; `rows` has the columns of
-    `SCHEMA`."""
+    """The rows of one day (days since 1970-01-01) as an Arrow table with the columns of `SCHEMA`."""
 
     day: int
     rows: pa.Table
 
 
 def to_arrow(batch: Batch) -> list[DayRows]:
-    """Return the rows of `batch` as Arrow tables in order. A new table begins wherever the day changes. Raise
-    TypeError, OverflowError or UnicodeError, with the column's name as a note, for a value that does not fit its
+    """Return the rows of `batch` as Arrow tables in order. A new table begins wherever the day changes.
+
+    Raise TypeError, OverflowError or UnicodeError, with the column's name as a note, for a value that does not fit its
     column."""
     return [DayRows(day, _rows(runs, parts)) for day, runs, parts in batch.packed()]
 
@@ -93,10 +82,6 @@ def _rows(runs: list[RowRun], parts: list[PackedRows]) -> pa.Table:
 
 
 def _array(field: pa.Field, rows: PackedRows) -> pa.Array:
-    """Return an Arrow column of times, numbers or strings that rarely repeat.
-
-    Such a column is not dictionary-encoded.
-    """
     values = rows.walls if field.name == "wall" else rows.values(field.name)
     if values is None:
         return _nulls(rows.rows, field.type)
@@ -108,9 +93,7 @@ def _buffers(buffers: list[Buffer | None]) -> list[pa.Buffer | None]:
 
 
 def _nulls(count: int, type_: pa.DataType) -> pa.Array:
-    """Return an Arrow column of `count` nulls.
-
-    All such columns of a type share one buffer, so that a commit need not allocate one for each column."""
+    """Return an Arrow column of `count` nulls. All columns of a type share one buffer."""
     return _nulls_of(1 << count.bit_length(), type_).slice(0, count)
 
 
@@ -120,10 +103,6 @@ def _nulls_of(count: int, type_: pa.DataType) -> pa.Array:
 
 
 def _coded(field: pa.Field, parts: list[PackedRows]) -> pa.ChunkedArray:
-    """Return a dictionary-encoded Arrow column.
-
-    The chunks of the column (one for each part of the batch) share one dictionary.
-    """
     coding = Coding()
     indices = []
     for part in parts:
@@ -152,10 +131,7 @@ def _run_column(runs: list[RowRun], name: str) -> pa.ChunkedArray:
 
 
 def _zeros(count: int) -> pa.Array:
-    """Return `count` dictionary indices that are all 0, for a column in which all rows have the same value.
-
-    All such columns share one buffer.
-    """
+    """Return `count` dictionary indices that are all 0. All such columns share one buffer."""
     return _zeros_of(1 << count.bit_length()).slice(0, count)
 
 
@@ -165,23 +141,17 @@ def _zeros_of(count: int) -> pa.Array:
 
 
 def _repeated(numbers: list[int], counts: list[int], type_: pa.DataType) -> pa.Array:
-    """Return an Arrow array of 32-bit numbers. Each number of `numbers` is repeated as often as `counts` states."""
+    """Return an Arrow array of 32-bit numbers, each repeated as often as `counts` states."""
     pairs = zip(numbers, counts, strict=True)
     data = b"".join(number.to_bytes(4, sys.byteorder) * count for number, count in pairs)
     return pa.Array.from_buffers(type_, sum(counts), [None, pa.py_buffer(data)], null_count=0)
 
 
 ROWS_MIN = 16_384
-"""Minimum number of rows in a file for which rows of rare kinds (`FEW_KINDS`) get a row group of their own.
-
-In a smaller file, the description of the row group, which takes 2 KB, would cost more than it saves.
-"""
+"""Minimum number of rows in a file with a separate row group for rare kinds, whose description takes 2 KB."""
 
 RUNS_MAX = 256
-"""Maximum number of runs of consecutive rows that `few_first` moves.
-
-Moving one run takes 40 µs, so more runs would cost more time than readers save.
-"""
+"""Maximum number of runs of consecutive rows that `few_first` moves. Moving one takes 40 µs."""
 
 _RUN = re.compile(b"\1+")
 _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
@@ -190,9 +160,7 @@ _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
 def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
     """Move the rows of rare kinds (`FEW_KINDS`) to the front. Return all rows, and the number of moved rows.
 
-    Otherwise the order stays. Move no rows if there are fewer than `ROWS_MIN` rows, if all or none of them are of rare
-    kinds, or if the rows of rare kinds form more than `RUNS_MAX` runs.
-    """
+    Move none in a table of fewer than `ROWS_MIN` rows, or if they form more than `RUNS_MAX` runs."""
     if rows.num_rows < ROWS_MIN:
         return rows, 0
     marks = _marks(rows.column("kind").chunks)
@@ -206,11 +174,8 @@ def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
-    """Return one byte for each row: 1 for a row of a rare kind (`FEW_KINDS`), else 0.
-
-    All chunks of the column must share one dictionary. No function of pyarrow is used, because it would take 9 MB of
-    memory.
-    """
+    """Return one byte for each row: 1 for a row of a rare kind (`FEW_KINDS`), else 0."""
+    # All chunks share one dictionary. A function of pyarrow would take 9 MB of memory.
     words = kinds[0].dictionary.to_pylist()
     few = bytes(word in FEW_KINDS for word in words).ljust(256, b"\0")
     if 1 not in few or len(few) > 256:
@@ -219,14 +184,13 @@ def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
 
 
 def _codes(indices: pa.Array) -> bytes:
-    """Return the dictionary indices of an Arrow array as bytes, 4 bytes for each row."""
+    """Return the dictionary indices of an Arrow array, 4 bytes for each row."""
     begin, data = 4 * indices.offset, memoryview(indices.buffers()[1])
     return bytes(data[begin : begin + 4 * len(indices)])
 
 
 def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of rows that are in none of the ranges `runs`. A range is a pair of row indices, and `count` is
-    the number of all rows."""
+    """Yield the ranges of row indices below `count` that are in none of the ranges `runs`."""
     bounds = [0, *(bound for run in runs for bound in run), count]
     for begin, end in list(pairwise(bounds))[::2]:
         if begin < end:
@@ -234,19 +198,16 @@ def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int
 
 
 TEXT_MAX = 256
-"""Maximum length (characters) of a string that the Delta log states as minimum or maximum of a column. If either of
-the two is longer in a file, the Delta log states neither."""
+"""Maximum length (characters) of a string in the Delta log's minimum or maximum of a column."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write(root: Path, day_rows: DayRows) -> Add:
-    """Write rows of one day to a new data file of the table in `root`. Return the Delta log action that adds the
-    file.
+    """Write rows of one day to a new data file, and return the Delta log action that adds the file.
 
-    Call `sync` before the action is logged. The name of a new directory is on disk on return. Raise OSError, and leave
-    no file, if the file cannot be written. Raise SyncError if a sync fails.
-    """
+    Call `sync` before the action is logged. Raise OSError, and leave no file, if the file cannot be written. Raise
+    SyncError if a sync fails."""
     date = str(layout.date_of(day_rows.day))
     directory = root / f"day={date}"
     if not directory.is_dir():
@@ -285,8 +246,7 @@ def write(root: Path, day_rows: DayRows) -> Add:
 
 
 def sync(root: Path, added: list[Add]) -> None:
-    """Sync data files and their directories. Raise OSError if a file cannot be opened, and SyncError if a sync
-    fails."""
+    """Sync data files and their directories. Raise OSError if one cannot be opened, and SyncError if a sync fails."""
     for add in added:
         path = root / add.path
         _sync(path)
@@ -294,18 +254,14 @@ def sync(root: Path, added: list[Add]) -> None:
 
 
 def renamed(root: Path, add: Add) -> Add:
-    """Rename a data file, and return the Delta log action that adds it under its new name.
-
-    Raise OSError if that fails.
-    """
+    """Rename a data file, and return the Delta log action that adds it under its new name. Raise OSError if that fails."""
     path = Path(add.path).with_name(_new_name())
     (root / add.path).rename(root / path)
     return msgspec.structs.replace(add, path=str(path))
 
 
 def write_rows(root: Path, day_rows: DayRows) -> Add:
-    """Write the rows of a day to a new data file, and bring the file to disk. Return the Delta log action that adds the
-    file."""
+    """Write the rows of a day to a new data file, sync it, and return the Delta log action that adds it."""
     add = write(root, day_rows)
     try:
         sync(root, [add])
@@ -316,7 +272,7 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
 
 
 def discard(root: Path, added: list[Add]) -> None:
-    """Remove data files that no log entry names. If a file cannot be removed, the vacuum removes it later."""
+    """Remove data files that no log entry names. If one cannot be removed, the vacuum removes it later."""
     with suppress(OSError):
         for add in added:
             (root / add.path).unlink(missing_ok=True)
@@ -332,7 +288,7 @@ def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) ->
         post_commithook_properties=durable.NO_HOOKS,
         commit_properties=properties,
     )
-    # Advance `table` to the new version. The library writes the version, but leaves the object at the version before.
+    # The library leaves `table` at the version before.
     table.update_incremental()
 
 
@@ -374,8 +330,7 @@ def _write(path: Path, data: pa.Buffer) -> None:
 
 
 def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any]:
-    """Return the statistics of a data file for the Delta log: the number of rows, and bounds of the columns in
-    `layout.STATED`."""
+    """Return the number of rows of a data file, and bounds of the columns in `layout.STATED`, for the Delta log."""
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -389,8 +344,7 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
             values = column.chunk(0).dictionary.to_pylist()
             bounds = (min(values), max(values)) if values else None
         else:
-            # Use the raw values of time columns. To convert times, pyarrow would import pandas if it is installed,
-            # which takes 45 MB of memory.
+            # Use raw values: to convert times, pyarrow would import an installed pandas, which takes 45 MB of memory.
             stated = [
                 each for group in groups if (each := group.column(number).statistics).has_min_max
             ]

@@ -1,27 +1,9 @@
-"""Make a table on a local disk durable across a power cut.
+"""Make a table on a local disk durable across a power cut. An object store needs none of this.
 
-The Delta library never syncs, so the following rules apply to all syncs of the table. This module implements rules 2
-and 3:
-
-1. The library's own checkpoints and clean-up are off (`NO_HOOKS`).
-
-2. A data file and its name are on disk before a log entry names the file (`data_files`). After a commit, `sync` syncs
-   the log file, the directories, and all files of this version and of earlier versions, which their writers may not
-   have synced yet. The collector acknowledges data only after `sync`.
-
-3. `checkpoint` syncs a checkpoint before it deletes the log files that the checkpoint replaces.
-
-4. The files written by a merge are synced before the merged files may be deleted (`upkeep`).
-
-5. If no other process uses the store (`presence`), a start validates the newest versions. It repairs damage
-(`recovery`) with the journal (`log`).
-
-An object store keeps accepted data, so this module is not used for a table at a URL. A failed sync is a SyncError, and
-no retry is made: the kernel may have dropped the pages, and would report success next time.
-
-Several collectors and an upkeep may write at the same time. Each writer syncs all lower versions before it acknowledges
-its own version. So a power cut can only remove versions that are newer than all acknowledged ones.
-"""
+The Delta library never syncs. So a data file is synced before a log entry names it (`data_files`), and each writer
+syncs all versions up to its own before it acknowledges rows, because another writer may not have synced its version
+yet. A checkpoint is synced before the log files that it replaces are deleted. A failed sync is a SyncError, and no
+retry is made: the kernel may have dropped the pages, and would report success next time."""
 
 from __future__ import annotations
 
@@ -39,24 +21,19 @@ from tailrace.store.log import DeltaLog, Journal, is_parquet
 from tailrace.store.presence import DirectoryLock
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Options that turn off the Delta library's own checkpoints and clean-up, for every operation on the table. The
-library never syncs the files that it writes."""
+"""Options that turn off the Delta library's own checkpoints and clean-up, whose files it never syncs."""
 
 UNSYNCED_MAX = 16
-"""Number of newest versions that a starting collector syncs and validates, because their writers may not have synced
-them yet.
+"""Number of newest versions that a starting collector syncs and validates.
 
-A writer may leave one version unsynced, and an upkeep (a process that merges and cleans up) two, as it
-syncs after each step and a vacuum adds two versions. For a store with many
-collectors, `unsynced_max` returns a higher number.
-"""
+Each writer may leave one version unsynced, and an upkeep (a process that merges and cleans up) two. For many
+collectors, `unsynced_max` returns a higher number."""
 
 LOG_VERSIONS_KEPT = 800
 """Number of log files that are kept below a checkpoint of the Delta log, regardless of their age.
 
-A merge fails if log files of versions since its begin are deleted meanwhile. At the highest rate, 15 commits a second,
-a merge must therefore end within 50 s. A commit takes 17 ms of CPU if the log has 200 files, and 21 ms if it has 600.
-"""
+A merge fails if log files since its begin are deleted, so at 15 commits a second it must end within 50 s. A commit
+takes 17 ms of CPU if the log has 200 files, and 21 ms if it has 600."""
 
 LOG_LOCK = "log.lock"
 """Name of a lock file in the store. A process locks it while it repairs the table's log or removes log files."""
@@ -65,8 +42,7 @@ LOG_LOCK = "log.lock"
 def sync(root: Path, after: int, upto: int) -> None:
     """Sync the files of the versions above `after`, up to and including `upto`. Raise SyncError if a sync fails.
 
-    All files of `upto` must exist; another process may have merged, synced and vacuumed those of lower versions.
-    """
+    Files of versions below `upto` may be missing, because another process may have merged and removed them."""
     log = DeltaLog(root)
     directories = {root}
     try:
@@ -82,8 +58,7 @@ def sync(root: Path, after: int, upto: int) -> None:
 
 
 def sync_new(root: Path) -> None:
-    """Sync version 0 of a new table, and the directories up to the store's parent. Raise SyncError if a sync
-    fails."""
+    """Sync version 0 of a new table, and the directories up to the store's parent. Raise SyncError if a sync fails."""
     sync(root, -1, 0)
     try:
         for directory in (root.parent, root.parent.parent):
@@ -93,9 +68,7 @@ def sync_new(root: Path) -> None:
 
 
 def sync_newest(root: Path) -> int:
-    """Sync the newest versions, because other writers may not have synced them yet. Return the newest version.
-
-    Raise SyncError if a sync fails."""
+    """Sync the newest versions, which their writers may not have synced. Return the newest version, or raise SyncError."""
     versions = DeltaLog(root).versions()
     newest = versions[-1] if versions else -1
     sync(root, max(newest - unsynced_max(root), -1), newest)
@@ -103,23 +76,17 @@ def sync_newest(root: Path) -> int:
 
 
 def unsynced_max(root: Path) -> int:
-    """Return how many of the newest table versions may still lack a sync.
-
-    The number grows with the number of collectors on the store.
-    """
+    """Return how many of the newest table versions may still lack a sync. More collectors may leave more."""
     with suppress(OSError):
         return max(UNSYNCED_MAX, 3 + len([*(root.parent / COLLECTORS).iterdir()]))
     return UNSYNCED_MAX
 
 
 def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
-    """Write a checkpoint of the Delta log, sync it, and then delete old log files. Keep `keep` log files below the
-    checkpoint.
+    """Write and sync a checkpoint of the Delta log, and then delete all but `keep` of the older log files.
 
-    `table` must be open at a version whose files are synced. Raise SyncError if a sync fails, and LockedError while
-    another process shortens or repairs the log. Raise the Delta library's exception if the checkpoint cannot be
-    written; the log is unchanged then.
-    """
+    `table` must be open at a version whose files are synced. Raise SyncError if a sync fails, LockedError while another
+    process changes the log, and the Delta library's exception if the checkpoint cannot be written."""
     log = DeltaLog(root)
     version = table.version()
     with DirectoryLock(root.parent, name=LOG_LOCK):
@@ -153,10 +120,9 @@ def fsync(path: Path) -> None:
 
 
 def _sync_data(log: DeltaLog, version: int, *, required: bool) -> set[Path]:
-    """Sync the data files that a version added. Return the directories of these files.
+    """Sync the data files that a version added. Return their directories.
 
-    With `required`, raise FileNotFoundError if a file is missing. Otherwise ignore missing files.
-    """
+    With `required`, raise FileNotFoundError if a file is missing."""
     try:
         actions = log.read(version)
     except FileNotFoundError:
@@ -178,9 +144,10 @@ def _sync_file(path: Path, *, required: bool) -> None:
 
 
 def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:
-    """Delete log files that are more than `keep` versions below the checkpoint `checkpoint`. Delete the oldest ones
-    first, so that a kill leaves no missing version in between. Keep the previous checkpoint and all later files for
-    readers that still use them."""
+    """Delete log files that are more than `keep` versions below the checkpoint `checkpoint`.
+
+    Delete the oldest first, so that a kill leaves no gap. Keep the previous checkpoint for readers that still use it.
+    """
     checkpoints = log.checkpoints()
     below = min([checkpoint - keep, *list(checkpoints)[-2:]])
     _delete(log.path(version) for version in log.versions() if version < below)
@@ -197,45 +164,34 @@ def _delete(paths: Iterable[Path]) -> None:
 CHECKPOINT_EVERY = 20
 """Number of commits after which a collector writes a checkpoint of the log.
 
-At each commit the library reads every version above the newest checkpoint (0.4 ms of CPU each). A checkpoint takes 13
-to 33 ms of CPU (D100).
+Each commit reads all versions above the newest checkpoint (0.4 ms of CPU each). A checkpoint takes 13 to 33 ms (D100).
 """
 
 CHECKPOINT_DUE = 100
-"""Number of versions in the log since the last checkpoint. From this number on, a collector writes a checkpoint even if
-another collector wrote the last one.
-"""
+"""Number of versions since the last checkpoint from which a collector writes one, whoever wrote the last."""
 
 
 def occupy_thread(directory: Path) -> None:
-    """Make the Delta library look for a table in a directory without a table. This starts a thread in each of the
-    library's two runtimes (computing and I/O).
+    """Make the Delta library open a missing table, which keeps a thread in each of its two runtimes alive.
 
-    Regular calls keep both threads alive. This is necessary because the library hangs if it cannot start a thread (see
-    `threads`).
-    """
+    The library hangs if it cannot start a thread (see `threads`)."""
     with suppress(DeltaError, OSError):
         DeltaTable.is_deltatable(str(directory))
         DeltaTable(str(directory))
 
 
 class LocalVersions:
-    """Records which versions of the table in `root` are synced, and which are in the journal (the second record of
-    the table's versions and checksums). Versions of other processes count, too."""
+    """Records which versions of a table, including those of other processes, are synced, and which are in its journal."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._journal = Journal(root)
         self._synced = -1
-        """The newest version that this process has synced to disk."""
+        """The newest version that this process has synced."""
         self._noted = -1
-        """The newest version that this process knows to be in the journal (the second record of the table's versions
-        and checksums)."""
+        """The newest version that is known to be in the table's journal."""
         self._checkpoint = -1
-        """The newest checkpoint of the log that this collector has written.
-
-        Until it writes one, this is the newest checkpoint that existed when it started.
-        """
+        """The newest checkpoint of the log that this collector has written or found at its start."""
 
     def since_checkpoint(self) -> int:
         """Return the number of versions in the log above the newest checkpoint."""
@@ -244,19 +200,15 @@ class LocalVersions:
         return sum(version > newest for version in log.versions())
 
     def shortened_by_another(self) -> bool:
-        """Return whether another collector has written a checkpoint so recently that this collector need not write one."""
+        """Return whether another collector has recently written a checkpoint."""
         newest = max(DeltaLog(self.root).checkpoints(), default=-1)
         return newest > self._checkpoint and self.since_checkpoint() < CHECKPOINT_DUE
 
     def checkpointed(self, version: int) -> None:
-        """Record that this collector has written a checkpoint of `version`."""
         self._checkpoint = version
 
     def sync(self, version: int) -> None:
-        """Sync all versions up to `version`, and add them to the table's journal. Raise SyncError if a sync fails.
-
-        If the journal cannot be written, the next call tries again.
-        """
+        """Sync all versions up to `version`, and add them to the table's journal. Raise SyncError if a sync fails."""
         sync(self.root, self._synced, version)
         with suppress(OSError, StoreError):
             self._journal.note_rest(range(self._noted + 1, version + 1))
@@ -264,11 +216,9 @@ class LocalVersions:
         self._synced = version
 
     def sync_newest(self) -> None:
-        """Sync the newest versions, which their writers may not have synced yet. Add them to the journal (the second
-        record of the table's versions and checksums), if it lacks them.
+        """Sync the newest versions after `recover` has validated them, and add them to the table's journal.
 
-        Call `recover` first, which validates these versions. Raise SyncError if a sync fails.
-        """
+        Raise SyncError if a sync fails."""
         self._noted = self._synced = sync_newest(self.root)
         log = DeltaLog(self.root)
         self._checkpoint = max(log.checkpoints(), default=-1)

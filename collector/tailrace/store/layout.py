@@ -1,16 +1,9 @@
 """Define the table `events` on disk: its path, properties, encodings and data files.
 
-Delta's own checkpoints and log clean-up are off (see `durable`), because both delete log files before the files that
-replace them are on disk.
-
-The Delta library writes merged files, and all files at a URL. Its encodings were chosen by measurements of commits with
-100,000 rows. zstd level 1 with delta-packed counters and times takes 0.40 CPU s for a million rows and 9.6 B for a row;
-the library's defaults take 0.92 CPU s and 29.6 B. For files of commits see `data_files`.
-
-A `TableSnapshot` is a reader's view of the table: one version and its files. `refresh` advances to the newest version.
-A reader changes nothing on disk and takes no lock. The files of a version stay on disk for at least `REMOVED_HOURS`
-after a newer version has replaced them.
-"""
+The encodings of merged files, and of all files at a URL, were chosen by measurement: zstd level 1 with delta-packed
+counters and times takes 0.40 CPU s for a million rows and 9.6 B for a row; the library's defaults take 0.92 CPU s and
+29.6 B. A reader changes nothing on disk and takes no lock: the files of a version stay for `REMOVED_HOURS` after a
+newer version has replaced them."""
 
 from __future__ import annotations
 
@@ -42,35 +35,25 @@ from tailrace.store.schema import (
 TABLE_NAME = "events"
 
 MERGED_ROW_GROUP = 131_072
-"""Maximum number of rows in a row group of a merged file.
-
-Smaller groups compress worse. Larger groups are rarely skipped by queries."""
+"""Maximum number of rows in a row group of a merged file. Smaller groups compress worse; larger ones are read whole."""
 
 LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
-"""Time for which the log file of a version is kept after a later checkpoint replaces it, for a table in a directory
-(`local`) and at a URL (`remote`).
+"""Time for which the log file of a version is kept after a later checkpoint replaces it, in a directory and at a URL.
 
-A merge needs all log files since the version with which it began. At the usual rate of commits, about 1,000 log files
-are kept.
-"""
+A merge needs all log files since the version with which it began."""
 
 REMOVED_HOURS = 1
-"""Time (hours) for which a data file stays on disk after a merge or deletion has removed it from the table.
-
-Readers may still have the file open.
-"""
+"""Time (hours) for which a data file stays on disk for readers after its removal from the table."""
 
 REMOVED_RETENTION = "interval 150 minutes"
-"""Time for which the Delta log keeps the entry about a data file that a merge has removed.
+"""Time for which the Delta log keeps the entry of a removed data file, by which a vacuum finds the file.
 
-The vacuum finds removed files by these entries, at most an hour after `REMOVED_HOURS`. So the time is longer than both
-together.
-"""
+A vacuum may come an hour after `REMOVED_HOURS`, so the time is longer than the sum."""
 
 TRANSACTION_RETENTION = "interval 36500 days"
-"""Time for which the Delta log keeps a collector's spool position after its last commit. In practice there is no
-limit: if the position were lost after a long pause, or because of a wrong clock, the rows of the spool would be
-stored twice."""
+"""Time for which the Delta log keeps a collector's spool position after its last commit; in practice, no limit.
+
+Without the position, the rows of the spool would be stored twice."""
 
 STATED = (
     "source",
@@ -91,9 +74,7 @@ STATISTICS = "delta.dataSkippingStatsColumns"
 MERGED_STATED = ",".join(name for name in STATED if name != "wall")
 """Columns whose minimum and maximum the Delta log states for merged files, as a comma-separated list.
 
-Timestamps are not among them: the library truncates their maximum to milliseconds, so readers would skip a file that
-has matching rows.
-"""
+The library truncates the maximum of timestamps to milliseconds, so readers would skip files with matching rows."""
 
 OPEN_TRIES = 5
 
@@ -106,10 +87,7 @@ def table_root(store: str) -> str:
 
 
 def is_local(root: str) -> bool:
-    """Return whether a path is on a local file system instead of a URL.
-
-    The collector must sync the files of a local table.
-    """
+    """Return whether a path is on a local file system instead of a URL."""
     return "://" not in root
 
 
@@ -147,8 +125,7 @@ def writer_properties(row_group: int | None = None) -> WriterProperties:
 def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
     """Return the table at its newest version, or None if there is no table. Raise StoreError if it cannot be opened.
 
-    Retry if another process removed log files during the read, or if an object store sent an incomplete response.
-    """
+    Retry if log files were removed during the read, or if an object store sent an incomplete response."""
     for attempt in range(1, OPEN_TRIES + 1):
         try:
             return DeltaTable(root, storage_options=options)
@@ -161,14 +138,13 @@ def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
 
 
 def _obstacle(root: str) -> OSError | None:
-    """Return a "not a directory" error if a file is where the table's directory should be, otherwise None. The Delta
-    library's own error does not state this cause."""
+    """Return a "not a directory" error if a file is where the table's directory should be, otherwise None."""
     in_the_way = is_local(root) and os.path.lexists(root) and not Path(root).is_dir()
     return OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) if in_the_way else None
 
 
 def _reach(root: Path) -> None:
-    """Raise StoreError if it cannot be determined whether a table exists, for example for lack of permissions."""
+    """Raise StoreError if permissions hide whether a table exists."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             (root / "_delta_log").stat()
@@ -181,8 +157,7 @@ def open_table(
 ) -> DeltaTable:
     """Return the table at its newest version.
 
-    Raise StoreError if there is no table, if it cannot be opened, or if the function `check` rejects it.
-    """
+    Raise StoreError if there is no table, if it cannot be opened, or if the function `check` rejects it."""
     table = open_or_none(root, options)
     if table is None:
         if is_local(root):
@@ -200,7 +175,7 @@ def open_table(
 
 
 def create(root: str, options: dict[str, str], config: StoreConfig) -> DeltaTable:
-    """Create the table. If another collector has created the table meanwhile, open that table."""
+    """Create the table. If another collector has created it meanwhile, open that table."""
     return DeltaTable.create(
         root,
         SCHEMA,
@@ -227,10 +202,7 @@ class DataFile(NamedTuple):
 
     @classmethod
     def of(cls, add: Add) -> Self:
-        """Return the data file that a log entry adds to the table.
-
-        `rows` is 0 if the entry does not state the number of rows.
-        """
+        """Return the data file that a log entry adds. `rows` is 0 if the entry does not state the number of rows."""
         day = date.fromisoformat(add.partition_values["day"] or "")
         return cls(add.path, (day - _EPOCH).days, add.size, row_count(add) or 0)
 
@@ -252,9 +224,8 @@ class TableSnapshot:
         return self._table.version()
 
     def refresh(self) -> bool:
-        """Advance to the newest version. Return whether it differs from the version before.
-
-        Raise StoreError if the table cannot be read."""
+        """Advance to the newest version; return whether it is another one. Raise StoreError if the table cannot be
+        read."""
         before = self._table.version()
         try:
             self._table.update_incremental()
@@ -263,10 +234,7 @@ class TableSnapshot:
         return self._table.version() != before
 
     def file_uris(self) -> list[str]:
-        """Return the absolute paths or URLs of the Parquet files of this version.
-
-        The column `day` is not in the files but in their paths (`day=2025-01-31/`).
-        """
+        """Return the absolute paths or URLs of the Parquet files of this version."""
         return self._table.file_uris()
 
     def files(self) -> list[DataFile]:
@@ -285,8 +253,9 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each data file the columns in which all rows have one value, with this value. Consider only the
-    given `columns`. The values come from the statistics in the Delta log."""
+    """Return for each data file those of `columns` in which all rows have one value, with this value.
+
+    The values come from the statistics in the Delta log."""
     actions = table.get_add_actions(flatten=True)
     found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
     for column in columns:

@@ -1,25 +1,18 @@
-"""Read the files of a Delta log on a local disk without the library. Keep the journal, a second record of the table's
-versions and files.
+"""Read the files of a Delta log on a local disk without the library, and keep the table's journal.
 
-`_delta_log` has one JSON file for each version, `N.json` (N has 20 digits), with one action on each line. A checkpoint,
-`N.checkpoint*.parquet`, is the sum of versions 0 to N. While the library writes a file, its name is `NAME#1`. This
-module decodes only the actions that durability needs: the files that a version adds and removes. Source: Delta
-transaction log protocol, "Delta Log Entries" and "Actions".
+`_delta_log` has one JSON file for each version, with one action on each line. A checkpoint, `N.checkpoint*.parquet`, is
+the sum of versions 0 to N. Source: Delta transaction log protocol, "Delta Log Entries" and "Actions".
 
-The journal has a copy of each log entry and a checksum of each file. After a writer has synced a version, and before it
-acknowledges the version's rows, it adds a line to the journal. The library writes no page checksums into Parquet files,
-so only the journal shows whether a file has changed.
-
-The journal is the text file `_journal` in the table's directory. Each line has three parts: the CRC-32 of all that
-follows the space (8 hexadecimal digits), a space, and a JSON object with these members:
+The journal has a copy of each log entry and a checksum of each file, because the library writes no page checksums into
+Parquet files. A writer adds a line after it has synced a version, and before it acknowledges the version's rows. The
+journal is the text file `_journal` in the table's directory. Each line has the CRC-32 of all that follows the space (8
+hexadecimal digits), a space, and a JSON object with these members:
 
 - `version`, and `entry`, the text of that version's log file, or null;
 - `files`, which maps a path below the table's directory to the CRC-32 and size of the file;
 - `rows`, for files written by upkeep: the number of rows of each source, format, session, stream and kind.
 
-A later line replaces an earlier line about the same version or file. Damaged lines are skipped, so damage to the
-journal loses only the content of the damaged lines.
-"""
+A later line replaces an earlier line about the same version or file. Damaged lines are skipped."""
 
 from __future__ import annotations
 
@@ -60,7 +53,7 @@ class _Stats(msgspec.Struct, rename="camel"):
 
 
 def row_count(file: Add) -> int | None:
-    """Return the number of rows of a data file that its log entry states, or None if it states none."""
+    """Return the number of rows of a data file that its log entry states, or None."""
     return msgspec.json.decode(file.stats or b"{}", type=_Stats).num_records
 
 
@@ -83,11 +76,7 @@ class Txn(msgspec.Struct, rename="camel"):
 
 
 class Action(msgspec.Struct, rename="camel"):
-    """One line of a log entry.
-
-    At most one field is set, the one for the line's kind of action. No field is set for kinds that this module does not
-    decode.
-    """
+    """One line of a log entry. One field is set, or none for a kind of action that this module does not decode."""
 
     add: Add | None = None
     remove: Remove | None = None
@@ -115,17 +104,16 @@ class DeltaLog:
         return self.root / unquote(file.path)
 
     def versions(self) -> list[int]:
-        """Return all versions that have a log file, in order."""
         return sorted(self._numbered(_VERSION))
 
     def checkpoints(self) -> dict[int, list[Path]]:
-        """Return the paths of the files of each checkpoint. The keys are the checkpoints' versions, in order."""
+        """Return the paths of the files of each checkpoint by its version, in order."""
         found = self._numbered(_CHECKPOINT)
         return {version: found[version] for version in sorted(found)}
 
     def read(self, version: int) -> list[Action]:
-        """Return the actions of a version's log file. Raise OSError if it cannot be read, and ValueError if it
-        is incomplete."""
+        """Return the actions of a version's log file. Raise OSError if it cannot be read, ValueError if it is
+        incomplete."""
         return decode(self.path(version).read_bytes())
 
     def last_checkpoint(self) -> LastCheckpoint | None:
@@ -144,12 +132,9 @@ class DeltaLog:
 
 
 def decode(data: bytes) -> list[Action]:
-    """Decode the content of a version's log file into actions.
-
-    Raise ValueError if the content is incomplete: a line is cut, or a file by delta-rs ends with a newline. delta-rs
-    writes no newline at the end of a file, so the file was truncated between two lines.
-    """
+    """Decode the content of a version's log file into actions. Raise ValueError if the content is incomplete."""
     lines = data.split(b"\n")
+    # delta-rs writes no newline at the end, so its file with a newline there was cut between two lines.
     ended = not lines[-1]
     try:
         actions = [_ACTION.decode(line) for line in (lines[:-1] if ended else lines)]
@@ -168,9 +153,7 @@ _ACTION = msgspec.json.Decoder(Action)
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a file looks like a complete Parquet file, without reading its rows.
-
-    It must have Parquet's magic bytes at both ends, and be large enough for the footer size that it states."""
+    """Return whether a file begins and ends as a Parquet file. Do not read its rows."""
     with path.open("rb") as file:
         head = file.read(4)
         size = file.seek(0, 2)
@@ -182,12 +165,10 @@ def is_parquet(path: Path) -> bool:
 
 
 NAME = "_journal"
-"""Name of the file of the journal (a second record of the table's versions and checksums). Delta's vacuum does not
-remove it, because the name begins with an underscore."""
+"""File name of the table's journal. Delta's vacuum does not remove a file whose name begins with an underscore."""
 
 LOCK = "journal.lock"
-"""Name of a lock file in the store. A process locks it while it writes the journal (copies of the Delta log's entries,
-and checksums of the table's files)."""
+"""Name of a lock file in the store. A process locks it while it writes the table's journal."""
 
 _CHUNK = 2**20
 
@@ -200,11 +181,10 @@ class Checksum(NamedTuple):
 
 
 Group = tuple[str, str, str, str, str]
-"""Source, format, session, stream and kind. Rows of one group have all five in common."""
+"""Source, format, session, stream and kind, which the rows of a group have in common."""
 
 GROUPS_MAX = 1000
-"""Maximum number of groups (rows with equal source, format, session, stream and kind) of a data file that the
-table's journal records. If a file has more groups, the journal does not record their numbers of rows."""
+"""Maximum number of groups of a data file whose numbers of rows the table's journal records."""
 
 
 class JournalLine(msgspec.Struct, omit_defaults=True):
@@ -215,9 +195,8 @@ class JournalLine(msgspec.Struct, omit_defaults=True):
 
 
 class JournalContent(NamedTuple):
-    """The content of the table's journal: `entries` are log entries by version, `files` are checksums by path, `rows`
-    are numbers of rows by path and `Group`, and `damaged` is the number of damaged lines.
-    """
+    """The content of the table's journal: log entries by version, checksums by path, numbers of rows by path and
+    `Group`, and the number of damaged lines."""
 
     entries: dict[int, bytes]
     files: dict[str, Checksum]
@@ -226,22 +205,18 @@ class JournalContent(NamedTuple):
 
 
 class Journal:
-    """The journal of the table in `root`, a local directory: a second record of the table's versions, and checksums of
-    its files.
-    """
+    """A second record of the versions of a local table, and checksums of its files."""
 
     def __init__(self, root: Path) -> None:
         self.path = root / NAME
         self._root = root
         self._log = DeltaLog(root)
-        # Inode of the table's journal, and the offset behind the last line whose version was added to `_noted` (the
-        # versions that the journal has)
+        # Inode of the journal, and the offset behind the last line whose version is in `_noted`
         self._seen = 0, 0
         self._noted: set[int] = set()
 
     def read(self) -> JournalContent:
-        """Return the content of all undamaged lines of the journal. A missing journal is empty. Raise OSError if it
-        cannot be read."""
+        """Return the content of all undamaged lines. A missing journal is empty. Raise OSError if it cannot be read."""
         entries: dict[int, bytes] = {}
         files: dict[str, Checksum] = {}
         rows: dict[str, Counter[Group]] = {}
@@ -254,20 +229,19 @@ class Journal:
         return JournalContent(entries, files, rows, damaged)
 
     def note(self, versions: Iterable[int], *, merges: bool) -> None:
-        """Add to the table's journal the log entries of `versions`, and the checksums of the data files that these
-        versions added.
+        """Add the log entries of `versions`, and the checksums of the data files that they added.
 
-        With `merges`, also add the checksums of files that upkeep has merged from earlier files; otherwise the upkeep
-        itself adds them. Raise OSError if the journal or a file cannot be accessed.
-        """
+        Without `merges`, leave out files that upkeep has merged from earlier files, because upkeep itself adds them.
+        Raise OSError if the journal or a file cannot be accessed."""
         lines = [line for version in versions if (line := self._line(version, merges=merges))]
         self._append(lines)
 
     def note_rest(self, versions: range) -> None:
-        """Add to the table's journal the missing log entries of `versions`, and the checksums of the data files that
-        these versions added. Skip data files into which upkeep merged earlier files. Several collectors may call
-        this method for the same versions: a lock ensures that each version gets only one line. Raise OSError if the
-        journal or a data file cannot be accessed."""
+        """Add those log entries of `versions` that the journal lacks, with checksums, except of files that upkeep has
+        merged.
+
+        A lock ensures that each version gets only one line. Raise OSError if the journal or a data file cannot be
+        accessed."""
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             self._look_on()
             rest = [version for version in versions if version not in self._noted]
@@ -276,24 +250,18 @@ class Journal:
             self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add to the table's journal how many rows of each group (equal source, format, session, stream and kind) a
-        data file has.
-
-        Do nothing if there are more than `GROUPS_MAX` groups. Raise OSError if the journal cannot be written."""
+        """Add how many rows of each group a data file has, for at most `GROUPS_MAX` groups. Raise OSError if that
+        fails."""
         if len(counts) <= GROUPS_MAX:
             self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 
     def note_files(self, paths: Iterable[Path]) -> None:
-        """Add to the table's journal the checksums of files in the table's directory. Raise OSError if that fails."""
+        """Add the checksums of files in the table's directory. Raise OSError if that fails."""
         files = {str(path.relative_to(self._root)): checksum(path) for path in paths}
         self._append([JournalLine(None, None, files)])
 
     def prune(self) -> None:
-        """Remove from the table's journal all facts about files that no longer exist, and the log entries of versions
-        that the Delta log no longer has.
-
-        Raise OSError if the journal cannot be rewritten.
-        """
+        """Remove facts about files and versions that no longer exist. Raise OSError if the journal cannot be rewritten."""
         first = min(self._log.versions(), default=0)
 
         def kept(line: JournalLine) -> JournalLine:
@@ -305,11 +273,8 @@ class Journal:
         self._rewrite(kept)
 
     def forget(self, versions: Iterable[int]) -> None:
-        """Remove from the table's journal the log entries of `versions`. These versions were removed from the table,
-        and new versions will get the same numbers.
-
-        Raise OSError if the journal cannot be rewritten.
-        """
+        """Remove the log entries of `versions`, because new versions will get the same numbers. Raise OSError if that
+        fails."""
         gone = set(versions)
         self._rewrite(
             lambda line: structs.replace(line, entry=None) if line.version in gone else line
@@ -341,8 +306,7 @@ class Journal:
         return whole, len(parsed) - len(whole)
 
     def _look_on(self) -> None:
-        """Read the lines that were added to the table's journal since the last call. Add their versions to `_noted`,
-        the versions that the journal has."""
+        """Read the lines that were added since the last call."""
         try:
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())
@@ -356,7 +320,6 @@ class Journal:
         self._noted |= {line.version for line in whole if line.entry and line.version is not None}
 
     def _append(self, lines: list[JournalLine]) -> None:
-        """Append lines to the table's journal, and sync it."""
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             self._append_locked(lines)
 

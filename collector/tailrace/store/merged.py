@@ -1,8 +1,6 @@
 """Merge other tables into a local table, each in one commit and exactly once.
 
-The commit records the id and the version of the merged table as a Delta transaction, so that a repeated merge is
-detected. A killed merge leaves files without a log entry, which the daily vacuum removes.
-"""
+The commit records the id and the version of the merged table as a Delta transaction, which shows a repeated merge."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ from tailrace.store.refusal import refusal
 
 
 class MergedTable:
-    """A local table into which other tables are merged. Only the process that holds the store's lock may use
-    it."""
+    """A local table into which other tables are merged. Only the process that holds the store's lock may use it."""
 
     def __init__(self, root: Path, table: DeltaTable, clock: Clock) -> None:
         self._root = root
@@ -36,9 +33,7 @@ class MergedTable:
 
     @classmethod
     def open(cls, store: Path, config: StoreConfig, clock: Clock) -> Self:
-        """Open or create the table of a store.
-
-        Raise StoreError, FullError or SyncError if that fails."""
+        """Open or create the table of a store. Raise StoreError, FullError or SyncError if that fails."""
         root = Path(layout.table_root(str(store)))
         try:
             table = layout.open_or_none(str(root), {})
@@ -51,18 +46,13 @@ class MergedTable:
             raise refusal(error, str(root), "open the table") from error
 
     def merged(self, table_id: str) -> int | None:
-        """Return up to which version the table `table_id` is merged into this one.
-
-        Return None if it was never merged.
-        """
+        """Return up to which version the table `table_id` is merged into this table, or None if it never was."""
         return self._table.transaction_version(_transaction(table_id))
 
     def add(self, rows: Iterable[DayRows], table_id: str, version: int) -> int:
-        """Add the rows of one version of the table `table_id` in one commit. Return the number of rows. They are
-        durable on return.
+        """Add the rows of one version of the table `table_id` in one durable commit. Return the number of rows.
 
-        Raise FullError, StoreError or SyncError if that fails; no rows are added then.
-        """
+        Raise FullError, StoreError or SyncError if that fails; no rows are added then."""
         added: list[Add] = []
         count = 0
         try:

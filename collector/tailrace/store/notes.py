@@ -1,8 +1,6 @@
 """Keep notes of users about ranges of time: one small file for each note, beside the table.
 
-Each note is written once, under a unique name, and never changed. So two writers never overwrite each other's notes.
-This holds for directories and for URLs. The upkeep of the table ignores these files.
-"""
+Each note is written once, under a unique name, and never changed, so two writers never overwrite each other's notes."""
 
 from __future__ import annotations
 
@@ -41,11 +39,9 @@ Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's text about a range of time (Unix ns), with the time of the note's creation.
+    """A user's text about a range of time or a moment (Unix ns), with the time of the note's creation.
 
-    If the note is about a moment, both ends of the range are equal. A note may be about one source, session or stream;
-    an empty value stands for all.
-    """
+    It may be about one source, session or stream; an empty value stands for all."""
 
     id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
     made: Time
@@ -58,14 +54,14 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedNotes(NamedTuple):
-    """Valid notes sorted by time, and the names of files that could not be read or contain no valid note."""
+    """Valid notes sorted by time, and the names of files that contain no valid note."""
 
     notes: list[Note]
     unreadable: list[str]
 
 
 class NoteStore:
-    """The notes that users have written about a store. `store` is a directory or URL.
+    """The notes that users have written about a store, which is a directory or URL.
 
     Methods raise StoreError if the store refuses an operation, and FullError if there is no room."""
 
@@ -78,10 +74,8 @@ class NoteStore:
 
     @property
     def refused(self) -> str | None:
-        """Return the reason why users' notes cannot be written to the store, or None.
-
-        This check itself writes nothing, so a later write may fail although the result is None.
-        """
+        """Return the reason why users' notes cannot be written to the store, or None. A later write may fail
+        nevertheless."""
         return self._files.refused
 
     def list(self) -> ListedNotes:
@@ -100,7 +94,7 @@ class NoteStore:
             if f"{note.id}{_SUFFIX}" == name:
                 found.append(note)
             else:
-                # The file is unusable: `remove` finds a file by the note's id, but this file has another name
+                # `remove` finds a file by the note's id, but this file has another name.
                 unreadable.append(name)
         return ListedNotes(
             sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable
@@ -117,7 +111,7 @@ class NoteStore:
 
 
 class _NoteFiles(Protocol):
-    """The directory or URL in which the notes of a store are. Each note is a small file with a name."""
+    """The directory or URL of a store's notes. Each note is a small file with a name."""
 
     @property
     def refused(self) -> str | None: ...
@@ -185,9 +179,7 @@ class _Directory:
 
 
 class _Bucket:
-    """The users' notes in a store at a URL, as objects of an object store. The object store writes an object completely
-    or not at all.
-    """
+    """The users' notes in a store at a URL, as objects of an object store."""
 
     def __init__(self, url: str, options: dict[str, str]) -> None:
         self._url = url

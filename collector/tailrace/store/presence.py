@@ -1,29 +1,14 @@
-"""Show by locks and marker files which collectors run on a store, whether a collector is the only one, and where the
-collectors' spools are.
+"""Show by locks and marker files which collectors run on a store, and where their spools are.
 
-Constraint: a repair removes and restores versions in the table's log, so no other process may write meanwhile. The
-operating system's kernel releases each lock when the process ends, for any reason.
-
-`DirectoryLock` admits one process at a time to a directory, by a kernel lock (flock) on a file in the directory. If
-another program removes this file, `DirectoryLock.check` creates it again. A directory that only this collector uses is
-itself locked, too, which excludes other processes while the file is missing.
-
-`Entrance` detects whether a collector is alone in a local store and may repair the table. The check uses two kernel
-locks in the store's directory:
+A repair removes and restores versions in the table's log, so no other process may write meanwhile. The kernel releases
+each lock (flock) when the process ends, for any reason. `Entrance` detects by two locks whether a collector is alone in
+a local store, and may repair the table:
 
 - `writers.lock`: every collector holds this lock, shared, from start to end. A starting collector that can lock it
   exclusively is alone. The directory itself is locked in the same way, because the file may be removed.
 - `start.lock`: one starting collector at a time holds this lock until the table is repaired.
 
-A starting collector that is not alone need not repair the table: a killed process leaves a consistent table. A power
-cut can damage the table, but ends all collectors, so the next collector to start is alone. Upkeep handles damage by the
-disk: it removes damaged files from the table while collectors write.
-
-`RunningMarks` are files that show which collectors run on a store on this host. For a collector that does not run, they
-show whether all its received data is in the table. An `Introduction` in a collector's directory has the path of its
-spool. The table identifies a collector by the identity of its spool. A starting collector that repairs the table needs
-the spools of all collectors whose rows it removes (see `recovery`).
-"""
+A starting collector that is not alone need not repair the table, because a power cut ends all collectors."""
 
 from __future__ import annotations
 
@@ -52,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_held(directory: Path, name: str = NAME) -> bool:
-    """Return whether a process holds the lock of a directory. Also return True if this cannot be determined."""
+    """Return whether a process holds the lock of a directory. Return True if this cannot be determined."""
     try:
         fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -69,10 +54,9 @@ def is_held(directory: Path, name: str = NAME) -> bool:
 
 
 def locked(path: Path, operation: int) -> int:
-    """Open or create a lock file, and lock it. Return its descriptor.
+    """Open or create a lock file, lock it, and return its descriptor.
 
-    Raise BlockingIOError if another process holds the lock, and StoreError if the file cannot be locked.
-    """
+    Raise BlockingIOError if another process holds the lock, and StoreError if the file cannot be locked."""
     try:
         return owned.lock_file(path, operation)
     except BlockingIOError:
@@ -85,12 +69,10 @@ def locked(path: Path, operation: int) -> int:
 
 
 def locked_again(path: Path, operation: int) -> int:
-    """Create a lock file again, and lock it, because it was removed or replaced while this process held the lock.
-    Return the new descriptor.
+    """Create and lock a lock file that was removed while this process held the lock. Return the new descriptor.
 
-    Raise LostError if the directory is gone. Raise StoreError if the file cannot be created, or if another process has
-    locked the new file first: often a starting collector, which soon ends because the spool is still locked.
-    """
+    Raise LostError if the directory is gone. Raise StoreError if the file cannot be created, or if another process,
+    such as a starting collector, has locked it first."""
     try:
         make_way(path)
         fd = owned.lock_file(path, operation | fcntl.LOCK_NB)
@@ -104,11 +86,9 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager that locks a file in `directory`.
+    """A context manager that locks a file in `directory`, and the directory `whole` if it is given.
 
-    If another process holds the lock, entering raises LockedError, or with `wait` waits until the lock is free. If a
-    directory `whole` is given, this directory is locked as well: its lock remains if the file is removed.
-    """
+    If another process holds the lock, entering raises LockedError, or with `wait` waits until the lock is free."""
 
     def __init__(
         self, directory: Path, *, name: str = NAME, wait: bool = False, whole: Path | None = None
@@ -143,8 +123,8 @@ class DirectoryLock:
         self._fd = self._whole_fd = -1
 
     def check(self) -> None:
-        """Create the lock file again if it was removed or replaced. Raise LostError or StoreError as
-        `locked_again` does."""
+        """Create the lock file again if it was removed or replaced. Raise LostError or StoreError as `locked_again`
+        does."""
         if owned.found(self.path) != owned.identity(self._fd):
             before, self._fd = self._fd, locked_again(self.path, fcntl.LOCK_EX)
             os.close(before)
@@ -157,8 +137,7 @@ class DirectoryLock:
             return "(unknown)"
 
     def _write_pid(self) -> None:
-        """Write the id of this process into the lock file, for error messages of other processes. Ignore a full
-        disk."""
+        """Write the id of this process into the lock file, for error messages. Ignore a full disk."""
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
@@ -171,16 +150,13 @@ START = "start.lock"
 
 
 class Entrance:
-    """A context manager for the lifetime of a collector on a local store. Enter it before any file of the store is
-    read.
+    """A context manager for the lifetime of a collector on a local store, entered before any file of the store is read.
 
-    Entering it waits until no other collector is starting, and raises StoreError if a lock cannot be taken.
-    """
+    Entering it waits until no other collector is starting, and raises StoreError if a lock cannot be taken."""
 
     def __init__(self, store: Path) -> None:
         self.alone = False
-        """Whether no other collector uses the store. In that case, no other collector can start before `admit` is
-        called."""
+        """Whether no other collector uses the store, or can start before `admit` is called."""
         self._store = store
         self._path = store / WRITERS
         self._start = DirectoryLock(store, name=START, wait=True)
@@ -205,17 +181,16 @@ class Entrance:
         self._end_start()
 
     def check(self) -> None:
-        """Create `writers.lock` again if the file was removed or replaced. Raise LostError or StoreError as
-        `locked_again` does."""
+        """Create `writers.lock` again if it was removed or replaced. Raise LostError or StoreError as `locked_again`
+        does."""
         if owned.found(self._path) != owned.identity(self._fds[1]):
             before, self._fds[1] = self._fds[1], locked_again(self._path, fcntl.LOCK_SH)
             os.close(before)
 
     def admit(self) -> None:
-        """Let other collectors start on the store. Call this once the table is repaired."""
+        """Let other collectors start on the store, because the table is repaired."""
         if self.alone:
-            # Change the exclusive lock to a shared one. The lock is free for a moment, but no other process can take
-            # it: a starting collector needs `start.lock` first.
+            # The lock is free for a moment, but a starting collector needs `start.lock` first.
             for fd in self._fds:
                 # Ignore the error of file systems that cannot lock directories.
                 with suppress(OSError):
@@ -224,14 +199,11 @@ class Entrance:
         self._end_start()
 
     def _lock(self, operation: int) -> bool:
-        """Lock the store's directory and `writers.lock`. Return False if another process holds a conflicting lock on
-        one of them.
+        """Lock the store's directory and `writers.lock`. Return False if another process holds a conflicting lock.
 
-        `operation` contains flags of flock. Raise StoreError if the file system does not support locks.
-        """
+        Raise StoreError if the file system does not support locks."""
         try:
-            # Lock the directory itself first. `writers.lock` may have been removed. Before a running collector creates
-            # it again, a starting collector could create and lock it exclusively, as if it were alone.
+            # If `writers.lock` was removed, only the lock of the directory shows that a collector runs.
             self._fds.append(owned.lock_directory(self._store, operation))
             self._fds.append(locked(self._path, operation))
         except BlockingIOError:
@@ -253,16 +225,10 @@ class Entrance:
 
 
 UNFINISHED = "unfinished"
-"""Name of a file in a collector's directory.
-
-It exists as long as data that the collector has received may be missing from the table.
-"""
+"""Name of a file that exists as long as data that a collector has received may be missing from the table."""
 
 IMPORT = b"import"
-"""Content of the file `unfinished` if it belongs to an import that has read files only partly.
-
-The file of a collector is empty.
-"""
+"""Content of the file `unfinished` of an import that has read files only partly. The file of a collector is empty."""
 
 PORTS = "ports.json"
 """Name of the file with the addresses on which a collector listens. Users who configured port 0 need it."""
@@ -273,19 +239,12 @@ class RunningCollector(NamedTuple):
 
     pid: int
     addresses: dict[str, str]
-    """Addresses of the sources, by source name, and of the admin endpoint, by the name `admin`.
-
-    Empty if the collector has not written them yet.
-    """
+    """Addresses of the sources, by source name, and of the admin endpoint `admin`; empty if not written yet."""
     name: str = MAIN
 
 
 def directories(shared: Path) -> dict[str, Path]:
-    """Return the directory of each collector, by the collector's name.
-
-    The collector `main` uses the directory `shared` itself; the directories of the others are below it. Raise
-    OSError if a directory is not readable.
-    """
+    """Return the directory of each collector by name: `shared` itself for `main`, and directories below it for others."""
     found = {MAIN: shared}
     with suppress(FileNotFoundError, NotADirectoryError):
         parts = sorted((shared / COLLECTORS).iterdir())
@@ -301,11 +260,10 @@ def quarantines(shared: Path) -> list[Path]:
 def find(
     data: Path, directories: Iterable[Path], root: Path = Path("/"), name: str = MAIN
 ) -> RunningCollector | None:
-    """Return the running collector `name`, or None if it does not run on this host and in this container.
+    """Return the running collector `name`, or None if no process in this container holds the lock of one of
+    `directories`.
 
-    It runs if a process holds the lock of one of `directories`. `data` is the directory of the file `ports.json`, and
-    `root` the directory whose /proc is read.
-    """
+    `data` is the directory of the file `ports.json`, and `root` the directory whose /proc is read."""
     held = (_holder(directory / NAME, root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
     return None if pid is None else RunningCollector(pid, _addresses(data / PORTS, pid), name)
@@ -318,10 +276,8 @@ def begin(data: Path, work: bytes = b"") -> None:
 
 
 class RunningMarks:
-    """The files `ports.json` and `unfinished` in a collector's directory.
-
-    Other processes use them to find a running collector, and to detect that the table lacks received data.
-    """
+    """The files `ports.json` and `unfinished` in a collector's directory, by which other processes find a running
+    collector."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -329,10 +285,7 @@ class RunningMarks:
         self._begun = False
         self._work = b""
         self._turn = threading.Lock()
-        """Lock for writing, checking and removing the marker files.
-
-        Any thread may check them, and concurrent writes would corrupt a file.
-        """
+        """Lock against concurrent writes, which would corrupt a file."""
 
     def begin(self, work: bytes = b"") -> None:
         """Create the file `unfinished`. Its content `work` is empty for a collector and `IMPORT` for an import."""
@@ -362,10 +315,7 @@ class RunningMarks:
                     owned.write_file(self._data / PORTS, self._ports)
 
     def close(self) -> None:
-        """Remove `ports.json`, because the collector no longer listens.
-
-        If the collector's directory was replaced, `ports.json` may belong to another collector. Then keep it.
-        """
+        """Remove `ports.json`, unless it belongs to another collector by now."""
         path = self._data / PORTS
         with self._turn, suppress(OSError):
             ports, self._ports = self._ports, b""
@@ -374,8 +324,8 @@ class RunningMarks:
 
 
 def is_finished(data: Path) -> bool:
-    """Return whether all data that collectors received in a directory is in the table: the last collector has
-    finished, or no collector has ever used the directory. Return False if the directory is not readable."""
+    """Return whether all data that collectors received in a directory is in the table. Return False if it is not
+    readable."""
     try:
         return not (data / UNFINISHED).exists()
     except PermissionError:
@@ -390,10 +340,8 @@ def is_import(data: Path) -> bool:
 
 
 def _holder(lock: Path, root: Path) -> int | None:
-    """Return the id of the process that holds the lock file `lock`, or None.
-
-    The id comes from the kernel's list of locks. An attempt to take the lock would briefly block the start of a daemon.
-    """
+    """Return the id of the process that holds the lock file `lock`, or None."""
+    # An attempt to take the lock would briefly block the start of a daemon, so read the kernel's list of locks.
     try:
         inode = str(lock.stat().st_ino)
         pid = int(lock.read_text())
@@ -432,8 +380,7 @@ class Introduction(msgspec.Struct):
 
 
 def introduce(directory: Path, who: Introduction) -> None:
-    """Write the identity and the path of a collector's spool (`who`) into the collector's directory. Do nothing if the
-    directory has the same content already.
+    """Write the identity and the path of a collector's spool (`who`) into the collector's directory.
 
     Raise StoreError or FullError if the file cannot be written."""
     path = directory / INTRODUCTION

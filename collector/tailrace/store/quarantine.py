@@ -1,13 +1,9 @@
 """Keep bytes that could not be decoded, so that users can inspect them.
 
-Each session has a file of frames (`model.quarantine`). The caller passes the offset of each frame, so a replay writes
-the same bytes to the same offsets.
-
-A frame that would exceed a file's `session_size` is not written. Before all files together exceed `max_size`, the least
-recently written file is removed. If the session of a removed file continues, its new file begins with a hole, as a
-frame without a reason, in place of the removed bytes. The size of a file is rounded up to whole blocks, which also
-limits the number of files: 65,536 with the default limit of 256 MiB.
-"""
+Each session has a file of frames (`model.quarantine`) of at most `session_size`. Before all files together exceed
+`max_size`, the least recently written file is removed. If its session continues, its new file begins with a hole: a
+frame without a reason, in place of the removed bytes. File sizes are rounded up to whole blocks, which also limits the
+number of files."""
 
 from __future__ import annotations
 
@@ -35,13 +31,12 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9_:@+-]")
 
 
 class Quarantine:
-    """The quarantine files in one directory, which is created if it is missing. Only one thread at a time may
-    use it."""
+    """The quarantine files in one directory, which is created if it is missing. Only one thread at a time may use it."""
 
     def __init__(self, directory: Path, config: QuarantineConfig) -> None:
         self.directory = directory
         self.config = config
-        # Size (bytes) of each file by name, with the least recently written file first.
+        # Size (bytes) of each file by name, the least recently written file first.
         self._sizes: dict[str, int] = {}
         self._unsynced: set[str] = set()
         try:
@@ -59,17 +54,14 @@ class Quarantine:
 
     @property
     def size(self) -> int:
-        """Return the sum of the sizes of all files in bytes, each rounded up to blocks. Holes in files count
-        like data."""
+        """Return the sum of the sizes of all files in bytes, each rounded up to blocks."""
         return self._total
 
     def write(self, session: str, at: int, data: bytes) -> bool:
-        """Write `data`, the bytes of a frame, at offset `at` of the session's file. Return False if a limit would be
-        exceeded.
+        """Write the bytes of a frame at offset `at` of the session's file. Return False if a limit would be exceeded.
 
-        `at` is the total size of the session's earlier frames, including those that were not written. Raise FullError
-        or StoreError if the write fails; the call may be repeated with the same arguments.
-        """
+        `at` counts the session's earlier frames, including those that were not written, so a replay writes the same
+        bytes to the same offsets. Raise FullError or StoreError if the write fails; the call may be repeated."""
         name = file_name(session)
         size = max(at + len(data), self._sizes.get(name, 0))
         if size > self.config.session_size or _charge(size) > self.config.max_size:
@@ -87,7 +79,7 @@ class Quarantine:
         return True
 
     def keep(self, pieces: Iterable[tuple[str, int, bytes]]) -> None:
-        """Write each piece of unreadable bytes with `write`, and sync the written files.
+        """Write pieces of unreadable bytes, and sync the written files.
 
         Raise FullError or StoreError if a write fails; the call may be repeated then. Raise SyncError if a sync fails.
         """
@@ -96,8 +88,7 @@ class Quarantine:
         try:
             for name in self._unsynced:
                 if name in self._sizes:
-                    # Ignore a file that another program has removed
-                    with suppress(FileNotFoundError):
+                    with suppress(FileNotFoundError):  # another program has removed the file
                         fsync(self.directory / name)
             fsync(self.directory)
         except OSError as error:
@@ -105,8 +96,7 @@ class Quarantine:
         self._unsynced.clear()
 
     def read(self, session: str, at: int = 0) -> list[QuarantineFrame]:
-        """Return the frames in a session's file from offset `at` on, without frames that stand for removed
-        bytes."""
+        """Return the frames in a session's file from offset `at` on, without frames that stand for removed bytes."""
         try:
             data = (self.directory / file_name(session)).read_bytes()
         except FileNotFoundError:
@@ -154,9 +144,7 @@ def _make(directory: Path) -> None:
 
 
 def file_name(session: str) -> str:
-    """Return the name of a session's quarantine file. Different sessions have different names.
-
-    The name has only characters that are safe in file names."""
+    """Return the name of a session's quarantine file, which is safe in a file system and unique for the session."""
     name = _UNSAFE.sub(
         lambda match: b"%%%02X" % match[0][0], session.encode(errors="surrogatepass")
     )
@@ -171,7 +159,6 @@ def _charge(size: int) -> int:
 
 
 def _pwrite(fd: int, data: bytes, at: int) -> None:
-    """Write all of `data` at an offset of a file, with several system calls if needed."""
     left = memoryview(data)
     while left:
         written = os.pwrite(fd, left, at)

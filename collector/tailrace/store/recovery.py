@@ -1,26 +1,15 @@
-"""Repair the table at the start of a collector, after a power cut or damage (rule 5 of `durable`).
-
-A power cut may leave an unsynced version incomplete, and a disk may damage synced files. Incomplete and damaged files
-look alike. Recovery determines the best repair for each problem before it changes anything:
+"""Repair the table at the start of a collector, after a power cut or damage.
 
 1. A *log entry* that is missing, unreadable or changed is restored from the journal.
-
 2. An incomplete *checkpoint* is removed, if older checkpoints and log entries replace it.
-
 3. If a log entry cannot be restored, or a version has a damaged data file, this version and all later versions are
-removed, **if the spools of all their writers still have the rows**. The entries become `N.json.bad`. The collectors'
-spool positions go back with the versions, so each collector decodes its rows from its spool again.
+   removed, **if the spools of all their writers still have the rows**. Each collector then decodes its rows again.
+4. Otherwise a damaged *data file* is removed from the table and its rows become gaps (`damage`). A log entry that can
+   neither be restored nor removed causes a StoreError, and nothing is changed.
 
-4. Otherwise a damaged *data file* is removed from the table and its rows become gaps (`damage`); all other rows stay. A
-log entry that can neither be restored nor removed causes a StoreError, which explains what to do, and nothing is
-changed.
-
-A starting collector reads the files of the newest versions, which may not be synced, and `READ_MAX` bytes of older
-files. For all other files, it checks only the size and the magic bytes. `upkeep` verifies a file before a merge, and
-all files once a day. If the process is killed at any step, the next collector to start continues the repair.
-
-`EndOfLog` implements rule 3.
-"""
+A starting collector reads the files of the newest versions, and `READ_MAX` bytes of older files. For all other files,
+it checks only the size and the magic bytes; upkeep verifies them daily. If the process is killed at any step, the next
+collector to start continues the repair."""
 
 from __future__ import annotations
 
@@ -47,18 +36,14 @@ from tailrace.store.refusal import line, os_error, refusal
 from tailrace.store.verify import damage, stat_damage
 
 Refills = Callable[[int | None], bool]
-"""Function that returns whether a collector's spool still has all its rows from the given spool position on. With
-None for the position, the rows are all that the collector ever wrote."""
+"""Function that returns whether a collector's spool still has its rows from a position on; None stands for all rows."""
 
 Others = Mapping[str, Refills]
-"""For each other collector, by its spool's identity, a function that returns whether the spool still has all rows from
-a given position on."""
+"""For each other collector, by its spool's identity, a function that returns whether its spool still has rows."""
 
 
 class EndRepair(NamedTuple):
-    """The result of `EndOfLog.repair`: the versions that were removed, the reasons as messages for users, and the
-    damaged files in the versions that remain.
-    """
+    """The removed versions, the reasons as messages for users, and the damaged files in the versions that remain."""
 
     versions: list[int]
     reasons: list[str]
@@ -82,11 +67,9 @@ class EndOfLog:
         self._refills = {**others, collector: refills}
 
     def repair(self, above: list[int], base: int, journal: JournalContent) -> EndRepair:
-        """Remove damaged versions, if the spools of their writers still have the rows.
+        """Remove the damaged versions among `above`, which follow the checkpoint `base`, if no row is lost by that.
 
-        `above` are the versions above the checkpoint `base`; `journal` is the content of the table's journal. Raise
-        StoreError, and change nothing, if a damaged log entry can neither be restored nor removed.
-        """
+        Raise StoreError, and change nothing, if a damaged log entry can neither be restored nor removed."""
         actions, broken = self._read(above, base)
         wrong: dict[int, list[Damaged]] = {}
         removed: set[str] = set()
@@ -104,12 +87,10 @@ class EndOfLog:
                 version, actions, broken
             ):
                 out, deeper = version, False
-                # The versions from `version` on will be removed. The data files that these versions replaced are then
-                # in the table again.
+                # The data files that the removed versions replaced are in the table again.
                 removed.clear()
             elif version in broken:
-                # The log entry of `version` is damaged, but removing it and all later versions would lose rows.
-                # Removing lower versions as well may lose none.
+                # Removing this version and all later versions would lose rows; removing lower ones as well may not.
                 deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)
@@ -127,11 +108,9 @@ class EndOfLog:
         return EndRepair(taken, self._take_out(taken, wrong, broken), damaged)
 
     def _read(self, above: list[int], base: int) -> tuple[dict[int, list[Action]], dict[int, str]]:
-        """Read the log entries above the checkpoint `base`, by version. Return the actions of the readable
-        entries, and the reasons why the other entries are unreadable.
+        """Return the log entries above the checkpoint `base`, by version, and the reasons why some are unreadable.
 
-        Raise StoreError for a table with a newer schema.
-        """
+        Raise StoreError for a table with a newer schema."""
         actions: dict[int, list[Action]] = {}
         broken: dict[int, str] = {}
         for version in range(base + 1, above[-1] + 1) if above else ():
@@ -155,10 +134,8 @@ class EndOfLog:
     def _damaged_files(
         self, actions: list[Action], removed: set[str], journal: JournalContent
     ) -> list[Damaged]:
-        """Return the damaged data files that a version adds to the table.
-
-        Files in `removed` are not checked, because later versions have replaced them.
-        """
+        """Return the damaged data files that a version adds, except files in `removed`, which later versions have
+        replaced."""
         found = []
         for action in actions:
             if action.add and action.add.path not in removed:
@@ -172,9 +149,7 @@ class EndOfLog:
     ) -> bool:
         """Return whether version `bad` and all later versions can be removed without losing any row.
 
-        The spools of their writers must still have the rows, and the files that they merged must still exist. An
-        unreadable log entry may be from any collector: then the spools of all collectors must have the rows.
-        """
+        An unreadable log entry may be from any collector: then the spools of all collectors must have the rows."""
         if any(version < bad for version in broken):
             return False
         taken = [actions[version] for version in actions if version >= bad]
@@ -204,10 +179,7 @@ class EndOfLog:
     def _take_out(
         self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
     ) -> list[str]:
-        """Remove versions from the log, newest first, so that a killed process leaves the log without missing versions.
-
-        Return messages for users that state why the versions were removed.
-        """
+        """Remove versions from the log, newest first, so that a kill leaves no gap. Return messages with the reasons."""
         reasons: list[str] = []
         for version in versions:
             reasons += [
@@ -225,35 +197,29 @@ class EndOfLog:
 
 
 def _writers(actions: Iterable[Action]) -> set[str]:
-    """Return the names of the collectors that wrote the log entries with these actions."""
     names = {action.txn.app_id for action in actions if action.txn}
     return {name.removesuffix("/spool") for name in names if not name.startswith("tailrace/")}
 
 
 def _is_ours(action: Action) -> bool:
-    """Return whether `set_aside` wrote the log entry that contains this action."""
     return action.commit_info is not None and action.commit_info.engine_info == ENGINE
 
 
 READ_MAX = 32 * 2**20
-"""Maximum total size (bytes) of older data files whose checksums a starting collector verifies; it always verifies
-the files of the newest versions. The checksums of this many bytes take 0.03 s of CPU."""
+"""Maximum total size (bytes) of older data files that a starting collector reads, which takes 0.03 s of CPU."""
 
 
 class TableRecovery(msgspec.Struct):
-    """The repairs that a starting collector has made to the table.
-
-    All lists are empty if nothing was damaged. `reasons` are messages for users.
-    """
+    """The repairs that a starting collector has made to the table. `reasons` are messages for users."""
 
     versions: list[int] = []
     """Versions that were removed from the log."""
     restored: list[int] = []
-    """Versions whose log entries were restored from their copies in the table's journal."""
+    """Versions whose log entries were restored from the table's journal."""
     checkpoints: list[int] = []
     """Versions whose checkpoints were removed."""
     aside: list[str] = []
-    """Paths of the data files that were removed from the table and replaced by gap rows."""
+    """Paths of the data files that were replaced by gap rows."""
     reasons: list[str] = []
 
 
@@ -262,10 +228,9 @@ def recover(
 ) -> TableRecovery:
     """Validate the table in `root` at the start of a collector, and repair it. Do nothing if there is no table.
 
-    `collector` is the collector's name in the table. `refills` returns whether its own spool still has rows, and
-    `others` has such a function for each other collector. No other collector may write to the table meanwhile (see
-    `presence`). Raise StoreError, and change nothing, if the damage cannot be repaired.
-    """
+    `refills` returns whether the spool of `collector` still has rows, and `others` has such a function for each other
+    collector. No other collector may write to the table meanwhile. Raise StoreError, and change nothing, if the damage
+    cannot be repaired."""
     log = DeltaLog(root)
     if not os.path.lexists(root):
         return TableRecovery()
@@ -315,7 +280,7 @@ class _Repair:
             " from a copy, or move it away to begin a new table"
         )
 
-    # Rule 1 of the module's docstring: restore log entries
+    # Rule 1 of the module's docstring
 
     def _restore_entries(self, journal: JournalContent) -> None:
         there = self.log.versions()
@@ -332,13 +297,10 @@ class _Repair:
                 f"version {version}: its log entry was damaged or gone: restored from the journal"
             )
 
-    # Rule 2 of the module's docstring: remove incomplete checkpoints
+    # Rule 2 of the module's docstring
 
     def _whole_checkpoint(self, journal: JournalContent) -> int:
-        """Return the version of the newest complete checkpoint, or -1 if there is none.
-
-        Newer checkpoints are damaged: rename them so that readers ignore them.
-        """
+        """Return the version of the newest complete checkpoint, or -1. Rename damaged checkpoints."""
         whole = -1
         if is_obstacle(self.log.last_checkpoint_path):
             move_away(self.log.last_checkpoint_path)
@@ -376,10 +338,7 @@ class _Repair:
         return None
 
     def _remove_checkpoint(self, version: int, parts: dict[int, list[Path]], reason: str) -> None:
-        """Rename a damaged checkpoint so that readers ignore it.
-
-        Raise StoreError if the log files that the checkpoint replaces are missing.
-        """
+        """Rename a damaged checkpoint. Raise StoreError if the log files that it replaces are missing."""
         versions = set(self.log.versions())
         first = version
         while first in versions and first - 1 not in parts:
@@ -391,10 +350,9 @@ class _Repair:
         self.done.checkpoints.append(version)
         self.done.reasons.append(f"checkpoint {version} {reason}: moved away")
 
-    # Rule 4 of the module's docstring: replace damaged data files by gaps
+    # Rule 4 of the module's docstring
 
     def _set_damaged_aside(self, journal: JournalContent) -> None:
-        """Remove missing and damaged data files from the table, and add gap rows for them."""
         table = layout.open_or_none(str(self.log.root), {})
         if table is None:
             return

@@ -28,10 +28,7 @@ def line(error: Exception) -> str:
 
 
 def os_error(error: Exception) -> int | None:
-    """Return the error number (errno) of an exception.
-
-    It is an attribute of the exception or part of its message. Return None if the exception has none.
-    """
+    """Return the errno of an exception, from its attribute or its message, or None."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     found = _OS_ERROR.search(str(error))
@@ -39,31 +36,22 @@ def os_error(error: Exception) -> int | None:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Return whether another writer caused this error, so that the operation may succeed after the table was opened
-    again.
-
-    The writer's commit changed data that the failed commit had read, or it removed log files that this process had to
-    read.
-    """
-    # Compare the name of the exception's type. Importing the library for the type itself would take longer than most
-    # commands that fail.
+    """Return whether another writer caused this error, so that the operation may succeed on a newly opened table."""
+    # Compare the name of the type, because importing the library takes longer than most commands that fail.
     failed = type(error).__name__ == "CommitFailedError"
     return failed or _LOG_GONE.search(str(error)) is not None
 
 
 def is_broken_off(error: Exception) -> bool:
-    """Return whether an error means that a response of an object store was incomplete.
-
-    The library itself retries other network errors."""
+    """Return whether a response of an object store was incomplete. The library itself retries other network errors."""
     return _BROKEN_OFF in str(error)
 
 
 def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:
-    """Return the exception of Tailrace to raise instead of the library's exception `error`: FullError if the disk is
-    full, otherwise StoreError.
+    """Return the exception to raise instead of `error`, an exception of the library or of the system.
 
-    `doing` describes the failed operation. If no file descriptor was free, the StoreError is a DescriptorsError.
-    """
+    `doing` describes the failed operation. A full disk gives a FullError, a lack of file descriptors a
+    DescriptorsError, and anything else a StoreError."""
     number = os_error(error)
     if number in NO_ROOM:
         return FullError(f"{root}: no room to {doing}: {refusal_text(number, root)}")

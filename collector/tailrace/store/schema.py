@@ -1,16 +1,11 @@
 """Define the columns of the table, the version of its schema, and the steps that upgrade an older table.
 
-The version is the table property `tailrace.schema`. Other engines ignore the property. The version covers more than the
-columns: it also increases when older readers would misinterpret new rows.
-
-A starting collector upgrades an older table step by step. Existing rows stay unchanged, and the views read the rows of
-all versions. A reader opens an older table without an upgrade, and returns NULL for missing columns. A reader of a
-newer table ignores unknown columns.
+The version is the table property `tailrace.schema`. It also increases when older readers would misinterpret new rows. A
+starting collector upgrades an older table; existing rows stay unchanged. A reader opens an older table without an
+upgrade, and ignores unknown columns of a newer table.
 
 A step that adds columns must first add nullable columns in one commit, and then set the property in a last commit. The
-next start continues a step that was interrupted in between. No upgrade step exists yet. The first step that adds
-columns must also make DuckDB combine old and new files by column name (`query/engine.py`).
-"""
+first such step must also make DuckDB combine old and new files by column name (`query/engine.py`)."""
 
 from __future__ import annotations
 
@@ -45,8 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class SchemaStep(NamedTuple):
-    """An upgrade of the table from the preceding schema version to `version`. `news` describes the change for
-    users."""
+    """An upgrade of the table from the preceding schema version to `version`, and its description for users."""
 
     version: int
     news: str
@@ -62,9 +56,7 @@ def version_of(table: DeltaTable) -> int:
 
 
 def parse_version(stated: str | None, root: str) -> int:
-    """Return the schema version that the table property states. Raise StoreError if it states none.
-
-    `root` is the table's path or URL, for the message."""
+    """Return the schema version that the table property of the table `root` states. Raise StoreError if it states none."""
     if stated is None or not stated.isdecimal() or int(stated) < 1:
         raise StoreError(f"{root}: is a Delta table, but not one of Tailrace's")
     return int(stated)
@@ -80,10 +72,7 @@ def refuse_newer(version: int, root: str) -> None:
 
 
 def check_writable(table: DeltaTable) -> None:
-    """Raise StoreError if a newer version of Tailrace or another program has made the table.
-
-    This version of Tailrace must not write to such a table.
-    """
+    """Raise StoreError if a newer version of Tailrace or another program has made the table."""
     version = version_of(table)
     refuse_newer(version, table.table_uri)
     partitions = table.metadata().partition_columns
@@ -92,16 +81,12 @@ def check_writable(table: DeltaTable) -> None:
 
 
 def _shape(columns: Schema) -> list[tuple[str, object, bool]]:
-    """Return the name, the type and the nullability of each column, by which two schemas are compared. Leave out the
-    comments of columns, which another version of Tailrace or a catalog may change."""
+    """Return the name, the type and the nullability of each column. Comments of columns may differ between versions."""
     return [(field.name, field.type, field.nullable) for field in columns.fields]
 
 
 def check_readable(table: DeltaTable) -> None:
-    """Raise StoreError if this version of Tailrace cannot read the table's columns.
-
-    Log a warning if the schema is newer than this version knows.
-    """
+    """Raise StoreError if this version of Tailrace cannot read the table's columns. Warn if the schema is newer."""
     version = version_of(table)
     ours = {field.name: field for field in SCHEMA.fields}
     theirs = {field.name: field for field in table.schema().fields}
@@ -125,13 +110,10 @@ def next_step(table: DeltaTable) -> SchemaStep | None:
 
 
 def take(step: SchemaStep, table: DeltaTable) -> None:
-    """Apply an upgrade step to a table in one commit.
-
-    Raise the Delta library's exceptions if that fails; the commit may have succeeded nevertheless."""
+    """Apply an upgrade step in one commit. Raise the Delta library's exceptions; the commit may have succeeded then."""
     table.alter.set_table_properties(
         {VERSION_PROPERTY: str(step.version)},
-        # Without this argument, the library would accept only table properties that Delta itself defines.
-        raise_if_not_exists=False,
+        raise_if_not_exists=False,  # accept a property that Delta does not define
         post_commithook_properties=NO_HOOKS,
     )
 

@@ -1,20 +1,12 @@
 """Write the table `events`: rows and the spool position, committed together and exactly once.
 
-A Delta commit has a batch of rows and two transactions. The version of `COLLECTOR/spool` is the spool position
-up to which all rows are in the table. The version of `COLLECTOR` is the epoch (Unix ns) of the collector
-instance that wrote the commit. A restart continues at the committed position. If two instances use one name,
-the older one is refused and ends.
+A Delta commit has a batch of rows and two transactions: `COLLECTOR/spool`, the spool position up to which all rows are
+in the table, and `COLLECTOR`, the epoch (Unix ns) of the collector instance. If two instances use one name, the older
+one is refused and ends. A commit that raises an exception may have succeeded; the position in the table then shows what
+happened.
 
-A commit that raises an exception may have succeeded (the response of an object store can be lost). The position in the
-table then shows what happened: the new position means success, the old position failure, and any other position means
-that another instance writes under the same name.
-
-CPU time on a local disk: 6 ms for a commit of few rows, or 26 ms with a table that was opened 90 commits ago. A
-commit of 100,000 rows takes 32 to 37 ms, and one of 500,000 rows takes 135 ms, half of it for the conversion to
-Arrow (2026-11-23).
-
-All calls block. Two threads may call: one calls `prepare`, the other one all other methods.
-"""
+A commit of few rows takes 6 ms of CPU on a local disk, one of 100,000 rows 32 to 37 ms, and one of 500,000 rows 135 ms
+(2026-11-23). All calls block. Two threads may call: one calls `prepare`, the other one all other methods."""
 
 from __future__ import annotations
 
@@ -43,39 +35,29 @@ from tailrace.store.recovery import Others, Refills, TableRecovery, recover
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal
 
 RENEW_DUE = 200
-"""Number of versions since the table was opened, including those of other writers, after which a commit opens the table
-again. Later commits are then faster."""
+"""Number of versions after which a commit opens the table again, so that later commits are faster."""
 
 CONFLICT_TRIES = 5
 CONFLICT_DELAY = 0.05
-"""Delay (seconds) before the second try of a commit that conflicted with another writer.
-
-The delay doubles for each further try, and is reduced by up to half at random."""
+"""Delay (seconds) before the second try of a conflicting commit, doubled for each further try."""
 
 LIBRARY_TRIES = 15
-"""Number of times that the Delta library itself retries a commit whose version number another commit has used.
-"""
+"""Number of times that the Delta library itself retries a commit whose version number another commit has used."""
 
 
 SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
-"""Maximum age (ns) that a data file may have when it is committed. An older file is renamed first.
+"""Maximum age (ns) of a data file at its commit. An older file is renamed first.
 
-Upkeep (merges and clean-up) removes files without a log entry once they are `REMOVED_HOURS` old. It may list an older
-file before the commit, and remove it after the commit.
-"""
+Upkeep removes files without a log entry once they are `REMOVED_HOURS` old. It may list an older file before the commit,
+and remove it after the commit."""
 
 
 class PreparedRows(Sized):
-    """The rows of one commit, before the commit.
-
-    For a local table, they are in files that no log entry names yet, and no longer in memory. For a table at a
-    URL, they are in memory as Arrow."""
+    """The rows of the next commit: in files of a local table, or in memory for a table at a URL."""
 
     def __init__(
         self, count: int, rows: list[DayRows], added: list[Add], root: Path | None, clock: Clock
     ) -> None:
-        """Hold the `count` rows of a commit. For a local table, the rows are in the data files `added` below the
-        directory `root`. For a table at a URL, the rows are in `rows`, and `root` is None."""
         self._count = count
         self._rows = rows
         self._added = added
@@ -84,18 +66,17 @@ class PreparedRows(Sized):
         self._old = False
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return self._count
 
     def keep(self) -> None:
-        """Update the modification times of the data files, so that no upkeep (merges and clean-up) removes them before
-        the commit. Missing files are ignored."""
+        """Update the modification times of the data files, so that no upkeep removes them. Ignore missing files."""
         with suppress(OSError):
             self._touch()
 
     def bring_to_disk(self) -> None:
-        """Sync the data files. Call this method only while no log entry names them. Raise FullError or StoreError
-        for an error after which the call may be repeated. Raise SyncError if a sync fails, or if a file was removed."""
+        """Sync the data files before a log entry names them. Raise FullError or StoreError if the call may be repeated.
+
+        Raise SyncError if a sync fails, or if a file was removed."""
         if self._root is None:
             return
         try:
@@ -119,9 +100,8 @@ class PreparedRows(Sized):
     def write(self, table: DeltaTable, properties: CommitProperties) -> bool:
         """Write a version of the table with these rows.
 
-        Return False if another writer has added a version since `table` was read. The caller must then check that
-        `table` still has this collector's newest commit. For a table at a URL, always return True. If the write fails,
-        raise the exception of the Delta library; the version may be in the table nevertheless.
+        Return False if another writer has added a version since `table` was read: then check that `table` still has
+        this collector's newest commit. If the write raises an exception, the version may be in the table nevertheless.
         """
         if self._rows:
             write_deltalake(
@@ -138,9 +118,7 @@ class PreparedRows(Sized):
         return table.version() == before + 1
 
     def _touch(self) -> None:
-        """Update the modification times of the data files. Set `_old` if one of them was older than `SAFE_NS`.
-
-        Raise OSError if that fails."""
+        """Update the modification times of the data files. Set `_old` if one of them was older than `SAFE_NS`."""
         for add in self._added:
             path = (self._root or Path()) / add.path
             if self._clock.wall_ns() - path.stat().st_mtime_ns >= SAFE_NS:
@@ -171,19 +149,16 @@ class Table:
         self._local = LocalVersions(Path(root)) if layout.is_local(root) else None
         self._table: DeltaTable
         self._opened_at = 0
-        """Version of the table when `_table` was last opened."""
+        """Version of the table when it was last opened."""
         self._seen = 0
         """Version of the table at this collector's last commit, or at its start."""
         self._position: int | None = None
         self._epoch = 0
-        # Epoch (Unix ns), as stored in the table, of the collector instance that committed last under this collector's
-        # name. Before the first commit of this instance, it is the epoch of an earlier instance.
+        # Epoch (Unix ns) of the instance that committed last under this collector's name
         self._fence: int | None = None
         self._unsure = False  # whether a commit whose write failed may be in the table nevertheless
         self._prepared: list[PreparedRows] = []
-        """Rows in data files that are not committed yet. Each commit of this collector updates the modification times
-        of these files.
-        """
+        """Rows in data files that are not committed yet. Each commit updates the modification times of these files."""
         self._broken: SyncError | None = None
 
     @classmethod
@@ -199,13 +174,12 @@ class Table:
         others: Others = MappingProxyType({}),
         alone: bool = True,
     ) -> Self:
-        """Open or create the table in the store `path`, a directory or URL.
+        """Open or create the table in the store `path`, a directory or URL. Repair a local one if this collector is
+        `alone`.
 
-        If this collector is `alone` in a local store, repair the table. The repair may remove damaged versions whose
-        rows the spools still have: `refills` (for this collector) and `others` (for each other collector) are functions
-        that return whether this is so. `collector` is the permanent name of the collector in the table. Raise
-        StoreError for an unusable table, FullError if the disk is full, or SyncError if a sync fails.
-        """
+        `refills` returns whether the spool of `collector`, its permanent name, still has rows of damaged versions, and
+        `others` has such a function for each other collector. Raise StoreError for an unusable table, FullError if the
+        disk is full, or SyncError if a sync fails."""
         self = cls(layout.table_root(path), options, collector, clock)
         try:
             if self._local is not None:
@@ -222,7 +196,7 @@ class Table:
         self._opened_at = self._seen = self._table.version()
         self._epoch = max(clock.wall_ns(), (self._fence or 0) + 1)
         if self._local is not None and self._local.since_checkpoint() >= CHECKPOINT_DUE:
-            # Collectors that end after a few commits would otherwise never shorten the Delta log.
+            # Collectors that end after a few commits would otherwise never shorten the log.
             self.checkpoint()
         return self
 
@@ -234,11 +208,11 @@ class Table:
         return self._table.version()
 
     def file_uris(self) -> list[str]:
-        """Return the absolute paths or URLs of the Parquet files in the version that this handle has open."""
+        """Return the absolute paths or URLs of the Parquet files in the opened version."""
         return self._table.file_uris()
 
     def prepare(self, batch: Batch) -> PreparedRows:
-        """Prepare the rows of the next commit, which `land` makes. Another thread may call `land` meanwhile.
+        """Prepare the rows of the next commit. Another thread may call `land` meanwhile.
 
         Raise FullError or StoreError if the rows cannot be written: repeat the call. Raise SyncError if a sync fails:
         the process must end. Raise TypeError, OverflowError or UnicodeError for a value that does not fit its column.
@@ -259,16 +233,11 @@ class Table:
             return rows
 
     def land(self, rows: PreparedRows, position: int) -> Committed:
-        """Commit the rows that `prepare` returned, exactly once. On return, they are durable.
+        """Commit durably all rows from the committed spool position to `position`, as `prepare` returned them.
 
-        The rows must be all rows of the spool from the committed position (`position()`) to the new `position`. Without
-        rows, commit a version without files if the position advances, and otherwise do nothing.
-
-        Raise FullError or StoreError if success is unknown; then call again with the same rows. Raise FencedError if
-        another instance of this collector has committed, or SyncError if a sync fails: the process must then end
-        without an acknowledgement. Raise ValueError if there are rows and the position does not advance, because a
-        commit is identified by its position.
-        """
+        Raise FullError or StoreError if success is unknown: call again with the same rows. Raise FencedError if another
+        instance of this collector has committed, or SyncError if a sync fails: the process must end. Raise ValueError
+        if there are rows and the position does not advance."""
         with self._refusing_after_sync_error():
             begun = self._clock.monotonic()
             committed, count = self._position or 0, len(rows)
@@ -309,12 +278,8 @@ class Table:
             return Committed(version, count, now - begun, now - written)
 
     def _shorten(self, version: int) -> None:
-        """Shorten the log or reopen the table, so that the next commit takes less time. Ignore failures.
-
-        At a URL, shorten the log each time the table's version passes a multiple of `CHECKPOINT_DUE`, whichever
-        collector made the commits: each collector may end after a few. Otherwise, reopen the table after `RENEW_DUE`
-        versions.
-        """
+        """Shorten the log or reopen the table, so that the next commit takes less time. Ignore failures."""
+        # At a URL, count the commits of all collectors, because each collector may end after a few.
         before, self._seen = self._seen, version
         if self._local is None and before // CHECKPOINT_DUE != version // CHECKPOINT_DUE:
             self.checkpoint()
@@ -324,18 +289,14 @@ class Table:
 
     @property
     def checkpoint_every(self) -> int:
-        """Return the number of commits between two calls of `checkpoint`. At a URL it is higher, because each
-        call costs requests."""
+        """Return the number of commits between two calls of `checkpoint`. At a URL, each call costs requests."""
         return CHECKPOINT_DUE if self._local is None else CHECKPOINT_EVERY
 
     def checkpoint(self, *, keep: int = durable.LOG_VERSIONS_KEPT) -> bool:
-        """Shorten the log: write a checkpoint, and keep `keep` log files below it. Return whether the log was
-        shortened.
+        """Write a checkpoint, keep `keep` log files below it, and return whether the log was shortened.
 
-        Call this method every `checkpoint_every` commits. The log stays unchanged if the disk is full, or if another
-        process shortens the log or has recently shortened it. Until it is shortened, commits become slower. Raise
-        SyncError if a sync fails, and FencedError if another instance of this collector has written to the table.
-        """
+        The log stays unchanged if the disk is full, or if another process shortens it or has recently done so. Raise
+        SyncError if a sync fails, and FencedError if another instance of this collector has written to the table."""
         done = True
         try:
             with self._refusing_after_sync_error():
@@ -358,11 +319,10 @@ class Table:
         return schema.version_of(self._table)
 
     def upgrade(self) -> list[schema.SchemaStep]:
-        """Upgrade the table to the current schema, with one commit for each step. Return the steps.
+        """Upgrade the table durably to the current schema, with one commit for each step. Return the steps.
 
-        The upgrade is durable on return. Raise FullError if the disk is full, or StoreError if a step fails for another
-        reason; the next start of a collector then continues the upgrade. Raise FencedError if another instance of this
-        collector has written to the table, or SyncError if a sync fails. The process must then end.
+        Raise FullError or StoreError if a step fails; the next start continues the upgrade. Raise FencedError if
+        another instance of this collector has written to the table, or SyncError if a sync fails: the process must end.
         """
         taken: list[schema.SchemaStep] = []
         for attempt in range(1, CONFLICT_TRIES + 1):
@@ -405,13 +365,11 @@ class Table:
         )
 
     def _reopen(self, position: int | None = None) -> bool:
-        """Open the table again. Return True if it has this collector's commit up to `position`, or False if it has only
-        the commit before.
+        """Open the table again. Return whether it has this collector's commit up to `position`.
 
         Raise FencedError if another instance of this collector has written to the table, or StoreError if it is not
-        readable. Commits are faster afterwards: each commit reads all versions since the table was opened (7 ms of CPU,
-        and 38 ms more for each 100 versions).
-        """
+        readable."""
+        # A commit reads all versions since the table was opened: 7 ms of CPU, and 38 ms for each 100 versions.
         table, found, epoch = self._ask()
         if (found, epoch) not in {(position, self._epoch), (self._position, self._fence)}:
             raise self._fenced(found)
@@ -422,8 +380,7 @@ class Table:
     def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
         """Open the table at its newest version. Return a handle, and this collector's position and epoch in the table.
 
-        Raise StoreError if the table is not readable. The caller must check position and epoch before it commits with
-        the handle, because the library looks for conflicts only in versions after the opening.
+        Check them before a commit with the handle: the library looks for conflicts only in versions after the opening.
         """
         for attempt in range(1, layout.OPEN_TRIES + 1):
             table = layout.open_table(self.root, self._options)
@@ -439,18 +396,12 @@ class Table:
         raise AssertionError("the last attempt returns or raises")
 
     def _check_handle(self, position: int) -> None:
-        """Raise FencedError unless the newest commit under this collector's name in the opened table is the commit of
-        this instance up to `position`.
-
-        Otherwise another instance with the same name has committed. The library itself would not refuse the next
-        commit.
-        """
+        """Raise FencedError unless the newest commit under this collector's name is of this instance, up to `position`."""
         if self._stands_at(self._table) != (position, self._epoch):
             raise self._fenced(self._table.transaction_version(self._spool_id))
 
     def _stands_at(self, table: DeltaTable) -> tuple[int | None, int | None]:
-        """Return the spool position up to which `table` has this collector's rows, and the epoch of the instance that
-        committed them. Both are None before the first commit."""
+        """Return this collector's spool position and the epoch of its last commit; None before the first commit."""
         return table.transaction_version(self._spool_id), table.transaction_version(self._collector)
 
     def _fenced(self, found: int | None) -> FencedError:

@@ -1,19 +1,11 @@
-"""Allow only one upkeep (merges and clean-up) at a time on a table, by a lease. Record when the steps of an upkeep were
-last done.
+"""Allow only one upkeep (merges and clean-up) at a time on a table, by a lease.
 
-Two concurrent upkeeps would corrupt the table: the library (deltalake 1.6.6) lets two merges of the same files succeed,
-and then the table has every row twice. For the same reason no other program may merge (OPTIMIZE in Spark) during an
-upkeep.
+The library (deltalake 1.6.6) lets two merges of the same files succeed, and then the table has every row twice. For the
+same reason no other program may merge (OPTIMIZE in Spark) during an upkeep.
 
-On a local disk the lease is a kernel lock, which ends with the process, and the times are in a small file beside the
-lock. At a URL both are transactions in the table (ids `tailrace/...`). If the process of an upkeep dies, its lease ends
-after `LEASE_NS`, or earlier if the collector that started the process ends the lease. An alarm kills a process that
-runs for half of `LEASE_NS`.
-
-The library commits a merge to whatever version is current. A process that is suspended during a merge, until its lease
-has ended, would later store rows twice. The alarm prevents this, unless the whole machine was suspended with its
-timers.
-"""
+On a local disk the lease is a kernel lock. At a URL it is a transaction in the table, which ends after `LEASE_NS`.
+There, an alarm kills a process that runs for half of this time, because it might commit a merge after the end of its
+lease."""
 
 from __future__ import annotations
 
@@ -41,28 +33,20 @@ LOCK_NAME = "upkeep.lock"
 STATE_NAME = "upkeep.json"
 
 LEASE_NS = 2 * 3600 * 10**9
-"""Duration (ns) of the lease of an upkeep (merges and clean-up).
-
-It is much longer than an upkeep takes, and than the clocks of two hosts may differ.
-"""
+"""Duration (ns) of the lease, much longer than an upkeep takes, and than the clocks of two hosts may differ."""
 
 HOLDER = "tailrace/upkeep"
-"""Id of the Delta transaction that contains the lease for merges and clean-up, in a table at a URL.
+"""Id of the Delta transaction that contains the lease in a table at a URL.
 
-The version number of the transaction is the number of the process that holds the lease (`draw`), or 0 if none does.
-"""
+Its version is the number of the process that holds the lease (`draw`), or 0 if none does."""
 
 TRIES = 7
 DELAY = 0.05
-"""Delay (seconds) before a write of a transaction is tried for the second time.
-
-The delay doubles for each further try.
-"""
+"""Delay (seconds) before the second try to write a transaction; doubled for each further try."""
 
 
 class UpkeepState(msgspec.Struct):
-    """The times (Unix ns) at which the steps of an upkeep were last done: merges, vacuums, and vacuums of all
-    files."""
+    """The times (Unix ns) of the last merges, vacuums, and vacuums of all files."""
 
     merged: int = 0
     vacuumed: int = 0
@@ -72,25 +56,22 @@ class UpkeepState(msgspec.Struct):
 
 
 class Turn(Protocol):
-    """The lease for one upkeep (merges and clean-up) of a table, as a context manager. Entering it raises LockedError
-    while another upkeep runs.
-    """
+    """The lease for one upkeep of a table. Entering it raises LockedError while another upkeep runs."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc_info: object) -> None: ...
 
     def is_taken(self) -> bool:
-        """Return whether any process holds the lease for merges and clean-up of the table."""
+        """Return whether any process holds the lease."""
         ...
 
     def check(self, table: DeltaTable) -> None:
-        """Raise LockedError if another upkeep (merges and clean-up) has taken the lease from this one."""
+        """Raise LockedError if another upkeep has taken the lease from this one."""
         ...
 
     def give_back(self) -> None:
-        """End the lease of an upkeep (merges and clean-up) whose process has ended without giving the lease back. Raise
-        StoreError or FullError if that fails."""
+        """End the lease of an upkeep whose process has ended. Raise StoreError or FullError if that fails."""
         ...
 
     def read(self) -> UpkeepState: ...
@@ -99,23 +80,20 @@ class Turn(Protocol):
 
 
 def draw(clock: Clock) -> int:
-    """Return a unique number for a run of merges and clean-up: its start time (Unix ns) with 20 random lowest bits."""
+    """Return a unique number for an upkeep: its start time (Unix ns) with 20 random lowest bits."""
     return clock.wall_ns() >> 20 << 20 | random.getrandbits(20)
 
 
 def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = None) -> Turn:
     """Return the object that takes the lease of the table in `root`, a directory or URL.
 
-    `number` identifies the calling process in the lease of a table at a URL. If it is None, a unique number is made.
-    """
+    `number` identifies the upkeep in a lease at a URL. If it is None, a number is drawn."""
     if layout.is_local(root):
         return LocalTurn(Path(root).parent)
     return RemoteTurn(root, options, clock, number)
 
 
 class LocalTurn:
-    """The lease of an upkeep (merges and clean-up) for a store in a local directory."""
-
     def __init__(self, store: Path) -> None:
         self._store = store
         self._file = store / STATE_NAME
@@ -142,10 +120,7 @@ class LocalTurn:
         """Do nothing: the kernel released the lock when the process ended."""
 
     def read(self) -> UpkeepState:
-        """Return the times at which each step of upkeep (such as a merge) was last done.
-
-        If the state file is missing or damaged, return times of 0, so that all steps are due.
-        """
+        """Return the times of the last steps of upkeep. Without a valid state file they are 0, so all steps are due."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=UpkeepState)
         except (OSError, msgspec.DecodeError):
@@ -159,8 +134,6 @@ class LocalTurn:
 
 
 class RemoteTurn:
-    """The lease of an upkeep (merges and clean-up) for a table at a URL."""
-
     def __init__(
         self, root: str, options: dict[str, str], clock: Clock, number: int | None = None
     ) -> None:
@@ -234,7 +207,6 @@ class RemoteTurn:
         )
 
     def _taken_since(self, table: DeltaTable) -> int:
-        """Return the start time (Unix ns) of the upkeep (merges and clean-up) that holds the lease, or 0 if none does."""
         since = self._holder(table)
         return since if abs(self._clock.wall_ns() - since) < LEASE_NS else 0
 
@@ -254,14 +226,13 @@ class RemoteTurn:
         return layout.open_table(self._root, self._options)
 
     def _try_note(self, transactions: dict[str, int]) -> None:
-        """Write the given Delta transactions if this process holds the lease. Retry after any error: if the end of the
-        lease were not written, no upkeep could run for `LEASE_NS`.
+        """Write Delta transactions if this process holds the lease. Retry after any error.
 
-        Before each retry, read the table, because the failed attempt may have succeeded although its response was lost.
-        """
+        Without a retry, a lease whose end was not written would prevent any upkeep for `LEASE_NS`."""
         for attempt in range(1, TRIES + 1):
             try:
                 table = self._open()
+                # A failed attempt may have succeeded, because its response was lost.
                 if all(self._noted(table, id_) == value for id_, value in transactions.items()):
                     return
                 self.check(table)
@@ -276,11 +247,9 @@ class RemoteTurn:
             return
 
     def _note(self, table: DeltaTable, transactions: dict[str, int]) -> None:
-        """Commit a version of the table that adds no rows and sets the version numbers of Delta transactions.
-        `transactions` maps the id of each to its new number.
+        """Commit new version numbers of Delta transactions, and no rows.
 
-        The library refuses the commit if another process has set one of these numbers since `table` was opened.
-        """
+        The library refuses the commit if another process has set one of these numbers since `table` was opened."""
         now = self._clock.wall_ns() // 10**6
         table.create_write_transaction(
             [],

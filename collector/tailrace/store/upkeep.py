@@ -1,34 +1,16 @@
 """Keep the table small and fast by upkeep, which merges small files, deletes old days and vacuums.
 
-`decide` returns the due steps, from the list of files and the time. `run` performs the steps in a separate process,
-because a merge takes up to 150 MB of memory that the allocator does not return. Writers never wait for the upkeep
-and lose no rows to it, because the table's commit protocol resolves conflicts. A
-step that conflicts with a writer is retried once, and then left to the next run. Only one upkeep runs at a time
-(`turn`).
+`run` works in a separate process, because a merge takes up to 150 MB of memory that the allocator does not return.
+Writers never wait for it: a step that conflicts with a writer is retried once, and then left to the next run.
 
-- A first merge combines the files of days with many small files into files of 4 MiB. A second merge, every hour or for
-  many files, combines the result into files of `compact_size`. If there were only one kind of merge, each row would be
-  copied a dozen times. A merge takes 0.4 to 0.5 CPU s for a million rows.
-- A day is deleted once all of its rows are older than `retention_age`, if the clock is plausible (see `retention`). The
-  oldest days are deleted while the table is larger than `retention_size`. The current day is never deleted, so the
-  table may exceed the size by one day.
-- Before a merge, each file is compared with its checksum. A damaged file is set aside and never merged. Once a day
-  upkeep compares all files with their checksums.
-- Replaced files are removed an hour after the replacement (`layout.REMOVED_HOURS`). Files that no version has ever
-  used, for example of a killed process, are removed once a day.
+A first merge combines small files into files of 4 MiB, and a second merge combines these into files of `compact_size`;
+with only one kind of merge, each row would be copied a dozen times. A merge takes 0.4 to 0.5 CPU s for a million rows.
+A damaged file is set aside and never merged. Days are deleted before files are merged, because merging needs disk
+space.
 
-Days are deleted before files are merged, because merging needs disk space. After each step the new files are synced
-(rule 4 of `durable`), and all versions are synced before a vacuum.
-
-`retention` returns which days are too old by the clock. A clock that is set far ahead makes every day look old. So
-`retention` searches for a *jump*: a time without rows that is longer than half of `retention_age` and longer than a
-day. Either no collector ran in this time, or the clock is wrong after it.
-
-After a jump, days before it keep the age that they had at the jump, until the clock is trusted again: once the days
-after the jump span as much time as a jump, or once a user confirms the clock (`UpkeepState.trusted`). If a wrong clock
-is corrected before that, no day younger than half of `retention_age` was deleted. The newest day with rows is never
-deleted for its age.
-"""
+A clock that is set far ahead makes every day look old. So `retention` searches for a *jump*: a time without rows that
+is longer than half of `retention_age` and than a day. Days before it keep the age that they had at the jump, until the
+days after it span as much time, or until a user confirms the clock. The newest day is never deleted for its age."""
 
 from __future__ import annotations
 
@@ -58,8 +40,7 @@ DAY_NS = 86_400 * 10**9
 class Jump(NamedTuple):
     """A long time without rows, after which the clock may be wrong.
 
-    `before` is the last day with rows before it, `after` the first day with rows after it (day numbers from
-    1970-01-01)."""
+    `before` and `after` are the days with rows around it (day numbers from 1970-01-01)."""
 
     before: int
     after: int
@@ -73,11 +54,8 @@ class Jump(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The days that retention deletes: all days before `below`, or none if `below` is None.
-
-    `held` is the long time without rows (`Jump`), after which the clock may be wrong, because of which days are kept
-    that would otherwise be too old. None if no such days are kept.
-    """
+    """The days to delete: those before `below`, or none. `held` is a long time without rows because of which days are
+    kept."""
 
     below: int | None
     held: Jump | None
@@ -86,8 +64,7 @@ class Retention(NamedTuple):
 def retention(
     files: Sequence[DataFile], config: StoreConfig, now: int, trusted: int = 0
 ) -> Retention:
-    """Return which days to delete at time `now` (Unix ns). `trusted` is the last time (Unix ns) at which a user
-    confirmed that the clock is right, or 0; see the module."""
+    """Return which days to delete at time `now` (Unix ns). `trusted` is when a user last confirmed the clock, or 0."""
     today = now // DAY_NS
     days = {file.day for file in files}
     below, held = _by_age(days, config, now, trusted)
@@ -98,11 +75,8 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the first day to keep because of `retention_age`.
-
-    If a long time without rows (`Jump`) makes the clock doubtful, also keep older days, and return the jump as the
-    second value; otherwise None.
-    """
+    """Return the first day to keep because of `retention_age`, and a long time without rows that keeps older days, or
+    None."""
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
     if config.retention_age is None or not known:
@@ -118,12 +92,10 @@ def _by_age(
 
 
 def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | None:
-    """Return the first `Jump` (a long time without rows) that makes the present wall time doubtful, or None.
+    """Return the first time of more than `longest` days without rows that makes the present wall time doubtful, or
+    None.
 
-    `days` are the days with rows, sorted. A jump has more than `longest` days without rows. After it, wall time is
-    doubtful until the rows span `longest` days without another jump. `trusted` is the last day on which a user
-    confirmed the clock. Jumps that ended by this day are ignored.
-    """
+    `days` are the days with rows, sorted. Ignore a time without rows that ended by the day `trusted`."""
     jumps = [
         Jump(before, after)
         for before, after in zip(days, [*days[1:], today], strict=True)
@@ -135,10 +107,6 @@ def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | Non
 
 
 def _by_size(files: Sequence[DataFile], config: StoreConfig, today: int) -> int:
-    """Return the first day to keep if the table may have at most `retention_size` bytes.
-
-    The current day is always kept.
-    """
     below = 0
     if config.retention_size is not None:
         sizes: Counter[int] = Counter()
@@ -154,20 +122,16 @@ def _by_size(files: Sequence[DataFile], config: StoreConfig, today: int) -> int:
 
 
 FIRST_SIZE = 4 * 2**20
-"""Target size (bytes) of files after a first merge. Such a file combines tens of small files, and is cheap to
-merge again."""
+"""Target size (bytes) of files after a first merge."""
 
 FIRST_FILES = 30
-"""Minimum number of small files of a day for a first merge; half of `CROWDED`. A small file has less than half of
-`FIRST_SIZE` bytes."""
+"""Minimum number of small files of a day, below half of `FIRST_SIZE`, for a first merge."""
 
 CROWDED = 60
-"""If one day has this number of small files, an upkeep (merges and clean-up) is due at once. Otherwise it waits for the
-end of the hour."""
+"""Number of small files of one day from which an upkeep is due at once instead of at the end of the hour."""
 
 SECOND_FILES = 200
-"""If one day has more than this number of files, the merge into files of `compact_size` is due at once; otherwise
-once an hour. Only files smaller than half of `compact_size` count."""
+"""Number of files of one day, below half of `compact_size`, above which a second merge is due at once."""
 
 HOUR_NS = 3600 * 10**9
 
@@ -176,7 +140,7 @@ VACUUM_EVERY_NS = HOUR_NS
 SWEEP_EVERY_NS = DAY_NS
 
 _STAGING = re.compile(r".*#\d+")
-"""Pattern for the names of temporary files of the Delta library. A killed process leaves such files behind."""
+"""Pattern for the names of temporary files of the Delta library, which a killed process leaves behind."""
 
 
 class Merge(NamedTuple):
@@ -190,13 +154,9 @@ class Plan(NamedTuple):
     """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
 
     - `delete_below`: the first day to keep.
-    - `held`: the long time without rows (`Jump`) because of which old days are kept, as the clock may be wrong.
-    - `vacuum`: which files to remove: `removed` for files that the log lists as removed, `all` to add files that the
-      log does not mention.
-    - `second`: whether the merges are second merges (into files of `compact_size`) or first merges (into files of
-      `FIRST_SIZE`).
-    - `merges`: the merges to make.
-    """
+    - `held`: the long time without rows because of which days are kept that look too old.
+    - `vacuum`: `removed` for files that the log lists as removed, `all` to add files that the log does not mention.
+    - `second`: whether the merges are second merges, into files of `compact_size`."""
 
     delete_below: int | None
     held: Jump | None
@@ -206,12 +166,10 @@ class Plan(NamedTuple):
 
 
 class UpkeepReport(msgspec.Struct):
-    """The results of one upkeep (merges and clean-up).
+    """The results of one upkeep.
 
-    `busy` is a message if another upkeep prevented this one. `skipped` lists the steps that were left to the next run,
-    with reasons. `held` explains why days older than `retention_age` are kept. `damaged` has a message for each damaged
-    file that was replaced by gap rows.
-    """
+    `busy` is a message if another upkeep prevented this one. `skipped` lists the steps that were left to the next run.
+    `held` explains why days older than `retention_age` are kept. `damaged` has a message for each damaged file."""
 
     busy: str = ""
     deleted_days: list[str] = []
@@ -225,8 +183,7 @@ class UpkeepReport(msgspec.Struct):
 
 
 def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> Plan:
-    """Return the steps of an upkeep (merges and clean-up) that are due at `now` (Unix ns) for a table with the given
-    files."""
+    """Return the steps that are due at `now` (Unix ns) for a table with the given files."""
     below, held = retention(files, config, now, state.trusted)
     kept = [file for file in files if below is None or file.day >= below]
     days = sorted({file.day for file in kept})
@@ -249,11 +206,7 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 
 
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
-    """Return whether an upkeep (merges and clean-up) is due at `now` (Unix ns) for a table with the given files.
-
-    The result depends only on the table, the times of the last upkeeps, the time and `config`, not on the caller. The
-    first merge or vacuum waits until the table has `CROWDED` files.
-    """
+    """Return whether an upkeep is due at `now` (Unix ns). The first one waits until the table has `CROWDED` files."""
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED
     hourly = known and (plan.vacuum is not None or (plan.second and bool(plan.merges)))
@@ -262,11 +215,10 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether an upkeep (merges and clean-up) of the store `path` is due and none runs.
+    """Return whether an upkeep of the store `path` is due and none runs, and why days are kept that look too old, or
+    None.
 
-    Also return the long time without rows (`Jump`) because of which days older than `retention_age` are kept, or None.
-    Change nothing, and take no lease. Raise StoreError if the table is not readable.
-    """
+    Change nothing, and take no lease. Raise StoreError if the table is not readable."""
     root = layout.table_root(path)
     files = data_files(layout.open_table(root, config.options))
     whose = turn(root, config.options, clock)
@@ -276,16 +228,11 @@ def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | Non
 
 
 def _small(files: Sequence[DataFile]) -> Counter[int]:
-    """Return for each day the number of files that are smaller than half of `FIRST_SIZE`."""
     return Counter(file.day for file in files if file.size < FIRST_SIZE // 2)
 
 
 def _due(last: int, every: int, now: int) -> bool:
-    """Return whether a step of an upkeep is due at `now`. `every` is the interval of the step, and `last` the time at
-    which it was last done (all ns).
-
-    If `last` is in the future, the step is due, because the clock was corrected since.
-    """
+    """Return whether a step is due. A time `last` in the future means that the clock was corrected since."""
     return not last <= now < last + every
 
 
@@ -298,13 +245,11 @@ def run(
     clock_is_right: bool = False,
     number: int | None = None,
 ) -> UpkeepReport:
-    """Perform the due steps of an upkeep in the store `path`. With `everything`, merge and vacuum even if not
-    due.
+    """Perform the due steps of an upkeep in the store `path`; with `everything`, all merges and vacuums.
 
-    With `clock_is_right`, record that a user confirms the clock. `number` identifies the upkeep (`turn.draw`).
-    Raise LockedError if another upkeep runs or has taken the lease meanwhile. Raise StoreError or FullError for
-    a failed step; the results of earlier steps remain. Raise SyncError if a sync fails.
-    """
+    With `clock_is_right`, record that a user confirms the clock. `number` identifies the upkeep (`turn.draw`). Raise
+    LockedError if another upkeep runs or has taken the lease, StoreError or FullError for a failed step, and SyncError
+    if a sync fails."""
     begun = clock.monotonic()
     root = layout.table_root(path)
     with turn(root, config.options, clock, number) as mine:
@@ -337,8 +282,7 @@ def run(
 
 
 class _Upkeep:
-    """The steps of an upkeep (merges and clean-up). Each method returns whether its step succeeded; a failed step is
-    left to the next run."""
+    """The steps of an upkeep. Methods return whether their step succeeded; a failed step is left to the next run."""
 
     def __init__(self, root: str, options: dict[str, str], clock: Clock, mine: Turn) -> None:
         self.report = UpkeepReport()
@@ -363,17 +307,13 @@ class _Upkeep:
         return self._step("delete old days", step)
 
     def vacuum(self, *, everything: bool) -> bool:
-        """Remove data files from disk that no version of the last hour needs.
-
-        With `everything`, also remove old files that no log entry mentions.
-        """
+        """Remove data files that no version of the last hour needs; with `everything`, also files without a log entry."""
 
         def step(table: DeltaTable) -> None:
             removed = table.vacuum(
                 layout.REMOVED_HOURS,
                 dry_run=False,
-                # If the library enforced the table's retention time, it would refuse to remove files after
-                # `REMOVED_HOURS`, because `REMOVED_RETENTION` is longer.
+                # The table's retention time, `REMOVED_RETENTION`, is longer than `REMOVED_HOURS`.
                 enforce_retention_duration=False,
                 full=everything,
                 post_commithook_properties=durable.NO_HOOKS,
@@ -386,11 +326,7 @@ class _Upkeep:
         return done
 
     def set_damaged_aside(self, chosen: Callable[[DataFile], bool]) -> None:
-        """Compare the data files for which `chosen` returns True with their checksums. Replace damaged files by gap
-        rows.
-
-        Do nothing for a table at a URL, because an object store has its own checksums.
-        """
+        """Compare the chosen data files of a local table with their checksums. Replace damaged files by gap rows."""
         if (root := self._local) is None:
             return
         try:
@@ -406,8 +342,7 @@ class _Upkeep:
             self.report.damaged += set_aside(root, bad, self._clock)
 
     def merge(self, merge: Merge) -> bool:
-        """Merge the files of a day that are smaller than `merge.size`. The rows of each file stay together and
-        in order."""
+        """Merge the files of a day that are smaller than `merge.size`. The rows of each file stay in order."""
         self.set_damaged_aside(lambda file: file.day == merge.day and file.size < merge.size)
 
         def step(table: DeltaTable) -> None:
@@ -429,11 +364,7 @@ class _Upkeep:
         return self._step(f"merge {date_of(merge.day)}", step)
 
     def _note(self, root: Path, versions: range) -> None:
-        """Add to the table's journal the versions that a step of the upkeep has written.
-
-        Also add the checksum of each new file, and its number of rows in each group (equal source, format, session,
-        stream and kind).
-        """
+        """Add to the table's journal the versions that a step has written, with the numbers of rows in their files."""
         journal, log = Journal(root), DeltaLog(root)
         journal.note(versions, merges=True)
         for version in versions:
@@ -442,11 +373,9 @@ class _Upkeep:
                     journal.note_rows(action.add.path, counts)
 
     def _step(self, what: str, step: Callable[[DeltaTable], None]) -> bool:
-        """Run `step` on the newest version of the table, and sync its new files. Return whether the step
-        succeeded.
+        """Run `step` on the newest version of the table, and sync its new files. Return whether it succeeded.
 
-        If the step conflicts with a writer, retry it once, and then report it as skipped. `what` describes the
-        step."""
+        If the step conflicts with a writer, retry it once, and then report it as skipped."""
         for last in (False, True):
             table = layout.open_table(self._root, self._options)
             self._turn.check(table)
@@ -470,10 +399,7 @@ class _Upkeep:
 
 
 def _remove_staging(root: Path, now: int) -> int:
-    """Remove old temporary files of the Delta library that killed processes left behind.
-
-    Return the number of removed files.
-    """
+    """Remove old temporary files of the Delta library. Return the number of removed files."""
     removed = 0
     for path in root.rglob("*#*"):
         try:

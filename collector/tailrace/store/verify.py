@@ -1,11 +1,7 @@
-"""Verify that all files of a store are unchanged since they were written. The verification changes nothing.
+"""Verify that all files of a store are unchanged since they were written. Change nothing.
 
-Log entries, checkpoints and data files of a local table are compared with the journal (copies of the log entries, and
-checksums of the files). Each quarantine file must consist of complete frames, in which unreadable bytes are stored.
-
-If the journal has no checksum of a data file, as for each file at a URL, `damage` reads the whole file. This detects
-unreadable rows, but no changed values. So the file counts as *unverifiable*.
-"""
+Files of a local table are compared with the journal's checksums. A data file without a checksum, as at a URL, counts as
+*unverifiable*: reading it detects unreadable rows, but no changed values."""
 
 from __future__ import annotations
 
@@ -42,11 +38,7 @@ _ZEROS = bytes(1024)
 
 
 def stat_damage(path: Path, size: int) -> str | None:
-    """Return a description of a file's damage if the file is missing, cannot be opened, is not a regular file, or does
-    not have `size` bytes.
-
-    Return None otherwise.
-    """
+    """Return why a path is no regular file of `size` bytes, or None if it is one."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -64,8 +56,7 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     """Return a description of the damage of a data file in the table `root`, or None if the file is undamaged.
 
     `noted` is the file's checksum in the table's journal, or None. Raise StoreError or OSError if the file cannot be
-    read for another reason than damage.
-    """
+    read for another reason than damage."""
     path = root / file.path
     if reason := stat_damage(path, file.size):
         return reason
@@ -75,16 +66,14 @@ def damage(root: Path, file: DataFile, noted: Checksum | None) -> str | None:
     if not is_parquet(path):
         return "has no Parquet footer"
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        # A compressed file never has this number of zero bytes in a row. This part of the file was never written to
-        # disk.
+        # A compressed file has no such number of zeros in a row: this part never reached the disk.
         if data.find(_ZEROS) >= 0:
             return "has a hole of zeros"
     return _undecodable(root, file)
 
 
 def _undecodable(root: Path, file: DataFile) -> str | None:
-    """Read all rows of a data file. For this, make a temporary table that has only this file. Return a description of
-    the file's damage, or None."""
+    """Read all rows of a data file, in a temporary table that has only this file. Return its damage, or None."""
     add = Add(file.path, file.size, {"day": Path(file.path).parent.name.removeprefix("day=")})
     with tempfile.TemporaryDirectory(prefix="tailrace-") as scratch:
         table = DeltaTable.create(scratch, SCHEMA, partition_by=["day"])
@@ -105,7 +94,7 @@ def _undecodable(root: Path, file: DataFile) -> str | None:
 
 
 class FileDamage(msgspec.Struct):
-    """A file of the store that is damaged. `reason` describes the damage, and `lost` what data are lost."""
+    """A damaged file of the store, with a description of the damage and of the lost data."""
 
     path: str
     reason: str
@@ -113,11 +102,10 @@ class FileDamage(msgspec.Struct):
 
 
 class StoreVerification(msgspec.Struct):
-    """The result of the verification of a store. All numbers count data files of the table.
+    """The result of the verification of a store, as numbers of data files.
 
-    `files` is the number of all files, `verified` of those with the checksum in the table's journal, and `unverifiable`
-    of those that are readable but have no checksum in the journal.
-    """
+    `verified` files have the checksum in the table's journal. `unverifiable` files are readable but have no checksum
+    there."""
 
     files: int = 0
     verified: int = 0
@@ -126,8 +114,9 @@ class StoreVerification(msgspec.Struct):
 
 
 def verify(store: str, options: dict[str, str]) -> StoreVerification:
-    """Verify that all files of a store, a directory or URL, are unchanged since they were written. Raise StoreError if
-    the store has no table or is not readable."""
+    """Verify that all files of a store, a directory or URL, are unchanged since they were written.
+
+    Raise StoreError if the store has no table or is not readable."""
     root = layout.table_root(store)
     try:
         if layout.is_local(root):
@@ -166,7 +155,7 @@ class _LocalStore:
         self.found.damage.append(FileDamage(str(path), reason, lost))
 
     def _entries(self, journal: JournalContent) -> Iterator[FileDamage]:
-        """Yield the damage of log entries. If a checkpoint has replaced an entry meanwhile, its file may be missing."""
+        """Yield the damage of log entries. The file of an entry may be missing if a checkpoint replaced it meanwhile."""
         versions = self._log.versions() if self._log.directory.is_dir() else []
         first = versions[0] if versions else 0
         for version in sorted({*versions, *(v for v in journal.entries if v >= first)}):
@@ -201,14 +190,14 @@ class _LocalStore:
             self.found.verified += noted is not None
             self.found.unverifiable += noted is None
         elif snapshot.refresh() and file.path not in {each.path for each in snapshot.files()}:
-            # Do not count a file that an upkeep process has merged into another one during the verification.
+            # An upkeep has merged the file into another one during the verification.
             self.found.files -= 1
         else:
             rows = f"{file.rows} rows" if file.rows else "an unknown number of rows"
             self._add(self._root / file.path, reason, rows)
 
     def _quarantine(self) -> Iterator[FileDamage]:
-        """Yield as damage each quarantine file that does not consist of complete frames."""
+        """Yield each quarantine file that does not consist of complete frames."""
         places = quarantines(self._root.parent)
         for path in (path for place in places for path in sorted(place.glob(f"*{SUFFIX}"))):
             data = path.read_bytes() if path.is_file() else b""
