@@ -1,12 +1,4 @@
-"""Check conditions of the daemon at intervals, and report them as part of its health:
-
-- Unfinished records were dropped, or state of sessions was evicted, because memory is limited.
-- The process has no free file descriptors.
-- A listener has certificates or tokens that it cannot use, or the file of its unix socket is gone.
-
-If new certificate or token files cannot be used, the listener continues with the earlier files. So an operator can
-repair the new files before any client is refused.
-"""
+"""Check at intervals for problems of the daemon, and report them as conditions of its health."""
 
 from __future__ import annotations
 
@@ -29,18 +21,13 @@ from tailrace.sources.source import RESERVE, Refusal, Source
 LOOK_SECONDS = 0.5
 
 LASTS_SECONDS = 60.0
-"""The daemon stops reporting dropped records as a problem (condition) when no record was dropped for this time
-(seconds)."""
+"""Time (seconds) without a dropped record after which dropped records are no longer reported as a problem."""
 
 
 async def watch_pending(ingest: Ingest, context: Context) -> None:
-    """Until cancelled, update the condition which reports that unfinished records were dropped.
-
-    Records that were dropped before the daemon started do not count.
-    """
+    """Report unfinished records that were dropped since the daemon started, until cancelled."""
     known = {name: ingest.tally(name).gave_way for name in context.config.sources}
-    # For each source: the monotonic time of its last dropped record, and the number of records dropped since its
-    # condition (the reported problem) began.
+    # For each source: monotonic time of its last dropped record, and number of records since its condition began
     since: dict[str, tuple[float, int]] = {}
     while True:
         now = context.clock.monotonic()
@@ -69,13 +56,11 @@ def _sentence(name: str, count: int, config: Config) -> str:
 
 
 STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0
-"""Time (seconds) between two checks whether state of sessions was evicted to save memory, and time (seconds) without an
-eviction after which the condition that reports evictions ends.
-"""
+"""Time (seconds) between two checks for evicted state, and time without an eviction that ends the report."""
 
 
 async def watch_state(budget: Budget, health: Health) -> None:
-    """Until cancelled, update the condition which reports that state of sessions was evicted to save memory."""
+    """Report that state of sessions was evicted to save memory, until cancelled."""
     seen, since = 0, trio.current_time()
     while True:
         if budget.relieved > seen:
@@ -87,21 +72,14 @@ async def watch_state(budget: Budget, health: Health) -> None:
 
 
 QUIET_SECONDS = 3.0
-"""The condition that no file descriptor is free ends when no attempt to open a file or socket has failed for this time
-(seconds).
-"""
+"""Time (seconds) without a failure that ends the report of missing file descriptors."""
 
 Sources = Mapping[str, Source]
-"""Type of an argument: the running sources, by the source's name."""
-
 _NAMES = ("EMFILE", "ENFILE")
 
 
 def failures(sources: Sources, figures: Figures) -> dict[str, int]:
-    """Return how often the process had no free file descriptor since the daemon started.
-
-    The keys are the uses for which it needed one, such as connections or files.
-    """
+    """Return how often the process had no free file descriptor since the daemon started, by the use of the descriptor."""
     found = [source.figures() for source in sources.values()]
     return {
         "connections": sum(each.refused.get(Refusal.DESCRIPTORS, 0) for each in found),
@@ -114,7 +92,7 @@ def failures(sources: Sources, figures: Figures) -> dict[str, int]:
 
 
 async def watch_descriptors(sources: Sources, context: Context) -> None:
-    """Until cancelled, update the condition which reports that the process has no free file descriptors."""
+    """Report that the process has no free file descriptors, until cancelled."""
     known: Mapping[str, int] = failures(sources, context.figures)
     failed_at = float("-inf")
     lacking: list[str] = []
@@ -143,10 +121,7 @@ async def watch_descriptors(sources: Sources, context: Context) -> None:
 
 
 def _open(limit: int) -> int:
-    """Return the number of open file descriptors of this process.
-
-    Counting needs a descriptor itself. If none is free, return `limit`, the maximum number of descriptors.
-    """
+    """Return the number of open file descriptors of this process, or `limit` if none is free for counting."""
     try:
         return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - a count
     except OSError:
@@ -157,9 +132,7 @@ LISTENERS_LOOK_SECONDS = 1.0
 
 
 async def watch_listeners(sources: Sources, health: Health, admin: Guard) -> None:
-    """Until cancelled, update the conditions which report unusable certificates or tokens of listeners, and lost socket
-    files.
-    """
+    """Report unusable certificates or tokens of listeners, and lost socket files, until cancelled."""
     while True:
         unusable = [f"admin: {problem}" for problem in admin.problems]
         unreachable: list[str] = []

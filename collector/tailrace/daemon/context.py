@@ -1,10 +1,5 @@
 """State that all parts of a daemon share: the current configuration, its health, the clock, the figures and random
-numbers.
-
-Each part holds the same `Current`, in which a reload replaces the configuration. /healthz, /readyz, the metrics and the
-log all use the same `Health`. A condition of the health has a name and a message. When a condition begins or ends, the
-log gets one line.
-"""
+numbers."""
 
 from __future__ import annotations
 
@@ -59,10 +54,7 @@ class Current:
 
 
 class Health:
-    """The health of a daemon: the conditions that hold now, and the failure that ends the process, if any.
-
-    The state is `degraded` while a condition holds, and `failed` after a failure.
-    """
+    """The health of a daemon: the conditions (problems by name) that hold, and the failure that ends the process."""
 
     def __init__(self) -> None:
         self.conditions: dict[str, str] = {}
@@ -85,10 +77,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Return whether sources accept input.
-
-        The result does not depend on how far decoding and commits are behind.
-        """
+        """Return whether sources accept input, however far decoding and commits are behind."""
         return self.state in {State.OK, State.DEGRADED} and Condition.SPOOL not in self.conditions
 
     def started(self) -> None:
@@ -98,15 +87,13 @@ class Health:
         self._phase = State.STOPPING
 
     def degrade(self, name: Condition, message: str) -> None:
-        """Report a problem (a condition) of the daemon, whose state is then degraded. If the condition holds already,
-        replace its message."""
+        """Report a condition, or replace its message."""
         if name not in self.conditions:
             logger.error("%s: %s", name, message, extra={"condition": name})
         self.conditions[name] = message
 
     def refuse(self, name: Condition, message: str) -> None:
-        """Report as a condition (a problem of the daemon) that a disk or store refused an operation. The daemon will
-        try the operation again."""
+        """Report as a condition that a disk or store refused an operation, which the daemon will try again."""
         self.refusals += 1
         self.degrade(name, message)
 
@@ -115,8 +102,7 @@ class Health:
             logger.info("%s: all right again", name, extra={"condition": name})
 
     def follow(self, name: Condition, message: str | None) -> None:
-        """Report a condition (a problem of the daemon) with the given message. If the message is None, end the
-        condition."""
+        """Report a condition with the given message, or end it if the message is None."""
         self.clear(name) if message is None else self.degrade(name, message)
 
     def fail(self, message: str) -> None:
@@ -125,10 +111,7 @@ class Health:
 
 
 class Chance(NamedTuple):
-    """Functions that return random values.
-
-    `entropy` returns random bytes, from which ids are made. `share` returns a number from 0 to 1, which varies delays.
-    """
+    """Functions that return random bytes, for ids, and a random number from 0 to 1, which varies delays."""
 
     entropy: Callable[[int], bytes] = os.urandom
     share: Callable[[], float] = random.random
@@ -137,8 +120,7 @@ class Chance(NamedTuple):
 class Context(NamedTuple):
     """The objects that all parts of a daemon share.
 
-    `watchdog_seconds` is how long the service manager's watchdog waits between two signals; None without a watchdog.
-    """
+    `watchdog_seconds` is how long the service manager's watchdog waits for a signal; None without a watchdog."""
 
     current: Current
     health: Health
@@ -149,5 +131,4 @@ class Context(NamedTuple):
 
     @property
     def config(self) -> Config:
-        """Return the current configuration."""
         return self.current.config

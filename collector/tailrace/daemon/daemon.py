@@ -1,13 +1,11 @@
 """Build the daemon from the opened files, the sources and the loops. Start and stop these parts in order.
 
-At the start, the sources already receive while the daemon still decodes the spool's log from the newest checkpoint on.
-At a stop, the sources read the data that peers have sent before, clients get a last acknowledgement, and the sources
-close. Then the daemon syncs the spool, decodes and commits all remaining entries, and saves the state. Due to this
-order, only durable bytes are decoded, and bytes stay in the spool until their rows are committed.
+At the start, the sources already receive while the daemon still decodes the spool from the newest checkpoint on. At a
+stop, the sources first read what peers have sent, and clients get a last acknowledgement. Then the daemon syncs the
+spool, and decodes and commits all remaining entries.
 
 After a failure, `bounded` ends a process that hangs. A cancelled task waits for its worker thread, which may wait for a
-disk or lack memory for its result (1 of 100 starts under `ulimit -v` hung, 2026-11-23).
-"""
+disk or lack memory for its result (1 of 100 starts under `ulimit -v` hung, 2026-11-23)."""
 
 from __future__ import annotations
 
@@ -55,11 +53,9 @@ Failed = Callable[[BaseException], None]
 
 @contextmanager
 def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
-    """Run a `with` block, and end the process if the block hangs after a failure in it.
+    """Run a `with` block, and end the process with status 1 if the block hangs for `SECONDS` after a failure in it.
 
-    Yield a function that the block calls to record a failure. If the block has not ended `SECONDS` after the first
-    failure, write `message(failure)` to standard error, and end the process with exit status 1.
-    """
+    Yield a function by which the block records a failure. At the end, write `message(failure)` to standard error."""
     failures: list[BaseException] = []
 
     def failed(error: BaseException) -> None:
@@ -82,9 +78,8 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
 
 
 def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a function that runs the task `work`, and passes an exception of the task to `failed` at once. Without it,
-    trio would first wait for other tasks to end. A cancellation is not passed to `failed`.
-    """
+    """Return a function that runs `work`, and passes its exception to `failed` before trio waits for other tasks to
+    end."""
 
     async def reporting_work(*arguments: P.args, **more: P.kwargs) -> T:
         try:
@@ -98,33 +93,26 @@ def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Aw
 
 
 class DaemonProgress(NamedTuple):
-    """Numbers that show whether a daemon advances. The watchdog compares the current numbers with earlier ones."""
+    """Numbers by which the watchdog finds out whether a daemon advances."""
 
     decoded: int
-    """Position in the spool up to which the daemon has decoded the entries."""
+    """Position in the spool up to which entries are decoded."""
     commits: int
     refusals: int
-    """Number of operations that a disk or store refused (see `Health.refusals`)."""
     replayed: int
-    """The position up to which the start has decoded the spool's entries again. It ends at the position below which the
-    table had all rows when the daemon started, and grows only during the start.
-    """
+    """Position up to which a start has decoded again entries whose rows are in the table."""
 
     def lives_on(self, before: DaemonProgress) -> bool:
-        """Return whether the daemon has done anything since the progress `before`: it has committed rows, a disk or
-        store has refused an operation, or the start has decoded further entries (`DaemonProgress.replayed`)."""
+        """Return whether rows were committed, an operation was refused, or the start went on decoding since `before`."""
         return self[1:] != before[1:]
 
 
 class Mode(NamedTuple):
     """How a collector runs.
 
-    With `once`, the collector reads all files to their end, and ends when each source has read its input. Sessions
-    whose source is no longer configured stay open. With `last`, a stop also ends the sessions of all producers; the
-    caller ensures that the producers end first. With `imports`, the collector only imports files. Such a
-    collector is marked as unfinished while one of its sessions is open. `watchdog_seconds` is how long the service manager's
-    watchdog waits between two signals; None without a watchdog.
-    """
+    With `once`, it reads all files to their end, and ends when each source has read its input. With `last`, a stop also
+    ends the sessions of all producers. With `imports`, it only imports files, and is marked as unfinished while one of
+    its sessions is open. `watchdog_seconds` is how long the service manager's watchdog waits for a signal."""
 
     once: bool = False
     last: bool = False
@@ -157,13 +145,9 @@ class Daemon:
         self.sources = configured.sources
         self.starts = starts
         self.replayed = trio.Event()
-        """Set when the ingest has decoded all spool entries whose rows are in the table. Until then, the daemon's
-        figures do not count all rows of the table.
-        """
+        """Set when all entries whose rows are in the table are decoded, so that the figures count all rows."""
         self.answering = trio.Event()
-        """Set when the admin endpoint may begin to answer. Usually `replayed` is set at the same moment. If decoding is
-        suspended, `answering` is set earlier.
-        """
+        """Set when the admin endpoint may answer: with `replayed`, or earlier if decoding is suspended."""
         self.loops = Loops(
             Opened(
                 disk.spool, disk.ingest, disk.table, disk.quarantine, disk.checkpoints, disk.committed,
@@ -191,9 +175,8 @@ class Daemon:
         """Receive, decode and commit until `stop` is set. Then stop the parts of the daemon in order.
 
         Call `started` when the sources receive, and run the task `beside` as long as they do. If a part fails, call
-        `failed` with its exception at once, and raise the exception after all tasks have ended. Raise SyncError,
-        LostError or FencedError if the daemon can no longer guarantee that data is durable.
-        """
+        `failed` at once, and raise its exception after all tasks have ended. Raise SyncError, LostError or FencedError
+        if the daemon can no longer guarantee that data is durable."""
         loops = self.loops
         ahead = await drive(loops.begin())
         watched = partial(reporting, failed)
@@ -238,34 +221,23 @@ class Daemon:
         )
 
     def message(self, error: BaseException) -> str:
-        """Return a message for the user that explains the failure `error` of the daemon."""
         failures = [cause for cause in causes(error) if not isinstance(cause, trio.Cancelled)]
         if self.starts and any(isinstance(failure, MemoryError) for failure in failures):
             return str(self.starts.out_of_memory())
         return str(failures[0]) or type(failures[0]).__name__
 
     def write_ports(self, admin: str) -> None:
-        """Write the addresses of the listeners and of the admin endpoint to the port file.
-
-        Raise OSError if it cannot be written.
-        """
+        """Write the addresses of the listeners and of the admin endpoint to the port file. Raise OSError if that fails."""
         sources = {name: source.address for name, source in self.sources.items()}
         self.disk.marks.write_ports({"sources": sources, "admin": admin, "pid": os.getpid()})
 
     async def _decode(self) -> None:
-        """Decode entries until cancelled.
-
-        If earlier starts ran out of memory, first wait for `Starts.rest` seconds.
-        """
         if self.starts and self.starts.rest:
             self.answering.set()
             await self.starts.wait(self.health)
         await drive(self.loops.decoding.run())
 
     async def _watch_start(self) -> None:
-        """Record repeatedly how much memory this start uses, until all entries are decoded that were in the spool when
-        the daemon started.
-        """
         if self.starts:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.starts.watch)
@@ -273,9 +245,8 @@ class Daemon:
                 self.starts.end()
 
     async def _finish(self) -> None:
-        """Decode and commit all received bytes within the time limit of a stop. If all rows are committed, record on
-        disk that the collector has finished, or that it is unfinished if an import has an open session.
-        """
+        """Decode and commit all received bytes within the time limit of a stop, and record on disk whether any are
+        left."""
         decodes = not (self.starts and self.starts.rest)
         if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
             if self._mode.imports and self.ingest.open_sessions():
@@ -284,16 +255,12 @@ class Daemon:
                 self.disk.marks.finish()
 
     async def _end_with_names(self, stop: trio.Event) -> None:
-        """Wait until the path of a file or directory that the daemon uses no longer leads to this file or directory.
-        Then stop the daemon."""
+        """Stop the daemon when the path of a file that it uses leads to another file."""
         await flagged(self.loops.names.lost)
         stop.set()
 
     def _lost(self, loss: LostError) -> str:
-        """Return a message for the user about a file or directory of the daemon that was moved, replaced or removed.
-        The message also states how many received bytes are not in the table, and whether a later start can find them in
-        the spool.
-        """
+        """Return a message about a moved, replaced or removed file, and about received bytes that are not in the table."""
         rest = self.spool.end - self.loops.committing.committed
         if not rest:
             return f"{loss}; everything received is in the table"
@@ -305,13 +272,11 @@ class Daemon:
         return f"{loss}; {rest} bytes that came last are not in the table, and {where}"
 
     def _cut(self, rejected: Rejected) -> None:
-        """Disconnect the peer of a session whose input the ingest has rejected."""
         source = self.sources.get(self.ingest.source_of(rejected.number))
         if source is not None:
             source.cut(rejected.number, rejected.why)
 
     def _describe(self) -> dict[str, int | float | str]:
-        """Return the attributes of a heartbeat row: facts about this collector, by name."""
         lacking = sum(self.ingest.account(name).missing for name in self.config.sources)
         return {
             "collector": self.config.collector.name,
@@ -330,8 +295,6 @@ class Daemon:
         self.answering.set()
 
     async def _keep_up(self) -> None:
-        """Run the upkeep of the table and the check for dropped records. Begin once `replayed` is set: the ingest has
-        decoded all spool entries whose rows are in the table."""
         await self.replayed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(conditions.watch_pending, self.ingest, self.context)
@@ -342,10 +305,7 @@ class Daemon:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of file descriptors to the hard limit.
-
-    The lower soft limit only protects programs that use `select`.
-    """
+    """Raise the soft limit of file descriptors to the hard limit. Only programs that use `select` need a lower one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -367,15 +327,13 @@ def collecting(
 
     - `chosen`: the files that sources of files read; None for all files.
     - `descriptors`: passes sockets to the service manager, which keeps the sockets open across a restart.
-    - `held`: sockets that the caller has opened for sources.
+    - `held`: sockets that are already open for sources.
     - `memory`: if given, the daemon counts how many earlier daemons were killed during their start (see `Starts`).
     - `working`: called repeatedly during a long start.
-    - `replayed`: called once, when the ingest has decoded all entries whose rows are in the table.
+    - `replayed`: called once, when all entries whose rows are in the table are decoded.
 
-    Raise ConfigError if a source cannot be created, LockedError if another collector uses the store, StoreError or
-    SyncError if files cannot be read or written, MemoryLimitError if memory is short, OSError for any other file error,
-    and TailraceError if no thread can start.
-    """
+    Raise ConfigError if a source cannot be created, LockedError if another collector uses the store, MemoryLimitError
+    if memory is short, and StoreError, SyncError, OSError or TailraceError if another resource cannot be used."""
     config = loaded.config
     context = Context(
         Current(loaded, clock), Health(), clock, Figures(), watchdog_seconds=mode.watchdog_seconds

@@ -1,15 +1,11 @@
 """Open the files of a collector: locks, spool, table and the state of the ingest.
 
-- A start changes nothing until it is known that all files can be read. So a start that is refused leaves the files of
-  another version of Tailrace as they are.
-- A start may be interrupted at any time. The next start then finds either the old files or the new ones.
-- A repair of the table may remove rows of other collectors if their spools can restore the rows (`store.recovery`). The
-  other collectors do not run during a repair (`store.presence`), so the repair may open their spools.
+A start changes nothing until it is known that all files can be read, so a start that is refused leaves the files of
+another version of Tailrace as they are. A start may be interrupted at any time. Files of an older version are upgraded
+before any source receives: first the table, then the state of the ingest.
 
-The steps of a start are: take the locks, recover the spool, check and repair the table, restore the ingest. If files
-have another version, they are upgraded or refused before any source receives: first the table, then the state of the
-ingest.
-"""
+A repair of the table may remove rows of other collectors if their spools can restore the rows (`store.recovery`). They
+do not run during a repair, so it may open their spools."""
 
 from __future__ import annotations
 
@@ -49,11 +45,9 @@ logger = logging.getLogger(__name__)
 
 
 def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dict[str, Refills]:
-    """Return one function for each other collector that writes to `store`, by the collector's identity. The function
-    returns whether the collector's spool can restore rows that a repair of the table removes (see `_refills`).
+    """Return a function for each other collector of `store`, by its identity, that checks its spool for a repair.
 
-    `own` is the directory of this collector, which is left out. Raise OSError if a directory cannot be read.
-    """
+    `own` is the directory of this collector. Raise OSError if a directory cannot be read."""
     found: dict[str, Refills] = {}
     for directory in presence.directories(store).values():
         who = presence.introduction_of(directory)
@@ -69,12 +63,10 @@ def _refills(
     clock: Clock,
     position: int | None,
 ) -> bool:
-    """Return whether the spool of the other collector `who` can restore the rows that `who` wrote from a spool position
-    on. If `position` is None, check all rows of `who`.
+    """Return whether the spool of the collector `who` can restore its rows from `position` on; all rows if that is
+    None.
 
-    If the result is true, the caller may remove these rows from the table. Therefore mark `who` as unfinished if its
-    spool has entries from `position` on. Raise FullError if a full disk prevents the check.
-    """
+    Raise FullError if a full disk prevents the check."""
     path = Path(who.spool)
     if not path.is_dir():
         return False
@@ -87,6 +79,7 @@ def _refills(
         return False
     try:
         has = spool.identity == who.identity and refills(spool, Checkpoints(path), position)
+        # The repair may remove these rows, so the table lacks them until the collector runs.
         if has and (position or 0) < spool.end:
             presence.begin(directory)
         return has
@@ -98,10 +91,9 @@ _ANY = 2**64 - 1
 
 
 def refuse_unknown(checkpoints: Checkpoints) -> None:
-    """Raise StoreError if the newest checkpoint has a version that this version of Tailrace cannot read.
+    """Raise StoreError if this version of Tailrace cannot read the newest checkpoint.
 
-    Call this before the spool is opened, because the spool's entries may have an unknown version, too.
-    """
+    Call this before the spool is opened, because the spool's entries may have an unknown version, too."""
     newest = checkpoints.newest(_ANY)
     if newest is None:
         return
@@ -117,7 +109,7 @@ def refuse_unknown(checkpoints: Checkpoints) -> None:
 
 
 def is_wanted(table: Table, checkpoint: Checkpoint | None) -> bool:
-    """Return whether the table or the checkpoint was written by an older version of Tailrace and must be upgraded."""
+    """Return whether an older version of Tailrace wrote the table or the checkpoint."""
     if table.schema_version != SCHEMA_VERSION:
         return True
     return checkpoint is not None and ingest_state.version_of(checkpoint.state) != VERSION
@@ -133,10 +125,7 @@ def upgrade_table(table: Table) -> None:
 
 
 def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
-    """Replace a checkpoint of an older version of Tailrace by one of the current version.
-
-    If the disk is full, keep the old one and log a warning.
-    """
+    """Replace a checkpoint of an older version of Tailrace. If the disk is full, keep it and log a warning."""
     version = ingest_state.version_of(checkpoint.state)
     if version == VERSION:
         return
@@ -152,11 +141,7 @@ def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
 
 
 class OpenedDisk(NamedTuple):
-    """The open files of a collector.
-
-    `committed` is the position in the spool below which the table has all rows. `directory` is on this host and belongs
-    to this collector alone (`config.load.collector_path`).
-    """
+    """The open files of a collector. `committed` is the spool position below which the table has all rows."""
 
     store: str
     directory: Path
@@ -168,11 +153,8 @@ class OpenedDisk(NamedTuple):
     committed: int
     marks: RunningMarks
     check_store: Callable[[], None]
-    """Function that checks the paths of the store's directories and locks.
-
-    It raises LostError if a path no longer leads to the opened directory. It raises StoreError if a lock file
-    was removed and cannot be created again.
-    """
+    """Function that raises LostError if a path of the store leads to another directory, or StoreError for a lost lock
+    file."""
 
 
 @contextmanager
@@ -183,12 +165,10 @@ def opened(
     starts: Starts | None,
     working: Callable[[], None],
 ) -> Iterator[OpenedDisk]:
-    """Open the files of a collector, yield them, and close them at the end of the block. During a long start, call
-    `working` repeatedly.
+    """Open the files of a collector, yield them, and close them at the end of the block.
 
-    Raise LockedError if another collector holds a lock, StoreError, FullError or SyncError if a file cannot be read or
-    written, MemoryLimitError if memory is short, and OSError for any other file error.
-    """
+    Call `working` repeatedly during a long start. Raise LockedError if another collector holds a lock, StoreError,
+    FullError, SyncError or OSError if a file cannot be read or written, and MemoryLimitError if memory is short."""
     store, spool_directory = store_path(config), Path(spool_path(config))
     with ExitStack() as stack:
         if starts:
@@ -216,8 +196,7 @@ def opened(
         ingest = restored(spool, checkpoint, committed)
         ingest.paces.limit(config.metrics.series_max)
         if is_wanted(table, checkpoint):
-            # If the table or the checkpoint is of an older version of Tailrace, decode the spool's entries before any
-            # file is changed. An unreadable entry then makes the start fail here.
+            # Decode the spool's entries before any file is changed, so that an unreadable entry fails here.
             read = partial(next_entries, spool, ingest, health, committed)
             replay(ingest, committed, read=read, working=working)
             upgrade_table(table)
@@ -238,10 +217,7 @@ def opened(
 def _open_table(
     config: Config, clock: Clock, spool: Spool, checkpoints: Checkpoints, entrance: Entrance | None
 ) -> Table:
-    """Open the table of the collector. If it is local and no other collector runs on the store, check and repair it.
-
-    Afterwards other collectors may start on the store.
-    """
+    """Open the table, and repair a local one if no other collector runs. Then let other collectors start."""
     open_table = partial(
         Table.open, store_path(config), options=config.store.options, collector=spool.identity,
         config=config.store, clock=clock, refills=partial(refills, spool, checkpoints),
@@ -249,8 +225,7 @@ def _open_table(
     store, directory = Path(store_path(config)), collector_path(config)
     who = Introduction(spool.identity, str(spool.directory.absolute()))
     if entrance is None:
-        # The introduction is a file that identifies the collector to readers of the store. Without it, they would
-        # believe that it runs on another host.
+        # Without this file, readers of the store would believe that the collector runs on another host.
         with suppress(TailraceError):
             introduce(directory, who)
         return open_table()
@@ -262,9 +237,7 @@ def _open_table(
 
 
 def refuse_foreign(config: Config) -> None:
-    """Raise StoreError if other users of this host could replace files in the directories of the collector or of its
-    local store.
-    """
+    """Raise StoreError if other users could replace files in the directories of the collector or of its local store."""
     store, directory = store_path(config), collector_path(config)
     shared = _directories(store, directory) if layout.is_local(store) else [directory]
     for each in (*shared, Path(spool_path(config)), quarantine_path(config)):
@@ -275,10 +248,7 @@ _Held = DirectoryLock | Entrance | HeldDirectories | RunningMarks
 
 
 def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) -> Entrance:
-    """Lock a local store and the collector's directory.
-
-    Append the locks to `held`. `stack` releases them when it closes.
-    """
+    """Lock a local store and the collector's directory, and append the locks to `held`."""
     _make(directory)
     own = DirectoryLock(directory, whole=None if directory == store else directory)
     held.append(stack.enter_context(own))
@@ -288,20 +258,14 @@ def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) 
 
 
 def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
-    """Check that the paths of all locks and directories in `held` still lead to the opened files and directories.
-
-    The directories are checked first, so that no lock file is created in a replaced directory. Any thread may call
-    this. The mutex `turn` prevents two threads from creating the same lock file.
-    """
+    """Check that the paths of all locks and directories in `held` lead to the opened files. Any thread may call this."""
+    # Check directories first, so that no lock file is created in a replaced directory.
     with turn:
         for each in reversed(list(held)):
             each.check()
 
 
 def _directories(store: str, directory: Path) -> list[Path]:
-    """Return the directories of a local store and its collector that must not be renamed or removed while the collector
-    runs.
-    """
     root = Path(layout.table_root(store))
     return [Path(store), directory, root, DeltaLog(root).directory]
 
@@ -325,11 +289,9 @@ def _report_recovery(table: Table, health: Health) -> None:
 def _report_too_large(
     spool: Spool, checkpoints: Checkpoints, checkpoint: Checkpoint | None, starts: Starts
 ) -> None:
-    """Log a warning if checkpoints are too large to be read within the memory limit.
+    """Warn about checkpoints that are too large for the memory limit.
 
-    Raise MemoryLimitError if no smaller checkpoint exists, and if the spool has already removed entries that a start
-    without a checkpoint needs.
-    """
+    Raise MemoryLimitError if there is no smaller one, and the spool does not have all entries any more."""
     if not checkpoints.too_large:
         return
     message = f"{checkpoints.too_large[0]}, which do not fit: {starts.advice()}"
@@ -340,9 +302,7 @@ def _report_too_large(
 
 
 def _end_start(starts: Starts, _: object, error: BaseException | None, __: object) -> None:
-    """Record that this start of the daemon was not killed. `error` is the exception that ended the start, or None if
-    the start succeeded. Raise MemoryLimitError if the exception was caused by a lack of memory.
-    """
+    """Record that this start was not killed. Raise MemoryLimitError if a lack of memory ended it."""
     if error is not None and any(isinstance(cause, MemoryError) for cause in causes(error)):
         raise starts.out_of_memory() from error
     starts.end()

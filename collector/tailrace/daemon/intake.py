@@ -1,14 +1,8 @@
 """Write the sessions of the sources to the spool.
 
-`SourceIntake` appends an entry to the spool when a session of its source opens or closes, and for other events of the
-session. The bytes that a session receives go directly to the spool.
-
-`FileSessions` keeps the open sessions of files independently of the sources that read them. The read position of a file
-belongs to the store and survives a change of the sources. The session of a file stays open while the file exists, even
-if its source is removed or its patterns change. If no source follows the file any more, an entry in the log marks the
-file as unfollowed. The next source of the same format that finds the file or a copy of it continues the session. If
-several sources match a file, only one source reads it.
-"""
+`FileSessions` keeps the open sessions of files, because the session of a file stays open while the file exists, even if
+its source is removed or its patterns change. The next source of the same format that finds the file or a copy of it
+continues the session. If several sources match a file, only one source reads it."""
 
 from __future__ import annotations
 
@@ -34,8 +28,7 @@ UNFOLLOWED_MAX = 8192
 """Maximum number of open sessions whose file no source follows. If there are more, the oldest is closed."""
 
 Former = dict[int, tuple[OpenInfo, FileState]]
-"""Open sessions of an earlier source that a new source continues, by session number. For each session: how it was
-opened, and the state of its file."""
+"""Open sessions that a new source continues, by session number: how each was opened, and the state of its file."""
 
 _Key = tuple[str, int, int] | tuple[str, str]
 
@@ -46,22 +39,16 @@ class FileSessions:
     def __init__(self, gate: Gate) -> None:
         self._ingest, self._spool = gate.ingest, gate.spool
         self._sources: dict[str, tuple[str, FileFinder]] = {}
-        """Format and file finder of each running source of files, by the source's name."""
         self._unfollowed: dict[int, OpenInfo] = {}
         self._by_key: dict[_Key, set[int]] | None = None
-        """Numbers of the sessions in `_unfollowed` (sessions whose file no source follows), by the keys of their files
-        (see `_keys`). None until needed."""
+        """Numbers of the sessions in `_unfollowed` by the keys of their files; None until needed."""
         self._known_at = 0
-        """Spool position that the ingest must reach before it knows how far the files of the sessions in `_unfollowed`
-        were read."""
 
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
     ) -> dict[int, FileState]:
-        """Register a running source of files, which continues the sessions in `earlier`.
-
-        Return the state of these sessions' files (see `FileState`).
-        """
+        """Register a running source of files. Return the state of the files of the sessions `earlier`, which it
+        continues."""
         self._sources[source] = format_, finder
         return self._ingest.files(earlier)
 
@@ -69,10 +56,6 @@ class FileSessions:
         self._sources.pop(source, None)
 
     def let_go(self, number: int, info: OpenInfo) -> None:
-        """Mark the file of an open session as unfollowed.
-
-        If there are too many such sessions, close the oldest ones.
-        """
         self._spool.append(EntryKind.FILE, number, b"")
         self._unfollowed[number] = info
         while len(self._unfollowed) > UNFOLLOWED_MAX:
@@ -87,13 +70,10 @@ class FileSessions:
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | Literal["claimed", "later"]:
-        """Remove from `_unfollowed` (sessions whose file no source follows) those sessions that `source` can continue
-        with the given file, and return them.
+        """Return the unfollowed sessions that `source` can continue with a file, by its inode, its path, or as a copy.
 
-        Such a session has read a file with the inode or path of the given file, or a file of which the given file may
-        be a copy. Return `claimed` if another source follows the given file, or knows it as a possible copy. Return
-        `later` if the ingest does not know yet how far the sessions' files were read.
-        """
+        Return `claimed` if another source follows the file. Return `later` if it is unknown yet how far the sessions'
+        files were read."""
         format_ = self._sources[source][0]
         if any(o.claims(path, device, inode, head) for o in self._others(source)):
             return "claimed"
@@ -125,8 +105,7 @@ def _keys(format_: str, path: str, device: int, inode: int) -> tuple[_Key, _Key]
 _RANK = re.compile(r"/rank-([0-9]{1,9})(?=/)")
 
 STOP = "stop"
-"""Reason that is stored when a session is closed because its source stops, unless `SourceIntake.stopped` has another
-reason."""
+"""Reason that is stored when a session is closed because its source stops."""
 
 
 class SourceIntake:
@@ -144,7 +123,6 @@ class SourceIntake:
         earlier: dict[int, OpenInfo],
     ) -> None:
         self.stopped = STOP
-        """Reason that is stored when sessions are closed because this source stops."""
         self._name = name
         self._format = format_
         self._context = context
@@ -212,7 +190,7 @@ class SourceIntake:
 
     @property
     def open_now(self) -> dict[int, OpenInfo]:
-        """Return the open sessions of this source by number, including those that the ingest has not decoded yet."""
+        """Return the open sessions of this source by number, including those that are not decoded yet."""
         return self._open_now
 
     def sessions(self) -> dict[int, OpenInfo]:
@@ -265,9 +243,6 @@ class SourceIntake:
 
     @property
     def _pending_max(self) -> int:
-        """Return how many bytes of unfinished records this source may hold (its `pending_max`); 0 for UDP, which has no
-        unfinished records.
-        """
         config = self._context.config.sources.get(self._name)
         return 0 if config is None or isinstance(config, UdpConfig) else int(config.pending_max)
 
@@ -279,11 +254,11 @@ class SourceIntake:
 
 
 def rank_of(path: str) -> int | None:
-    """Return the number N of the innermost directory `rank-N` in a path; None if the path has no such directory."""
+    """Return the number N of the innermost directory `rank-N` in a path; None without such a directory."""
     found = _RANK.findall(path)
     return int(found[-1]) if found else None
 
 
 def draw(now_ns: int, entropy: Callable[[int], bytes] = os.urandom) -> str:
-    """Return a new unique session id. Ids sort by the time at which they were created, in milliseconds."""
+    """Return a new unique session id. Ids sort by the time (ms) at which they were created."""
     return f"{now_ns // 1_000_000:011x}{entropy(3).hex()}"

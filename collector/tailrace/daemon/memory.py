@@ -1,10 +1,7 @@
 """Determine the memory limits of the process, and the maximum memory that a configuration allows it to use.
 
 `bounds` returns this maximum for each part of the process: a configured number of items times the maximum size of one
-item. `tests/system/test_memory.py` fills each kind of state up to its limit, and compares the memory of the process
-with the sum. `ProcessMemory` has the limits of all control groups (version 1 or 2) that contain the process, the limit
-RLIMIT_AS, which counts virtual addresses, and the memory of the machine.
-"""
+item. `tests/system/test_memory.py` compares the sum with the memory of a process at its limits."""
 
 from __future__ import annotations
 
@@ -28,23 +25,17 @@ KIB, MIB = 2**10, 2**20
 PROCESS_BYTES = 160 * MIB
 """Memory (bytes) of the interpreter, the libraries and the caches of the decoders.
 
-pyarrow alone takes 30 MiB. A process takes 113 MiB at rest (2026-11-29), and 11 MiB more after a first commit of one row
-(2026-11-23). Later commits, checkpoints of the table and a replay load 28 MiB of further libraries (2026-11-28).
-"""
+A process takes 113 MiB at rest (2026-11-29), 11 MiB more after a first commit of one row (2026-11-23), and 28 MiB more
+for libraries that later commits, checkpoints of the table and a replay load (2026-11-28)."""
 
 PEER_BYTES, CONNECTION_BYTES, FILE_BYTES = 10 * KIB, 16 * KIB, 24 * KIB
-"""Memory (bytes) of a UDP peer's session, of a connection and of a followed file.
-
-It does not include the state of their decoders.
-"""
+"""Memory (bytes) of a UDP peer's session, of a connection and of a followed file, without their decoders' state."""
 
 ANNOUNCED_BYTES, DEPARTED_BYTES = 6 * KIB, 1 * KIB
 """Memory (bytes) of an announced session without a connection, and of one stream of an ended session."""
 
 PARSED = 32
-"""Maximum memory for parsing a record, as a multiple of the record's length. Parsing a metadata file beside a trace
-takes no more memory than parsing a record of the default `record_max`.
-"""
+"""Maximum memory for parsing a record, as a multiple of the record's length."""
 
 
 class Bound(NamedTuple):
@@ -61,8 +52,7 @@ def bounds(config: Config) -> list[Bound]:
     state = int(min(ledger.state_max, len(sources) * ledger.source_state_max))
     return [
         Bound("process", PROCESS_BYTES),
-        # Count two batches: one fills while the previous one is written. For a store behind a URL, count a third one,
-        # which may wait in between.
+        # One batch fills while another one is written; at a URL, a third one may wait in between.
         Bound("rows", (2 if layout.is_local(store.path) else 3) * store.commit_bytes),
         Bound(
             "received",
@@ -71,7 +61,7 @@ def bounds(config: Config) -> list[Bound]:
         Bound("sessions", sum(_sessions(config, source) for source in sources)),
         Bound("streams", sum(_streams(config, source) for source in sources)),
         Bound("state", state),
-        # Count the state twice, because a second copy is in memory while the daemon writes or reads a checkpoint.
+        # A second copy is in memory while the daemon writes or reads a checkpoint.
         Bound("checkpoint", state),
         Bound("unfinished records", sum(_unfinished(source) for source in sources)),
         Bound("parsing", max((_parsed(source) for source in sources), default=0)),
@@ -95,9 +85,7 @@ def _unfinished(source: SourceConfig) -> int:
 
 
 def _streams(config: Config, source: SourceConfig) -> int:
-    """Return the maximum memory (bytes) for the streams of a source: those whose sequence numbers the ledger checks,
-    and those of ended sessions that it remembers.
-    """
+    """Return the maximum memory (bytes) for the streams of a source, including those of ended sessions."""
     if not FORMATS[source.format].counter_bits:
         return 0
     departed = 0 if isinstance(source, TailConfig) else DEPARTED_BYTES
@@ -112,13 +100,11 @@ def _parsed(source: SourceConfig) -> int:
 
 
 _NONE = 2**62
-"""From this size (bytes) on, a limit of a control group of version 1 means that there is no limit."""
+"""Size (bytes) from which a limit of a control group of version 1 means that there is no limit."""
 
 
 class Limit(NamedTuple):
-    """A memory limit: its size in bytes, the field of /proc/self/status that shows how much of it is used, and its name
-    in messages.
-    """
+    """A memory limit: its size in bytes, the field of /proc/self/status that shows its use, and its name in messages."""
 
     size: int
     used: str
@@ -137,10 +123,7 @@ class ProcessMemory(NamedTuple):
         return max(self.limits, key=self._share)
 
     def share(self, more: int = 0) -> float:
-        """Return the largest used share of any memory limit. 1.0 means that a limit is reached.
-
-        `more` bytes are added to the memory that the process uses now.
-        """
+        """Return the largest used share (1.0 for all) of any memory limit, with `more` bytes in addition."""
         return max(self._share(limit, more) for limit in self.limits)
 
     def _share(self, limit: Limit, more: int = 0) -> float:
@@ -158,9 +141,8 @@ def memory(root: Path = Path("/")) -> ProcessMemory:
 
 
 def _of_groups(root: Path) -> Iterator[tuple[int, str]]:
-    """Yield size (bytes) and name of each memory limit in the control groups that contain this process. In a container,
-    the control group of the process may be mounted at the top of `/sys/fs/cgroup`, so look there, too.
-    """
+    """Yield size (bytes) and name of each memory limit in the control groups that contain this process."""
+    # In a container, the control group of the process may be mounted at the top, so look there, too.
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

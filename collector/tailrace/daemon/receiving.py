@@ -1,9 +1,7 @@
 """Run the sources of a daemon as tasks, which start and stop independently of each other.
 
-A source continues the open sessions of an earlier source with the same name, from this run of the daemon or an earlier
-one. Open sessions whose source no longer exists are closed, except sessions of files (`FileSessions`). `Configured`
-holds the configured sources and their addresses, even while a source does not run.
-"""
+A source continues the open sessions of an earlier source with the same name, even of an earlier run of the daemon. Open
+sessions whose source no longer exists are closed, except sessions of files (`FileSessions`)."""
 
 from __future__ import annotations
 
@@ -47,12 +45,10 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Configured:
-    """The sources of the current configuration by name, and their addresses.
+    """The sources of the current configuration by name, and their addresses, even while a source does not run.
 
     With `once`, a source ends when it has read its input. If `chosen` is given, sources of files read only these files.
-    `descriptors` keeps sockets open across restarts of the daemon. `held` are sockets that the caller has opened. Raise
-    ConfigError if a source cannot be created.
-    """
+    `held` are sockets that are already open. Raise ConfigError if a source cannot be created."""
 
     def __init__(
         self,
@@ -74,7 +70,6 @@ class Configured:
             self.sources[name] = self._source(name, wanted, self._listening)
 
     def renew(self, name: str, config: SourceConfig) -> None:
-        """Create the source `name` again after it has ended. Raise ConfigError if it cannot be created."""
         self.sources[name] = self._source(name, config, self._listening)
 
     def give_up(self, name: str, config: SourceConfig) -> None:
@@ -82,9 +77,7 @@ class Configured:
         self._listening[place_of(name, config)].give_up()
 
     def in_the_way(self, now: Mapping[str, SourceConfig], config: Config) -> list[str]:
-        """Return the names of running sources that must end before the addresses of the new configuration can be bound.
-        Such a source listens on a port that the new configuration uses with another host address.
-        """
+        """Return the names of running sources on a port which the new configuration uses with another host address."""
         places = {place_of(name, wanted) for name, wanted in config.sources.items()}
         wanted = {(p[0], p[2]) for p in places - self._listening.keys() if p[2]}
         have = {name: place_of(name, source) for name, source in now.items()}
@@ -96,11 +89,10 @@ class Configured:
     def prepare(
         self, config: Config, stays: Collection[str]
     ) -> tuple[dict[str, Source], dict[Place, Listening]]:
-        """Create the sources of a new configuration, and bind its new addresses. Return both. Keep the running sources
-        named in `stays`.
+        """Create the sources of a new configuration, and bind its new addresses. Keep the running sources named in
+        `stays`.
 
-        If a source cannot be created, close the newly bound addresses, and raise ConfigError with all problems.
-        """
+        Raise ConfigError with all problems, and close the new addresses, if a source cannot be created."""
         sources: dict[str, Source] = {}
         listening: dict[Place, Listening] = {}
         problems: list[str] = []
@@ -125,10 +117,7 @@ class Configured:
         return sources, listening
 
     def put(self, sources: Mapping[str, Source], listening: dict[Place, Listening]) -> None:
-        """Replace the current sources and addresses by those that `prepare` returned.
-
-        Close all addresses that are no longer needed.
-        """
+        """Replace the current sources and addresses by those that `prepare` returned, and close other addresses."""
         self.sources.clear()
         self.sources.update(sources)
         gone = [held for place, held in self._listening.items() if place not in listening]
@@ -141,15 +130,11 @@ class Configured:
         self._descriptors.close_rest()
 
     def close(self) -> None:
-        """Close the listening sockets of all sources."""
         for listening in self._listening.values():
             listening.close()
 
     def _source(self, name: str, config: SourceConfig, listening: dict[Place, Listening]) -> Source:
-        """Return a new source, and add its address to `listening`.
-
-        Raise ConfigError if the source cannot be created.
-        """
+        """Return a new source, and add its address to `listening`. Raise ConfigError if it cannot be created."""
         if isinstance(config, TailConfig):
             _check_dialect(name, config)
             return TailSource(name, config, self._clock, once=self._once, chosen=self._chosen)
@@ -170,17 +155,13 @@ class Configured:
     def _hold(
         self, name: str, config: SourceConfig, listening: dict[Place, Listening]
     ) -> Listening | None:
-        """Return the address of a source, and add it to `listening`. If the address is already open, return the open
-        one.
-
-        Return None for a source of files.
-        """
+        """Return the address of a source, which may be open already, and add it to `listening`. Return None for files."""
         if isinstance(config, TailConfig):
             return None
         place = place_of(name, config)
         held = self._listening.get(place)
         if held is None:
-            # Find the kept socket of a listener on port 0 only by its name: its port is another one after each start.
+            # A listener on port 0 finds its kept socket only by the name, because its port changes at each start.
             slot = self._descriptors.slot(
                 _slot_name(place), anywhere=place[0] == "unix" or place[2] > 0
             )
@@ -225,8 +206,6 @@ logger = logging.getLogger(__name__)
 
 
 class _Task:
-    """The task that runs one source. `intake` is None until the source can receive data."""
-
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
         self.over = trio.Event()
@@ -234,9 +213,7 @@ class _Task:
 
 
 class Receiving:
-    """Runs each configured source as a task. `ahead` has the sessions that were open at the end of the spool when the
-    daemon started, even if the spool's last entries are not decoded yet.
-    """
+    """Runs each configured source as a task. `ahead` has the sessions that were open in the spool at the start."""
 
     def __init__(
         self,
@@ -253,10 +230,6 @@ class Receiving:
         self._nursery = nursery
         self._tasks: dict[str, _Task] = {}
         self._left: dict[str, dict[int, OpenInfo]] = {}
-        """Sessions that were open when their source stopped.
-
-        The keys are the source's name and the session's number.
-        """
         for number, info in ahead.sessions.items():
             self._left.setdefault(info.source, {})[number] = info
         self._waited_until = 0
@@ -269,16 +242,14 @@ class Receiving:
         self._configured.close_rest()
 
     async def join(self) -> None:
-        """Return when all sources that were started have ended."""
         for task in list(self._tasks.values()):
             await task.over.wait()
 
     async def replace(self, config: Config, *, put: Callable[[], None]) -> None:
-        """Replace the sources by those of a new configuration. `put` makes this configuration the current one.
+        """Replace the sources by those of a new configuration, which `put` makes the current one.
 
         A source with unchanged settings goes on without interruption. If a source cannot be created, keep the old
-        sources and raise ConfigError with all problems.
-        """
+        sources and raise ConfigError with all problems."""
         configured, now = self._configured, self._context.config.sources
         stays = {
             name for name, wanted in config.sources.items()
@@ -310,9 +281,7 @@ class Receiving:
     def cut_slow(self) -> None:
         """Disconnect peers that take longer than their source's `record_timeout` to send one record.
 
-        Do not count the time during which sources waited for free space in the spool, or during which received bytes
-        were not decoded: these bytes may contain the end of the record.
-        """
+        Do not count the time in which sources waited for space in the spool, or received bytes were not decoded."""
         time = self._spool.timeline.now()
         if self._gate.closed:
             self._waited_until = time
@@ -329,9 +298,8 @@ class Receiving:
                     self._configured.sources[name].cut(number, "slow")
 
     def leave_orphans(self) -> None:
-        """Close the open sessions of each source that was removed from the configuration, or that now has another
-        format or transport. Keep sessions of files open, but record that no source follows their files.
-        """
+        """Close the open sessions of sources that were removed or have another format or transport. Keep sessions of
+        files."""
         for name, sessions in self._left.items():
             config = self._context.config.sources.get(name)
             for number, info in list(sessions.items()):
@@ -346,7 +314,7 @@ class Receiving:
                     del sessions[number]
 
     async def _start(self, name: str) -> None:
-        """Start a source. Return when it receives. Raise ConfigError if its address cannot be bound."""
+        """Start a source, and return when it receives. Raise ConfigError if its address cannot be bound."""
         config, source = self._context.config.sources[name], self._configured.sources[name]
         try:
             await self._nursery.start(self._receive, name, source)
@@ -355,10 +323,7 @@ class Receiving:
         logger.info("source %s: %s %s", name, config.format, source.address, extra={"source": name})
 
     async def _stop(self, name: str, reason: str) -> None:
-        """Stop a source, and return when it has read everything that peers had sent to it.
-
-        `reason` is the reason with which its sessions are closed.
-        """
+        """Stop a source, and return when it has read everything that peers had sent. `reason` closes its sessions."""
         task = self._tasks[name]
         if task.intake is not None:
             task.intake.stopped = reason
@@ -374,8 +339,8 @@ class Receiving:
         try:
             with task.scope:
                 if isinstance(config, TailConfig):
-                    # Wait until all present spool entries are decoded. Only then are the read positions of the source's
-                    # files known. Meanwhile, files lose no bytes, so the daemon's start does not wait for this.
+                    # The read positions of files are known when all present entries are decoded. Files lose no bytes
+                    # meanwhile, so the daemon's start does not wait for this.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
                     await self._decoded(self._spool.end)
@@ -407,9 +372,9 @@ async def receive(
     ended: Callable[[], None],
     task_status: trio.TaskStatus[Receiving],
 ) -> None:
-    """Run all sources until cancelled. Raise ConfigError if an address cannot be bound. With `once`, call `ended` when
-    each source has read its input. Sessions whose source is no longer configured then stay open.
-    """
+    """Run all sources until cancelled. Raise ConfigError if an address cannot be bound.
+
+    With `once`, call `ended` when each source has read its input; sessions whose source is not configured stay open."""
     try:
         async with trio.open_nursery() as nursery:
             receiving = Receiving(configured, context, gate, ahead, nursery)

@@ -1,19 +1,13 @@
 """Run the daemon as a process: handle signals, serve the admin endpoint, report to the service manager, and reload the
 configuration.
 
-The first SIGTERM or SIGINT stops the daemon in order. A second one ends the process at once; acknowledged data is not
-lost. SIGHUP requests a reload, even during the start. During a stop, SIGHUP has no effect. After a failure, the daemon
-serves the reason on /healthz for `LINGER_SECONDS`, and exits with status 1.
+The first SIGTERM or SIGINT stops the daemon in order; a second one ends the process at once, without a loss of
+acknowledged data. SIGHUP requests a reload, even during the start. After a failure, the daemon serves the reason on
+/healthz for `LINGER_SECONDS`, and exits with status 1.
 
-`Supervision` informs the service manager: it sends watchdog signals, requests for more time, and a status line. It
-sends a watchdog signal after each commit. It also sends one after each operation that a disk or store refused, because
-a restart would not help against a refusal. Heartbeats cause commits even while no data arrives. If a loop or a disk
-hangs or decoding stops, no signal is sent, and the service manager restarts the daemon.
-
-`Reloading` replaces the whole configuration on SIGHUP, or nothing of it. The daemon reads and checks file and
-environment as at a start. If there is a problem, the old configuration stays current, and the daemon is degraded until
-a reload succeeds.
-"""
+The service manager gets a watchdog signal after each commit, which heartbeats cause even without input, and after each
+operation that a disk or store refused, because a restart would not help then. If a loop or a disk hangs, it gets none,
+and restarts the daemon."""
 
 from __future__ import annotations
 
@@ -81,7 +75,7 @@ class Supervision:
         self._rows = 0
 
     def working(self) -> None:
-        """Ask the service manager for more time to start or stop, unless it was asked within the last `LOOK_SECONDS`."""
+        """Request more time for a start or stop, unless the last request is less than `LOOK_SECONDS` old."""
         now = self._clock.monotonic()
         if now - self._extended >= LOOK_SECONDS:
             self._extended = now
@@ -123,7 +117,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reloading:
-    """Replaces the configuration when asked to.
+    """Replaces the whole configuration on request, or nothing of it.
 
     `load` returns the new configuration or raises ConfigError. `replaced` is called after each reload that succeeded.
     """
@@ -146,7 +140,6 @@ class Reloading:
         self._asked.set()
 
     async def run(self, receiving: Receiving) -> None:
-        """Until cancelled, reload the configuration each time that `ask` was called."""
         while True:
             await self._asked.wait()
             self._asked = trio.Event()
@@ -155,7 +148,7 @@ class Reloading:
             self._notifier.ready()
 
     async def _once(self, receiving: Receiving) -> list[str]:
-        """Reload the configuration once. Return the problems that prevented the reload; an empty list after success."""
+        """Reload the configuration once. Return the problems that prevented the reload."""
         try:
             loaded = await trio.to_thread.run_sync(self._read)
             await self._take_over(loaded, receiving)
@@ -166,10 +159,9 @@ class Reloading:
         return []
 
     def _read(self) -> Loaded:
-        """Return the configuration from file and environment.
+        """Return the configuration from file and environment, after a check of the files that it names.
 
-        Also check the files that it names, such as certificates. Raise ConfigError with all problems.
-        """
+        Raise ConfigError with all problems."""
         loaded = self._load()
         if unusable := problems(loaded):
             raise ConfigError([str(problem) for problem in unusable])
@@ -177,8 +169,7 @@ class Reloading:
 
     def _failed(self, problems: list[str]) -> None:
         message = f"failed, the configuration before it goes on: {'; '.join(problems)}"
-        # If the condition (the reported problem) for failed reloads holds already, log the message here: `degrade`
-        # writes to the log only when a condition begins.
+        # `degrade` writes to the log only when a condition begins.
         if Condition.RELOAD in self._daemon.health.conditions:
             logger.error("reload: %s", message)
         self._daemon.health.degrade(Condition.RELOAD, message)
@@ -186,8 +177,7 @@ class Reloading:
     async def _take_over(self, loaded: Loaded, receiving: Receiving) -> None:
         """Make the loaded configuration the current one.
 
-        Raise ConfigError, and change nothing, if this is not possible while the daemon runs.
-        """
+        Raise ConfigError, and change nothing, if this is not possible while the daemon runs."""
         daemon, old, new = self._daemon, self._daemon.config, loaded.config
         if old == new:
             logger.info("reload: %s is unchanged", loaded.path or "the environment")
@@ -222,9 +212,7 @@ def _summary(old: Config, new: Config) -> str:
 LINGER_SECONDS = 3.0
 
 PATIENCE_SECONDS = 60.0
-"""Time (seconds) for which a process that ran out of memory waits before it exits.
-
-It must be shorter than TimeoutStartSec in a unit file of systemd.
+"""Time (seconds) for which a process that ran out of memory waits before it exits; less than systemd's TimeoutStartSec.
 """
 
 
@@ -237,9 +225,8 @@ def run(
 ) -> Status:
     """Run the daemon until a signal stops it. Return its final status.
 
-    Call `started` once all sockets listen. Call `load` at each reload to get the new configuration. `held` are sockets
-    that are already open. Raise TailraceError if the daemon cannot start or fails.
-    """
+    Call `started` once all sockets listen. `load` returns the new configuration at each reload. `held` are sockets that
+    are already open. Raise TailraceError if the daemon cannot start or fails."""
     if found := problems(loaded):
         raise ConfigError([str(problem) for problem in found])
     if links := service_links(os.environ):
@@ -270,12 +257,9 @@ def run(
 
 @contextmanager
 def patience(*, managed: bool) -> Iterator[None]:
-    """Run a `with` block. If the block raises MemoryLimitError and a service manager started the process (`managed`),
-    wait `PATIENCE_SECONDS` before the error is raised again.
+    """Wait `PATIENCE_SECONDS` before a MemoryLimitError leaves the `with` block of a `managed` process.
 
-    Without the wait, the service manager would restart the daemon at once, many times. During the wait, input stays in
-    the sockets' buffers.
-    """
+    Without the wait, the service manager would restart the daemon at once, many times."""
     try:
         yield
     except MemoryLimitError as error:
@@ -337,7 +321,7 @@ class _Service:
                 )
             except* TailraceError as group:
                 self.failure = first_failure(group)
-                # Do not report a configuration error here, because the caller reports it.
+                # The caller reports a configuration error.
                 if not isinstance(self.failure, ConfigError):
                     self._daemon.health.fail(str(self.failure))
                     self._daemon.answering.set()
@@ -345,10 +329,10 @@ class _Service:
             nursery.cancel_scope.cancel()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
-        """Serve the admin endpoint when the counters have reached the values that they had before the restart, because
-        Prometheus would take smaller values for a reset. If decoding is suspended, serve at once.
-        """
+        """Serve the admin endpoint when the counters have their values from before the restart, or decoding is
+        suspended."""
         with listener:
+            # Prometheus would take smaller values of counters for a reset.
             await self._daemon.answering.wait()
             await server.serve(trio.socket.from_stdlib_socket(listener))
 
@@ -377,8 +361,7 @@ class _Service:
         try:
             self._daemon.write_ports(self._admin)
         except OSError as error:
-            # Only log that the port file cannot be written: a full disk must not end the daemon, and /status shows the
-            # same addresses.
+            # A full disk must not end the daemon, and /status shows the same addresses.
             directory = self._daemon.disk.directory
             logger.warning(
                 "%s: cannot write the port file: %s",
@@ -387,7 +370,7 @@ class _Service:
 
     async def _signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            # From here on, a SIGHUP is handled, even one that arrived during the start
+            # Handle also a SIGHUP that arrived during the start
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
             try:
                 async for number in signals:
@@ -395,7 +378,7 @@ class _Service:
                         self._reloading.ask()
                         continue
                     if self._stop.is_set():
-                        # Exit at once, without exit handlers, because these might wait for a worker thread.
+                        # Exit handlers might wait for a worker thread.
                         os._exit(128 + number)
                     self._notifier.stopping()
                     self._stop.set()

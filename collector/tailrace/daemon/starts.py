@@ -1,18 +1,13 @@
 """Count the starts that were killed because memory ran out, so that the daemon does not restart for ever without a
 message.
 
-While it starts, the daemon repeatedly writes to a file how much of its memory limit it uses. It removes the file when
-the log is decoded, or when the start has failed with a message. If the next start finds the file, the earlier start was
-killed. If it had used at least half of its memory limit, the reason is taken to be a lack of memory.
+While it starts, the daemon repeatedly writes to a file how much of its memory limit it uses, and removes the file at
+the end of the start. If the next start finds the file, the earlier start was killed: for lack of memory, if it had used
+at least half of its limit.
 
-After `KILLED_MAX` such starts in a row, the daemon waits for `REST_SECONDS` before it tries again to read the
-checkpoint or to decode. Meanwhile it acts according to the stage at which the last start was killed:
-
-- while it read the checkpoint: the start is refused, because the daemon cannot run without the state;
-- while it decoded the log: the daemon receives into the spool, and does not decode.
-
-No data is lost in either case, because the spool keeps all bytes that are not in the table.
-"""
+After `KILLED_MAX` such starts in a row, the daemon waits for `REST_SECONDS` before it reads the checkpoint or decodes
+again. Meanwhile it refuses to start, or receives into the spool without decoding. No data is lost, because the spool
+keeps all bytes that are not in the table."""
 
 from __future__ import annotations
 
@@ -34,15 +29,13 @@ from tailrace.filesystem import make_way, refusal_text
 from tailrace.spool.checkpoint import Checkpoints
 
 KILLED_MAX = 3
-"""After this number of starts in a row that were killed for lack of memory, the daemon refuses to start or suspends
-decoding.
-"""
+"""Number of starts in a row killed for lack of memory, after which the daemon refuses to start or suspends decoding."""
 
 REST_SECONDS = 600.0
-"""For this time (seconds) after a start was killed for lack of memory, the daemon refuses to start or to decode."""
+"""Time (seconds) after a killed start for which the daemon then refuses to start or to decode."""
 
 SUSPECT = 0.5
-"""Share of a memory limit. If a start was killed that had used at least this share, the cause is lack of memory."""
+"""Share of a memory limit from which a killed start is taken to have lacked memory."""
 
 STATE_FACTOR = 4
 """Maximum memory for reading a checkpoint, as a multiple of the size of its file."""
@@ -55,13 +48,10 @@ logger = logging.getLogger(__name__)
 class Start(msgspec.Struct):
     """The content of the file in which a start of the daemon records its memory use.
 
-    Several memory limits may apply: `limit` is the size (bytes) of the one with the largest used share, and `share` is
-    this share (0 to 1). `at` is a Unix time in seconds. `stage` is what the start is reading: the checkpoint, or the
-    spool's entries.
-    """
+    `share` (0 to 1) is the largest used share of a memory limit, of `limit` bytes. `at` is a Unix time in seconds.
+    `stage` is what the start is reading: the checkpoint, or the spool's entries."""
 
     killed: int
-    """Number of starts directly before this one that were killed for lack of memory."""
     stage: Literal["state", "log"]
     share: float
     limit: int
@@ -69,18 +59,13 @@ class Start(msgspec.Struct):
 
 
 class Starts:
-    """Counts the daemons on one spool that were killed during their start.
-
-    The process must hold the lock of the spool's directory before it calls `begin`.
-    """
+    """Counts the daemons on one spool that were killed during their start."""
 
     def __init__(self, directory: Path, memory: ProcessMemory, clock: Clock) -> None:
         self.killed = 0
         """Number of starts directly before this one that were killed for lack of memory."""
         self.rest = 0.0
-        """Time (seconds) for which this start must not decode, because earlier starts were killed; 0 if it may decode
-        at once.
-        """
+        """Time (seconds) for which this start must not decode, because earlier starts were killed."""
         self._path = directory / "starting"
         self._memory = memory
         self._clock = clock
@@ -88,19 +73,16 @@ class Starts:
 
     @property
     def readable(self) -> int:
-        """Return the maximum size (bytes) of a checkpoint that can be read with the free memory.
-
-        While it is read, both its file and its state are in memory.
-        """
+        """Return the maximum size (bytes) of a checkpoint whose file and state fit into the free memory."""
         limit = self._memory.tightest
         return int(limit.size * (1.0 - self._memory.share()) / 2)
 
     def begin(self, checkpoints: Checkpoints) -> None:
-        """Record that this start now reads the newest checkpoint.
+        """Record that this start now reads the newest checkpoint. The process must hold the lock of the spool's
+        directory.
 
-        Refuse the start with MemoryLimitError if the last `KILLED_MAX` starts were killed for lack of memory, and the
-        last of them while it read the checkpoint, less than `REST_SECONDS` ago.
-        """
+        Raise MemoryLimitError if the last `KILLED_MAX` starts were killed for lack of memory, and the last of them
+        while it read the checkpoint, less than `REST_SECONDS` ago."""
         checkpoint_size = checkpoints.size
         now, limit = self._clock.wall_ns() / 1e9, self._memory.tightest
         before = self._read()
@@ -127,32 +109,25 @@ class Starts:
         self._write()
 
     def decoding(self) -> None:
-        """Record that the checkpoint is read and that this start now decodes the spool's entries."""
         if self._start:
             self._start.stage = "log"
             self._look()
 
     def end(self) -> None:
-        """Remove the file that marks this start as unfinished, because the start has succeeded or has failed with a
-        message. If `begin` refused this start, keep the file of the earlier start, so that later starts are refused,
-        too.
-        """
+        """Remove the file of this start, which was not killed. If `begin` refused this start, keep the earlier start's
+        file."""
         if self._start:
             self._start, self.killed = None, 0
             try:
                 make_way(self._path)
                 self._path.unlink(missing_ok=True)
             except OSError as error:
-                # Only log the error, although the next start may then count this start as killed: the file of this
-                # start remains.
+                # The next start may then count this start as killed.
                 why = refusal_text(error.errno, self._path)
                 logger.warning("%s: cannot be removed: %s", self._path, why)
 
     def out_of_memory(self) -> MemoryLimitError:
-        """Return the error for memory that could not be allocated, during the start or later.
-
-        During the start, also record in the file `starting` that the memory limit was reached.
-        """
+        """Return the error for memory that could not be allocated. During the start, record that the limit was reached."""
         if self._start:
             self._start.share = 1.0
             self._write()
@@ -160,16 +135,12 @@ class Starts:
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:
-        """Record the memory use in the file `starting` repeatedly, until the start is complete."""
         while self._start:
             self._look()
             await trio.sleep(LOOK_SECONDS)
 
     async def wait(self, health: Health) -> None:
-        """If earlier starts were killed, wait for `rest` seconds before this start decodes the spool.
-
-        Meanwhile, report a condition that explains the wait.
-        """
+        """Wait for `rest` seconds before this start decodes the spool, and report a condition that explains the wait."""
         if not self.rest:
             return
         until = self._clock.monotonic() + self.rest
@@ -180,7 +151,7 @@ class Starts:
             " and nothing into the table; then it is tried again"
         )
         while self._clock.monotonic() < until:
-            # Each call of `refuse` counts as activity for the watchdog, which therefore does not restart the daemon.
+            # A refusal counts as activity for the watchdog, which therefore does not restart the daemon.
             health.refuse(Condition.MEMORY, message)
             await trio.sleep(min(1.0, max(0.0, until - self._clock.monotonic())))
         self.rest = 0.0
@@ -206,9 +177,8 @@ class Starts:
             return None
 
     def _write(self) -> None:
-        """Write the file of this start, without a sync: the file only has to survive a kill of the process, not a crash
-        of the machine.
-        """
+        """Write the file of this start. It must survive a kill of the process, not a crash of the machine, so do not
+        sync it."""
         try:
             owned.write_file(self._path, msgspec.json.encode(self._start))
         except OSError as error:

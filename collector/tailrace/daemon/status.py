@@ -84,8 +84,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
-    # Compare the times of sessions with the current time, or with the last decoded entry's time while entries are left
-    # to decode.
+    # While entries are left to decode, compare the times of sessions with the last decoded entry.
     caught_up = ingest.position == daemon.spool.durable
     now = daemon.spool.timeline.now() if caught_up else ingest.now
     paces = {
@@ -121,10 +120,7 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
 
 
 def _named(*parts: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of all given structs in one dictionary.
-
-    The keys are the names under which msgspec encodes the fields.
-    """
+    """Return the fields of all given structs in one dictionary, by the names in the encoded form."""
     return {
         name: value
         for part in parts

@@ -1,4 +1,3 @@
-"""Define the loops that move data from the sources to the table. Each loop is a generator of steps, in a module of its
-own."""
+"""Define the loops that move data from the sources to the table, as generators of steps."""
 
 from __future__ import annotations

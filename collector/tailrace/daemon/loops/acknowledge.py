@@ -1,18 +1,12 @@
 """Acknowledge durable data to clients, as long as the collector's paths on disk lead to the files that it has opened.
 
-While the collector runs, another process may remove, rename or replace the collector's locks, store or spool, or mount
-a file system over them. The next start would not find data that was written afterwards. So the collector acknowledges
-data only if all paths still lead to the opened files. No client can delay the check or the answers.
+While the collector runs, another process may remove, rename or replace its locks, store or spool, or mount a file
+system over them. The next start would not find data that was written afterwards. So `HeldNames` checks the paths before
+every acknowledgement, around every commit, and at intervals. After a loss, the collector acknowledges nothing more,
+commits the remaining rows if possible, and ends.
 
-`HeldNames` checks the paths before every acknowledgement, before and after every commit, and at intervals. The spool
-checks its own paths at each sync. If a path no longer leads to the opened file, it is lost. The collector then
-acknowledges nothing more, commits the remaining rows if possible, and ends.
-
-`Acknowledging` is the loop that answers clients which ask for the durable events. The ingest decodes only bytes that
-are synced to disk, so its answers may be sent at once. A client that reads slowly is answered when it reads again. A
-lost datagram with an answer is not repeated, because the client asks again in its next announcement. If there is
-nothing to answer, the loop sleeps until the spool gets another entry.
-"""
+A client that reads slowly is answered when it reads again. A lost datagram with an answer is not repeated, because the
+client repeats its announcement."""
 
 from __future__ import annotations
 
@@ -29,24 +23,21 @@ from tailrace.ingest.machine import Ingest
 from tailrace.spool.spool import Spool
 
 LOOK_SECONDS = 1.0
-"""Time (seconds) between two checks of the paths of the spool and the store, while nothing is acknowledged or
-committed.
-"""
+"""Time (seconds) between two checks of the paths while nothing is acknowledged or committed."""
 
 
 class HeldNames:
-    """The paths on disk of one collector, and whether one of them is lost: it no longer leads to the opened file.
+    """The paths on disk of one collector, and whether one of them no longer leads to the opened file (is lost).
 
-    `spool` checks the paths of the spool, and `store` the paths and locks of a local store. Both functions block. They
-    raise LostError if a path is lost, StoreError if the removed file of a held lock cannot be created again for now,
-    and FullError if a path cannot be checked for now.
-    """
+    `spool` checks the paths of the spool, and `store` those of a local store. Both functions block. They raise
+    LostError if a path is lost, StoreError if a lock file cannot be created again, and FullError if a path cannot be
+    checked for now."""
 
     def __init__(
         self, spool: Callable[[], None], store: Callable[[], None], health: Health
     ) -> None:
         self.lost = Flag()
-        """Flag that is set once the spool or the store is lost: its path no longer leads to the opened file."""
+        """Flag that is set once a path of the spool or the store is lost."""
         self.loss: LostError | None = None
         """The error that explains why the spool or the store is lost; None if neither is lost."""
         self.store_is_lost = False
@@ -55,12 +46,9 @@ class HeldNames:
         self._health = health
 
     def watch(self) -> Steps[None]:
-        """Until this generator is closed, check every second whether the paths of the spool and the store lead to the
-        opened files.
-
-        If not, also check the store's paths alone, because the store may still accept the remaining rows.
-        """
+        """Check the paths of the spool and the store every second, until this generator is closed."""
         while True:
+            # If only the spool is lost, the store may still accept the remaining rows.
             if not (yield from self.lead_there()) and not self.store_is_lost:
                 with suppress(LostError, FullError):
                     yield Work(self.check_store)
@@ -82,11 +70,10 @@ class HeldNames:
         return True
 
     def check_store(self) -> StoreError | None:
-        """Check the paths of the store; this blocks. Return the error if a removed lock file cannot be created again,
-        else None.
+        """Check the paths of the store; this blocks. Return an error about a lock file that cannot be created again, or
+        None.
 
-        Raise LostError if a path is lost, and FullError if a path cannot be checked for now.
-        """
+        Raise LostError if a path is lost, and FullError if a path cannot be checked for now."""
         try:
             self._store()
         except LostError:
@@ -97,7 +84,7 @@ class HeldNames:
         return None
 
     def lose(self, error: LostError) -> None:
-        """Record and report that a path of the spool or the store no longer leads to the opened file."""
+        """Record and report that a path of the spool or the store is lost."""
         if self.loss is None:
             self.loss = error
             self._health.degrade(Condition.NAMES, f"{error}; nothing is acknowledged any more")
@@ -113,16 +100,13 @@ class HeldNames:
 
 
 EVERY = 0.1
-"""Time (seconds) between two rounds of acknowledgements. In a round, all waiting clients are answered."""
+"""Time (seconds) between two rounds of acknowledgements to all waiting clients."""
 
 IN_A_ROUND = 250
-"""Number of answers in a round above which the pause after the round grows, in proportion to the number of answers. An
-answer takes 15 to 70 µs. If there are many clients, each client is therefore answered less often, and receiving and
-decoding keep their share of the time.
+"""Number of answers in a round above which the pause after the round grows in proportion. An answer takes 15 to 70 µs.
 """
 
 AT_ONCE = 32
-"""Number of acknowledgements that are sent before other tasks of the daemon may run."""
 
 
 class Replier(Protocol):
@@ -158,14 +142,12 @@ class Acknowledging:
             yield Wait(EVERY * max(1.0, count / IN_A_ROUND))
 
     def last(self, before: Steps[None]) -> Steps[None]:
-        """Perform the steps `before`, then send all pending acknowledgements once."""
         yield from before
         yield from self.once()
 
     def once(self) -> Steps[int]:
         """Send all pending acknowledgements that the clients can receive now. Return their number."""
-        # Check the paths of spool and store before acknowledgements are taken from the ingest, because those that are
-        # taken and not sent are lost.
+        # Check the paths first, because acknowledgements that are taken and not sent are lost.
         if not self._ingest.has_news or not (yield from self._names.lead_there()):
             return 0
         count = 0

@@ -1,17 +1,11 @@
 """Commit rows to the table in two loops, and decide when a checkpoint is saved.
 
-The preparing loop takes the batch of rows that the ingest has produced, at a moment when no entry is half decoded, and
-prepares a commit. So each commit has a position in the spool: the table has all rows of the entries below the position,
-and none of later entries. The landing loop commits the prepared rows, one commit after the other. If a commit fails, it
-is repeated with the same rows until the result is known. Meanwhile, the spool stores new bytes.
+The preparing loop takes the batch of rows that the ingest has produced, at a moment when no entry is half decoded. So
+the table has all rows of the entries below the commit's position, and none of later entries. The landing loop commits
+the prepared rows. A failed commit is repeated with the same rows until the result is known.
 
 While a commit is in progress, the next batch is taken only if it is full or the spool needs space. So a slow table gets
-few large commits. While the table or the disk refuses a commit, no batch is taken. `Pipeline` holds the state for these
-decisions: which commit is demanded, and the stage of each loop.
-
-`Saving` decides when a checkpoint of the ingest is due. It saves the checkpoint once the table has all rows of the
-entries before it.
-"""
+few large commits."""
 
 from __future__ import annotations
 
@@ -34,19 +28,15 @@ from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
 
 PER_STATE = 16
-"""Minimum number of bytes that are decoded between two checkpoints, as a multiple of the size of the sessions' state.
+"""Minimum number of bytes decoded between two checkpoints, as a multiple of the size of the sessions' state.
 
-Without this limit, sessions with many streams would write more state than events (docs/decisions/speed.md, D143).
-"""
+Without this limit, sessions with many streams would write more state than events (docs/decisions/speed.md, D143)."""
 LITTLE_STATE = 2**20
-"""Size (bytes) of the sessions' state up to which `PER_STATE` is ignored, because saving the state is cheap."""
+"""Size (bytes) of the sessions' state up to which `PER_STATE` is ignored."""
 
 
 class Saving:
-    """Saves checkpoints of an ingest.
-
-    Only one snapshot exists at a time, because it may take as much memory as the whole state.
-    """
+    """Saves checkpoints of an ingest, one at a time, because a snapshot may take as much memory as the whole state."""
 
     def __init__(
         self,
@@ -57,7 +47,7 @@ class Saving:
         context: Context,
     ) -> None:
         self.under_way = False
-        """Whether a snapshot of the ingest's state was taken and is not saved as a checkpoint yet."""
+        """Whether a snapshot of the ingest's state was taken and is not saved yet."""
         self._spool = spool
         self._ingest = ingest
         self._checkpoints = checkpoints
@@ -68,9 +58,7 @@ class Saving:
 
     @property
     def is_due(self) -> bool:
-        """Return whether the next checkpoint is due: enough time has passed, or enough bytes were decoded, since the
-        last one.
-        """
+        """Return whether enough time has passed, or enough bytes were decoded, for the next checkpoint."""
         spool = self._context.config.spool
         state = self._ingest.budget.total
         worth = min(PER_STATE * state, spool.max_size // 8) if state > LITTLE_STATE else 0
@@ -80,18 +68,12 @@ class Saving:
         )
 
     def snapshot(self) -> UnfinishedSnapshot:
-        """Return a snapshot of the ingest's state now.
-
-        The caller passes it to `save` once the table has all rows of the decoded entries.
-        """
+        """Return a snapshot of the ingest's state, for `save` once the table has all rows of the decoded entries."""
         self.under_way = True
         return self._ingest.checkpoint(self._named_from())
 
     def save(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
-        """Save a snapshot of the ingest's state as the checkpoint for the spool position `position`.
-
-        Then release the spool segments that no later start of the daemon must read.
-        """
+        """Save a snapshot as the checkpoint for a spool position. Then release the segments that no later start needs."""
         try:
             needed: int | FullError | None = yield Work(partial(self._save, position, snapshot))
         except FullError as error:
@@ -119,10 +101,10 @@ class Saving:
             self._context.health.clear(Condition.CHECKPOINT)
 
     def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
-        """Save a snapshot as a checkpoint; this blocks. Return the spool position from which on later starts need
-        entries, or None if they may need all entries. Return a FullError if the position is unknown, because a
-        checkpoint file cannot be read for now.
-        """
+        """Save a snapshot; this blocks. Return the spool position from which later starts need entries, or None for
+        all.
+
+        Return a FullError if the position is unknown, because a checkpoint file cannot be read for now."""
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)
         try:
             return self._checkpoints.needed_from
@@ -132,9 +114,7 @@ class Saving:
     def _named_from(self) -> int:
         """Return the spool position from which on a checkpoint leaves the bytes of unfinished records in the spool.
 
-        The spool must keep these bytes until the second checkpoint after this one. They may therefore take at most an
-        eighth of the spool's maximum size.
-        """
+        The spool must keep these bytes until the second checkpoint after this one."""
         within = min(NAMED_WITHIN, self._context.config.spool.max_size // 8)
         return self._ingest.position - within
 
@@ -145,36 +125,33 @@ T = TypeVar("T")
 
 
 class Demand(IntEnum):
-    """The reason why a commit is requested, in ascending order of urgency. The most urgent reason counts if several
-    requests precede the next batch of rows."""
+    """The reason why a commit is requested, in ascending order of urgency."""
 
     NOTHING = 0
     ROWS = 1
-    """Request for a commit because the batch has rows. The commit may wait for more rows."""
+    """The batch has rows, which may wait for more rows."""
     FULL = 2
-    """Request for a commit at once, because the batch of rows is full."""
+    """The batch of rows is full."""
     RELIEF = 3
-    """Request for a commit even without rows, because the spool needs a checkpoint to release space."""
+    """The spool needs a checkpoint to release space, even without rows."""
 
 
 class CommitLoop(Enum):
-    """The two loops of a commit: one prepares rows, the other one commits (lands) them."""
-
     PREPARING = auto()
     LANDING = auto()
 
 
 class Stage(Enum):
-    """The state of the current commit of one of the two commit loops (`CommitLoop`)."""
+    """The state of the current commit of one of the two commit loops."""
 
     IDLE = auto()
     BUSY = auto()
     REFUSED = auto()
-    """Stage in which the disk or the table refuses the commit, and the loop tries it again."""
+    """The disk or the table refuses the commit, and the loop tries it again."""
 
 
 class Move(Enum):
-    """An event that changes the stage (`Stage`) of one of the two commit loops. `STAGES` defines the next stage."""
+    """An event that changes the stage of one of the two commit loops."""
 
     BEGIN = auto()
     REFUSE = auto()
@@ -194,8 +171,7 @@ STAGES = {
 
 
 class Pipeline:
-    """The state of the two commit loops: the most urgent requested commit (`Demand`), and the stage of each loop. Each
-    flag follows from this state."""
+    """The most urgent requested commit, and the stage of each of the two commit loops, from which each flag follows."""
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING
@@ -205,19 +181,13 @@ class Pipeline:
         self.enough = Flag()
         """Flag that is set while a commit is requested at once, without waiting for more rows."""
         self.due = Flag()
-        """Flag that is set while the preparing loop may take a batch of rows: no commit is in progress, or a commit is
-        requested at once.
-        """
+        """Flag that is set while a batch may be taken: no commit is in progress, or one is requested at once."""
         self.idle = Flag()
-        """Flag that is set while neither of the two loops has a commit: the one that prepares rows, and the one that
-        commits them.
-        """
+        """Flag that is set while neither of the two loops has a commit."""
         self.free = Flag()
-        """Flag that is set while the loop that commits prepared rows (the landing loop) has no commit."""
         self.handed = Flag()
-        """Flag that is set while the loop that commits prepared rows (the landing loop) has a commit."""
         self.relieved = Flag()
-        """Flag that is cleared while the spool needs a checkpoint to release space (`Demand.RELIEF`)."""
+        """Flag that is cleared while the spool needs a checkpoint to release space."""
         self._follow()
 
     def ask(self, demand: Demand) -> None:
@@ -225,7 +195,6 @@ class Pipeline:
         self._follow()
 
     def take(self) -> Demand:
-        """Return how urgently other loops have requested a commit (`Demand`), and reset the request to `NOTHING`."""
         taken, self.demand = self.demand, Demand.NOTHING
         self._follow()
         return taken
@@ -235,7 +204,6 @@ class Pipeline:
         self._follow()
 
     def hand_over(self) -> None:
-        """Record that the preparing loop has prepared a commit and that the landing loop now has this commit."""
         for loop, move in ((CommitLoop.PREPARING, Move.END), (CommitLoop.LANDING, Move.BEGIN)):
             self.stages[loop] = STAGES[self.stages[loop], move]
         self._follow()
@@ -258,9 +226,7 @@ logger = logging.getLogger(__name__)
 class Rows(Protocol):
     """The methods of the table that the commit loops use (see `store.table.Table`). All of them block.
 
-    One thread calls `prepare`. Another thread calls `land` with the result, and calls `checkpoint` after every
-    `checkpoint_every` commits.
-    """
+    One thread calls `prepare`. Another thread calls `land`, and `checkpoint` after every `checkpoint_every` commits."""
 
     @property
     def checkpoint_every(self) -> int: ...
@@ -273,13 +239,11 @@ class Rows(Protocol):
 
 
 class Frames(Protocol):
-    """The method of the quarantine that the commit loops use: `keep` writes unreadable bytes, and blocks."""
-
     def keep(self, pieces: Iterable[QuarantinedBytes]) -> None: ...
 
 
 class Opened(NamedTuple):
-    """The open files of a collector. `committed` is the position in the spool below which the table has all rows."""
+    """The open files of a collector. `committed` is the spool position below which the table has all rows."""
 
     spool: Spool
     ingest: Ingest
@@ -288,17 +252,13 @@ class Opened(NamedTuple):
     checkpoints: Checkpoints
     committed: int
     check_store: Callable[[], None] = lambda: None
-    """Function that raises LostError if a path of the store no longer leads to the opened file or directory (see
-    `HeldNames`).
-    """
+    """Function that raises LostError if a path of the store no longer leads to the opened file or directory."""
 
 
 class CommitFacts(NamedTuple):
-    """The content of a commit besides its rows. `begun` is the monotonic time (seconds) at which the rows were taken
-    from the ingest.
+    """The content of a commit besides its rows, which were taken at the monotonic time `begun` (seconds).
 
-    `snapshot` is None unless a checkpoint is due.
-    """
+    `snapshot` is None unless a checkpoint is due."""
 
     position: int
     snapshot: UnfinishedSnapshot | None
@@ -309,10 +269,7 @@ class CommitFacts(NamedTuple):
 class Committing:
     """The loops `run` and `land`, which commit rows to the table.
 
-    `run` takes batches of rows from the ingest and prepares commits. `land` performs the commits. The first commit
-    begins at the spool position `opened.committed`. The loops call `taken` after each batch, and `done` after each
-    commit, with its duration (seconds) and number of rows.
-    """
+    They call `taken` after each batch, and `done` after each commit, with its duration (seconds) and number of rows."""
 
     def __init__(
         self,
@@ -327,9 +284,8 @@ class Committing:
         self.commits = 0
         self.pipeline = Pipeline()
         self.between = Between()
-        """Delays the moment at which a batch is taken until no entry is half decoded."""
         self.said_missing: dict[str, int] = {}
-        """For each source, the number of missing events in the gap rows that are committed. Empty until `begin`."""
+        """For each source, the number of missing events in the gap rows that are committed."""
         self._committed = opened.committed
         self._ingest = opened.ingest
         self._table = opened.table
@@ -340,29 +296,22 @@ class Committing:
         self._taken = taken
         self._done = done
         self._prepared: list[tuple[Sized, CommitFacts]] = []
-        """At most one pair for the loop `land`: prepared rows and their `CommitFacts`."""
         self._ending = False
 
     def begin(self) -> None:
-        """Record that all entries whose rows are in the table are decoded. New rows can be committed from now on."""
         self.said_missing = _said_missing(self._ingest)
 
     @property
     def committed(self) -> int:
-        """Return the spool position below which all rows are in the table. The position never decreases.
-
-        It also advances over decoded entries without rows, if no rows wait for a commit.
-        """
+        """Return the spool position below which all rows are in the table. It also advances over entries without rows."""
         if self.pipeline.idle.is_set and not self._ingest.batch.some:
             self._committed = max(self._committed, self._ingest.position)
         return self._committed
 
     def run(self, may_begin: Flag) -> Steps[None]:
-        """Wait for the flag `may_begin`.
+        """Wait for the flag `may_begin`, then take batches and prepare their commits until this generator is closed.
 
-        Then take batches and prepare their commits until this generator is closed. Raise SyncError if the quarantine
-        cannot be synced.
-        """
+        Raise SyncError if the quarantine cannot be synced."""
         yield Wait(flag=may_begin)
         pipeline, insist = self.pipeline, partial(self._insist, CommitLoop.PREPARING)
         while True:
@@ -376,7 +325,7 @@ class Committing:
                 continue
             batch, commit = taken
             if batch.quarantined:
-                # Write unreadable bytes to the quarantine before the rows that refer to them.
+                # Rows refer to these bytes, so write the bytes first.
                 yield from insist(partial(self._quarantine.keep, batch.quarantined))
             rows = yield from insist(partial(self._table.prepare, batch))
             del taken, batch  # free the memory of the batch before waiting for the landing loop
@@ -388,14 +337,12 @@ class Committing:
     def land(self) -> Steps[None]:
         """Commit the prepared rows until this generator is closed.
 
-        Raise SyncError if the table cannot be synced, and FencedError if another collector with the same name has
-        committed rows to the table.
-        """
+        Raise SyncError if the table cannot be synced, and FencedError after a commit of another collector with the same
+        name."""
         insist = partial(self._insist, CommitLoop.LANDING)
         while True:
             yield Wait(flag=self.pipeline.handed)
             rows, (position, snapshot, said_missing, begun) = self._prepared.pop()
-            # Check that the store's paths lead to the opened table, both before and after the commit.
             yield from insist(self._names.check_store)
             yield from insist(partial(self._table.land, rows, position))
             yield from insist(self._names.check_store)
@@ -414,11 +361,9 @@ class Committing:
             self.pipeline.move(CommitLoop.LANDING, Move.END)
 
     def settled(self, *, last: bool = False) -> Steps[None]:
-        """Commit all rows of the decoded entries, and save a checkpoint. The loops `run` and `land` must be running.
+        """Commit all rows of the decoded entries, and save a checkpoint, unless the store is lost.
 
-        Return early if the store is lost (its path no longer leads to the opened files). With `last`, later calls of
-        `relieve` request no further commit.
-        """
+        With `last`, later calls of `relieve` request no further commit."""
         self.relieve()
         self._ending = last
         pipeline = self.pipeline
@@ -429,19 +374,15 @@ class Committing:
             yield Wait(LOOK_SECONDS, wanted)
 
     def _patience(self) -> float:
-        """Return how long (seconds) a batch may wait for more rows: less than `commit_interval`, because its rows have
-        already waited for the spool's sync.
-        """
+        """Return how long (seconds) a batch may wait for more rows. Its rows have already waited for the spool's sync."""
         config, watchdog_seconds = self._context.config, self._context.watchdog_seconds
         interval: float = config.store.commit_interval
         patience = max(interval - config.spool.sync_interval, interval / 2)
         return min(patience, watchdog_seconds / 4) if watchdog_seconds else patience
 
     def _must_wait(self) -> bool:
-        """Return whether the next batch of rows must wait for the end of the current commit. This is the case if the
-        disk or the table refuses the current commit, or if the spool needs a checkpoint and the snapshot of the current
-        commit is not saved yet.
-        """
+        """Return whether the next batch must wait for the end of the current commit."""
+        # The current commit is refused, or its snapshot is not saved yet and the spool needs a checkpoint.
         pipeline = self.pipeline
         relief = pipeline.demand is Demand.RELIEF
         refused = pipeline.stages[CommitLoop.LANDING] is Stage.REFUSED
@@ -453,10 +394,7 @@ class Committing:
             self.pipeline.ask(Demand.RELIEF)
 
     def _take(self) -> tuple[Batch, CommitFacts] | None:
-        """Take the rows and unreadable bytes that the ingest has produced, and return them with their `CommitFacts`.
-
-        Return None if there are none and the spool needs no checkpoint.
-        """
+        """Take the rows and unreadable bytes of the ingest. Return None if there are none and no checkpoint is needed."""
         relief = self.pipeline.take() is Demand.RELIEF
         batch = self._ingest.batch.take()
         if not len(batch) and not relief:
@@ -469,10 +407,7 @@ class Committing:
         return batch, CommitFacts(position, snapshot, missing, begun)
 
     def _insist(self, loop: CommitLoop, call: Callable[[], T]) -> Steps[T]:
-        """Make a blocking call, and repeat it until neither disk nor table refuses it.
-
-        Return its result. If the store is lost, wait for ever.
-        """
+        """Make a blocking call until neither disk nor table refuses it. If the store is lost, wait for ever."""
         delay = RETRY_FIRST
         while True:
             try:
@@ -492,5 +427,4 @@ class Committing:
 
 
 def _said_missing(ingest: Ingest) -> dict[str, int]:
-    """Return for each source the number of missing events in all gap rows that the ingest has produced."""
     return {source: tally.said_missing for source, tally in ingest.state.tallies.items()}

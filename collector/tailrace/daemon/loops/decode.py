@@ -1,14 +1,11 @@
 """Decode the durable entries of the spool, one at a time.
 
-The loop runs in the same thread as the receivers. It lets other tasks run after some entries (`TURN_BYTES`), and after
-`TURN_SECONDS`, even within an entry. While a full batch waits for its commit, the loop pauses, and the spool stores new
-bytes.
+The loop runs in the thread of the receivers, and lets other tasks run after some entries, even within an entry. While a
+full batch waits for its commit, the loop pauses, and the spool stores new bytes.
 
-A start restores the ingest of the previous run from a checkpoint (`restored`). Entries between the checkpoint and the
-last commit are decoded again (`replay`), only to update the ingest's state: their rows are already in the table and are
-discarded. Sources need not wait until then, because `look_ahead` reads the facts that sources need from the spool
-without decoding.
-"""
+A start restores the ingest from a checkpoint (`restored`). Entries between the checkpoint and the last commit are
+decoded again (`replay`) for the ingest's state; their rows are in the table and are discarded. Sources need not wait,
+because `look_ahead` reads what they need from the spool without decoding."""
 
 from __future__ import annotations
 
@@ -32,20 +29,17 @@ READ_BYTES = 1 * 2**20
 
 
 def refills(spool: Spool, checkpoints: Checkpoints, position: int | None) -> bool:
-    """Return whether the spool can reproduce all rows from a position on, because it still has all entries from there
-    on. None stands for position 0."""
+    """Return whether the spool can reproduce all rows from a position on. None stands for position 0."""
     at = position or 0
     checkpoint = checkpoints.newest(at)
     return at <= spool.end and spool.begin <= (checkpoint.position if checkpoint else 0)
 
 
 def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ingest:
-    """Return the ingest (the decoder of the spool) with the state in `checkpoint`, or a new ingest if `checkpoint` is
-    None. `committed` is the spool position below which the table has all rows.
+    """Return the ingest with the state in `checkpoint`, or a new ingest if `checkpoint` is None.
 
-    Raise StoreError if spool, table and checkpoint do not match, for example because the table was restored from a
-    copy.
-    """
+    `committed` is the spool position below which the table has all rows. Raise StoreError if spool, table and
+    checkpoint do not match, for example because the table was restored from a copy."""
     if committed > spool.end:
         raise StoreError(
             f"the table has all rows up to spool position {committed}, but {spool.directory}"
@@ -65,10 +59,7 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
 
 
 def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
-    """Return the ingest with the state in a checkpoint.
-
-    Read from the spool the bytes of unfinished records that the checkpoint left out.
-    """
+    """Return the ingest with the state in a checkpoint, and the bytes of unfinished records from the spool."""
     state = read_state(checkpoint.state)
     begin = since(state)
     damage: list[StoreError] = []
@@ -79,10 +70,7 @@ def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
 
 
 def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
-    """Decode an entry again, step by step, to update the ingest's state.
-
-    Discard the entry's rows, because they are already in the table.
-    """
+    """Decode an entry again, step by step, and discard its rows, which are in the table."""
     yield from ingest.steps(entry)
     ingest.batch.take()
     ingest.rejected.clear()
@@ -93,8 +81,7 @@ def replay(
 ) -> None:
     """Decode again all entries from the ingest's position up to `committed`.
 
-    `read` returns the next entries; `working` is called between reads.
-    """
+    `read` returns the next entries; `working` is called between reads."""
     while ingest.position < committed:
         working()
         for entry in read():
@@ -105,9 +92,7 @@ def replay(
 
 
 def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
-    """Return which sessions are open at the end of the spool, so that the sources can continue them. Read all entries
-    that are not decoded yet, without decoding them.
-    """
+    """Return which sessions are open at the end of the spool, without decoding its entries."""
     ahead = Ahead(ingest)
     for entry in _entries_from(spool, ingest.position):
         ahead.apply(entry)
@@ -117,10 +102,7 @@ def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
 def _entries_from(
     spool: Spool, position: int, damaged: Callable[[StoreError], None] = lambda _: None
 ) -> Iterator[Entry]:
-    """Yield all durable entries from a position on.
-
-    Skip bytes that the disk has lost, and call `damaged` with an error for each loss.
-    """
+    """Yield all durable entries from a position on. Call `damaged` for bytes that the disk has lost."""
     while position < spool.durable:
         try:
             entries = spool.read(position, READ_BYTES)
@@ -136,18 +118,15 @@ TURN_BYTES = CHUNK_MAX // 4
 """Number of decoded bytes after which other tasks run. Each switch to other tasks costs 10 µs."""
 
 SHORT_ENTRY = TURN_BYTES // 32
-"""A shorter entry counts as this number of bytes (see `TURN_BYTES`), because every entry takes some time."""
+"""Number of bytes as which a shorter entry counts, because every entry takes some time."""
 
 TURN_SECONDS = 0.01
-"""Time (seconds) of decoding after which other tasks run, even within an entry. A limit on the decoded bytes is not
-enough: a record of 23 bytes can begin a session, which takes as long as a hundred events.
-"""
+"""Time (seconds) of decoding after which other tasks run, even within an entry.
+
+A record of 23 bytes can begin a session, which takes as long as a hundred events."""
 
 LONG_TURN, LONG_REST = 0.05, 0.1
-"""A turn is the decoding between two runs of other tasks. A turn of at least `LONG_TURN` seconds is long, which happens
-if Python decodes a chunk instead of a kernel. After a long turn, other tasks run for `LONG_REST` times the duration of
-the turn.
-"""
+"""Time (seconds) of decoding from which a turn is long, and the share of this time for which other tasks then run."""
 
 LOOK_SECONDS = 0.02
 """Time (seconds) between two checks of whether the spool is decoded up to a position."""
@@ -156,9 +135,8 @@ LOOK_SECONDS = 0.02
 def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
     """Return the next entries to decode. If the disk has lost the next bytes, skip them and return an empty list.
 
-    A gap row reports the lost bytes. If the bytes are below `committed`, the row is written only after the ingest has
-    decoded all entries below `committed`. Raise FullError if no file descriptor is free.
-    """
+    A gap row reports the lost bytes, after all entries below `committed` are decoded. Raise FullError if no file
+    descriptor is free."""
     try:
         return spool.read(ingest.position, READ_BYTES)
     except StoreError as error:
@@ -171,11 +149,10 @@ def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -
 class Decoding:
     """The loop that decodes the entries of the spool.
 
-    - `more`: wakes the loop. The caller sets this flag after a sync of the spool, and after a batch of rows was taken.
-    - `replayed`: called once, when all entries below `opened.committed` are decoded: their rows are in the table.
+    - `more`: flag that wakes the loop, set after a sync of the spool, and after a batch of rows was taken.
+    - `replayed`: called once, when all entries whose rows are in the table are decoded.
     - `reject`: called for each session whose peer must be disconnected.
-    - `turned`: set and cleared at once, each time before other tasks run. The flag wakes the tasks that wait for it.
-    """
+    - `turned`: flag that is set and cleared at once each time before other tasks run."""
 
     def __init__(
         self,
@@ -217,13 +194,11 @@ class Decoding:
             yield Wait(LOOK_SECONDS, self._idle)
 
     def reached(self, position: int) -> Steps[None]:
-        """Wait until all entries below `position` are decoded."""
         while self._ingest.position < position:
             # do not wait for `_idle`, which may never be set if entries keep arriving
             yield Wait(flag=self._turned)
 
     def run(self) -> Steps[None]:
-        """Decode the spool's durable entries, one after the other, until this generator is closed."""
         spool, ingest = self._spool, self._ingest
         while True:
             self._look()
@@ -234,7 +209,7 @@ class Decoding:
                 entries = next_entries(spool, ingest, self._context.health, self._committed)
             except FullError:  # no file descriptor is free, so wait for one
                 self._context.figures.log_descriptors += 1
-                # Count a refusal, so that the watchdog sees activity: a restart would not free file descriptors.
+                # The watchdog must see activity: a restart would not free file descriptors.
                 self._context.health.refusals += 1
                 yield Wait(LOOK_SECONDS)
                 continue
@@ -260,10 +235,8 @@ class Decoding:
         return self._context.clock.monotonic() - self._turn_began >= self.turn_seconds
 
     def _turn(self) -> Steps[None]:
-        """Let other tasks run once or, after a long decoding (`LONG_TURN`), for some time. A request to the admin
-        endpoint needs about ten switches between tasks. Without the longer time, each switch would wait for a long
-        decoding.
-        """
+        """Let other tasks run once or, after a long decoding, for some time."""
+        # A request to the admin endpoint needs about ten switches, each of which would wait for a long decoding.
         self._turned.pulse()
         took = self._context.clock.monotonic() - self._turn_began
         yield Wait(took * LONG_REST) if took > LONG_TURN else GIVE_WAY
@@ -278,8 +251,7 @@ class Decoding:
         self._committing.between.over()
 
     def _look(self) -> None:
-        """Call the function `replayed`, which the creator of the loop has passed, once, when the ingest has decoded all
-        entries whose rows the table had at the start."""
+        """Call `replayed` once, when all entries whose rows the table had at the start are decoded."""
         if self._replayed and self._ingest.position >= self._committed:
             replayed, self._replayed = self._replayed, None
             replayed()

@@ -1,16 +1,8 @@
 """Build the loops between sources and table, and start and stop them in order.
 
-Due to this order, only durable bytes are decoded, and bytes stay in the spool until their rows are committed. Nothing
-in this module blocks: a loop is a generator that yields each wait and each blocking call (see `steps`). The daemon
-performs them with trio, and the simulator in virtual time.
-
-`Timekeeping` compares the wall clock with the log's time, which advances steadily. When somebody sets the wall clock,
-the log gets an entry with the new difference.
-
-`Heartbeats` sends an event of the daemon itself once every interval. Like a producer's event, it goes through spool,
-ingest and commit into the table. So a stall becomes visible even without input: the newest heartbeat in the table gets
-old. The service manager's watchdog gets no signal either, because the daemon sends a signal for each commit.
-"""
+Nothing in this module blocks: a loop is a generator that yields each wait and each blocking call (see `steps`).
+Heartbeats go through spool, ingest and commit into the table like a producer's events, so a stall becomes visible even
+without input: the newest heartbeat in the table gets old."""
 
 from __future__ import annotations
 
@@ -42,10 +34,7 @@ from tailrace.spool.spool import Spool
 from tailrace.units import counted
 
 _UNDER_WAY_MAX = 1024
-"""Maximum number of heartbeats that are not committed yet and whose delay is measured.
-
-The delays of older ones are not measured.
-"""
+"""Maximum number of heartbeats that are not committed yet and whose delay is measured."""
 
 
 class _UnderWay(msgspec.Struct):
@@ -55,10 +44,7 @@ class _UnderWay(msgspec.Struct):
 
 
 class Heartbeats:
-    """Sends a heartbeat every `interval` seconds, and measures how long heartbeats take to reach the table.
-
-    `describe` returns the attributes of a heartbeat.
-    """
+    """Sends a heartbeat every `interval` seconds, and measures how long heartbeats take to reach the table."""
 
     def __init__(
         self,
@@ -75,7 +61,7 @@ class Heartbeats:
         self._session = session
         self._made = self._committed = 0
         self._newest = clock.monotonic()
-        """Monotonic time (seconds) at which the newest heartbeat was created that is now in the table."""
+        """Monotonic time (seconds) at which the newest heartbeat in the table was created."""
         self._way: dict[str, float] = {}
         self._seconds = Durations()
         self._under_way: deque[_UnderWay] = deque(maxlen=_UNDER_WAY_MAX)
@@ -91,19 +77,17 @@ class Heartbeats:
         )
 
     def run(self) -> Steps[None]:
-        """Send heartbeats until this generator is closed. The first one follows after one interval."""
+        """Send heartbeats until this generator is closed, the first one after one interval."""
         while True:
             yield Wait(self.interval)
             self._beat()
 
     def synced(self, durable: int) -> None:
-        """Record that the spool is synced up to the position `durable`."""
         for beat in self._under_way:
             if beat.end <= durable and not beat.sync_seconds:
                 beat.sync_seconds = self._clock.monotonic() - beat.made
 
     def committed(self, position: int) -> None:
-        """Record that the table has the rows of all spool entries up to `position`."""
         while self._under_way and self._under_way[0].end <= position:
             beat = self._under_way.popleft()
             seconds = self._clock.monotonic() - beat.made
@@ -121,10 +105,10 @@ class Heartbeats:
 
 
 LARGE_NS = 60 * 10**9
-"""Size (ns) from which a step of the wall clock is reported as a condition, that is, as a problem of the daemon."""
+"""Size (ns) from which a step of the wall clock is reported as a problem."""
 
 CONDITION_SECONDS = 3600.0
-"""Time (seconds) for which a step of the wall clock is reported as a condition (a problem of the daemon)."""
+"""Time (seconds) for which a step of the wall clock is reported."""
 
 logger = logging.getLogger(__name__)
 
@@ -140,9 +124,7 @@ class Timekeeping:
         self._reported_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Continue the log's time (the time of the spool's entries) from the last entry. `ahead.clock` is wall time
-        minus log time, as last recorded in the log. If the difference has changed, append an entry with the new one.
-        """
+        """Continue the log's time from the last entry. `ahead.clock` is wall time minus log time (ns) in that entry."""
         timeline = self._spool.timeline
         timeline.go_on(ahead.clock)
         now = timeline.ahead
@@ -153,8 +135,7 @@ class Timekeeping:
             self._report(f"the log's last entry is {later:,.0f} s later than the clock")
 
     def look(self) -> None:
-        """Check the wall clock. If it was set, append an entry to the spool. If it was set by a large step, report a
-        condition (a problem of the daemon)."""
+        """Check the wall clock. If it was set, append an entry to the spool; report a large step as a condition."""
         step = self._spool.timeline.look()
         if step:
             self._figures.clock_steps += 1
@@ -179,30 +160,24 @@ class Timekeeping:
 
 
 TICK_SECONDS = 0.5
-"""Time (seconds) between two tick entries in the spool. The ingest measures time only by the spool's entries, so a gap
-of missing events may be reported this much too late.
-"""
+"""Time (seconds) between two tick entries. A gap of missing events may be reported this much too late."""
 
 LAST_ANSWERS_SECONDS = 0.5
 """Maximum time (seconds) during a stop for decoding and acknowledging the bytes received so far."""
 
 STOP_SECONDS = 60.0
-"""Maximum time (seconds) during a stop for committing to the table.
-
-Entries that are not committed by then stay in the spool.
-"""
+"""Maximum time (seconds) during a stop for committing to the table. Later entries stay in the spool."""
 
 
 class Loops:
     """The loops of a running collector.
 
-    The caller first calls `begin`. Then it runs `syncing.run`, `decoding.run`, `commit`, `committing.land`, `tick` and
-    `names.watch` at the same time. While sources receive, it also runs `answer`, and `heartbeats.run` if there are
-    heartbeats. At the end, it runs `answer_last`. When the sources have ended, it runs `finish`.
+    First run `begin`. Then run `syncing.run`, `decoding.run`, `commit`, `committing.land`, `tick` and `names.watch` at
+    the same time, and `answer` and `heartbeats.run` while sources receive. At the end, run `answer_last`, and `finish`
+    when the sources have ended.
 
-    The loops call `at_table` once the ingest has decoded all entries whose rows are in the table. They call `cut` to
-    disconnect a session's peer. If `beats` is true, they send heartbeats with the attributes that `describe` returns.
-    """
+    The loops call `at_table` once all entries whose rows are in the table are decoded, and `cut` to disconnect a
+    session's peer. If `beats` is true, they send heartbeats with the attributes that `describe` returns."""
 
     def __init__(
         self,
@@ -217,10 +192,8 @@ class Loops:
     ) -> None:
         self.spool, self.ingest = opened.spool, opened.ingest
         self.log_at_rest = 2**19
-        """If the spool is larger than this size (bytes), a stop of the daemon shortens it. The bytes of unfinished
-        records do not count."""
+        """Size (bytes) of the spool, without unfinished records, above which a stop shortens it."""
         self.left = 0
-        """Position in the spool at which the log ended when the daemon started."""
         health, clock, decodable = context.health, context.clock, Flag()
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
         self.names = names = HeldNames(self.spool.check, opened.check_store, health)
@@ -246,36 +219,25 @@ class Loops:
         self._is_at_table = Flag()
 
     def begin(self) -> Steps[Ahead]:
-        """Prepare the loops. Return the sessions that are open at the end of the spool. The sources need these sessions
-        before the ingest has decoded the spool.
-        """
+        """Prepare the loops. Return the sessions that are open at the end of the spool, for the sources."""
         ahead: Ahead = yield Work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
-        # Append these two entries before any session begins, because a session's number is the spool position of its
-        # first entry, and number 0 stands for the daemon itself.
+        # These entries precede any session, whose number is the position of its first entry: 0 is the daemon's.
         self.timekeeping.begin(ahead)
         self.spool.append(EntryKind.START, 0, __version__.encode())
         return ahead
 
     def answer(self) -> Steps[None]:
-        """Return the steps of the loop that answers clients.
-
-        The loop begins once all entries that the spool had at the daemon's start are decoded.
-        """
+        """Return the loop that answers clients. It begins when all entries that the spool had at the start are decoded."""
         return self.acknowledging.run(self.decoding.reached(self.left))
 
     def commit(self) -> Steps[None]:
-        """Return the steps of the loop that takes and prepares batches.
-
-        It begins once the ingest has decoded all entries whose rows are in the table.
-        """
+        """Return the loop that prepares commits. It begins when all entries whose rows are in the table are decoded."""
         return self.committing.run(self._is_at_table)
 
     def tick(self) -> Steps[None]:
-        """Append a tick (an entry that only states the time) to the spool at intervals, while missing events may still
-        arrive or sources wait for the spool. Also check the wall clock, the ledger's limits and the free space of the
-        spool.
-        """
+        """Check clock, limits and free space at intervals. Append a tick while missing events may still arrive or
+        sources wait."""
         while True:
             yield Wait(TICK_SECONDS, together=True)
             self.timekeeping.look()
@@ -284,17 +246,14 @@ class Loops:
             message = uncounted(self.ingest, self._context.config.sources)
             self._context.health.follow(Condition.LEDGER, message)
             if self.gate.wants_release:
-                # Request a checkpoint, because the spool releases a segment only once two checkpoints are at later
-                # positions.
+                # The spool releases a segment once two checkpoints are at later positions.
                 self.committing.relieve()
             self.gate.opened.pulse()
 
     def answer_last(self) -> Steps[None]:
         """Acknowledge everything received so far, while the connections are still open.
 
-        Later bytes are stored without an acknowledgement, so the client sends them again after a restart, or to another
-        collector. Their sequence numbers then show that they are duplicates.
-        """
+        Clients send later bytes again, and their sequence numbers show that these are duplicates."""
         self.spool.hurry()
         decoded = self.decoding.reached(self.spool.end)
         last = self.acknowledging.last(decoded)
@@ -303,10 +262,7 @@ class Loops:
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
         """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table.
 
-        If the spool or the store is lost (its path no longer leads to the opened file), commit as much as possible, and
-        return False. If `last` is true, no producer continues after this stop. If `decodes` is false, only sync the
-        spool, and return False.
-        """
+        If `last` is true, no producer continues after this stop. If `decodes` is false, only sync the spool."""
 
         def stop() -> None:
             if (
@@ -327,15 +283,12 @@ class Loops:
         return in_time and decodes
 
     def _finish(self, stop: Callable[[], object]) -> Steps[None]:
-        """Decode and commit everything. Also shorten a long spool to one short segment file.
-
-        The spool removes a segment when two checkpoints are at later positions. So begin a segment, append two entries
-        for the stop, and save a checkpoint after each of these entries.
-        """
+        """Decode and commit everything. Also shorten a long spool to one short segment file."""
         if self.spool.held > self.log_at_rest:
+            # A segment is removed when two checkpoints are at later positions, so append two entries for the stop.
             yield from self.syncing.once()
             with suppress(FullError, LostError):
-                # Ignore a failure of `seal`: the spool then stays long, which does no harm.
+                # Without a new segment the spool stays long, which does no harm.
                 yield Work(self.spool.seal)
             yield from self._synced_stop(stop)
             yield from self.decoding.caught_up(self._is_given_up)
@@ -345,7 +298,6 @@ class Loops:
         yield from self.committing.settled(last=True)
 
     def _is_given_up(self) -> bool:
-        """Return whether the remaining rows cannot be committed, because the paths of the store are lost."""
         return self.names.loss is not None and self.names.store_is_lost
 
     def _synced_stop(self, stop: Callable[[], object]) -> Steps[None]:
@@ -372,10 +324,7 @@ class Loops:
 
 
 def uncounted(ingest: Ingest, sources: Iterable[str]) -> str | None:
-    """Return a message about the sources in which a limit on the number of streams is reached. In these sources, the
-    sequence numbers of some streams are not checked, so the losses of the streams are unknown. Return None if there is
-    no such source.
-    """
+    """Return a message about sources with more streams than the ledger can check, so that losses are unknown, or None."""
     counts = {name: ingest.common(name).state.uncounted_sessions for name in sources}
     found = [f"{name} ({counted(count, 'session')})" for name, count in counts.items() if count]
     if not found:

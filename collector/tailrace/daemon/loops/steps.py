@@ -1,9 +1,7 @@
 """Define the steps that the daemon's loops yield: waits and blocking calls.
 
-A loop is a generator that yields a step and continues when the step is done. It uses no thread and no scheduler, and
-reads time only from its `Clock`. `drive` performs the steps with trio: it waits in the event loop, and makes blocking
-calls in worker threads. The simulator performs the steps in virtual time.
-"""
+A loop is a generator that yields a step and continues when the step is done. `drive` performs the steps with trio, with
+blocking calls in worker threads. The simulator performs them in virtual time."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ T = TypeVar("T")
 class Wait(NamedTuple):
     """A step that waits for `seconds`, or until `flag` is set, whichever is earlier.
 
-    If `together` is true and there is no flag, waits of equal duration end at the same moments, to save wake-ups.
-    """
+    If `together` is true and there is no flag, waits of equal duration end at the same moments, to save wake-ups."""
 
     seconds: float = math.inf
     flag: Flag | None = None
@@ -42,9 +39,8 @@ Steps = Generator[Step, Any, T]
 
 
 class Between:
-    """Delays calls until no entry is half decoded. The decoding loop calls `begun` before it decodes an entry, and
-    `over` afterwards. Between these calls, other loops may only read the ingest's state.
-    """
+    """Delays calls until no entry is half decoded. The decoding loop calls `begun` before each entry, and `over` after
+    it."""
 
     def __init__(self) -> None:
         self._within = False
@@ -54,16 +50,13 @@ class Between:
         self._within = True
 
     def over(self) -> None:
-        """Record that the spool's current entry is decoded. Then make the calls that `do` has delayed."""
+        """Record that the spool's current entry is decoded, and make the delayed calls."""
         self._within = False
         while self._calls:
             self._calls.pop(0)()
 
     def do(self, call: Callable[[], T]) -> Steps[T]:
-        """Make a call when the current entry is decoded, or at once if no entry is being decoded.
-
-        Return the result of the call.
-        """
+        """Make a call when the current entry is decoded, or at once if there is none. Return its result."""
         if not self._within:
             return call()
         results: list[T] = []
@@ -83,10 +76,8 @@ GIVE_WAY = Wait(0)
 
 
 def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
-    """Perform steps for at most `seconds`. Return whether they were completed.
-
-    A blocking call that is running when the time is over is not interrupted.
-    """
+    """Perform steps for at most `seconds`. Return whether they were completed. A running blocking call is not
+    interrupted."""
     deadline = clock.monotonic() + seconds
     result: object = None
     error: Exception | None = None
@@ -131,7 +122,6 @@ async def drive(steps: Steps[T]) -> T:
 
 
 async def flagged(flag: Flag) -> None:
-    """Wait until a flag is set."""
     event = trio.Event()
     flag.add(event.set)
     try:

@@ -1,14 +1,8 @@
 """Let sources wait until the spool has free space, and sync the spool every `sync_interval`.
 
-Files and connections wait first, because they lose nothing: a file keeps its bytes, and the peer of a connection keeps
-the bytes that it has not sent. Datagrams wait in the operating system's kernel, which drops (and counts) datagrams when
-its buffer is full. A source waits before it reads. Bytes that a source has read are appended to the spool in any case.
-
-Tasks of sources wait at the `Gate` for free space, in one `RoomQueue` for each kind of source, in order of arrival.
-Each entry wakes the sync loop (`Spool.dirty`). After each sync, the sync loop wakes the decoding loop, and opens or
-closes the gate depending on the size of the spool. While the disk is full, the gate is closed and the loop tries the
-sync again.
-"""
+Files and connections wait first, because they lose nothing: peers keep the bytes. Datagrams wait in the kernel, which
+drops and counts datagrams when its buffer is full. A source waits before it reads; bytes that it has read are appended
+in any case."""
 
 from __future__ import annotations
 
@@ -30,10 +24,7 @@ from tailrace.spool.spool import Spool
 
 
 class RoomQueue:
-    """A queue of tasks that wait for free space in the spool. Only the first task checks for space. After it has
-    appended its bytes, the next task checks. If a thousand connections checked at once, no time would be left for other
-    work.
-    """
+    """A queue of tasks that wait for free space in the spool."""
 
     def __init__(self, closed: Callable[[], bool]) -> None:
         """Create a queue whose tasks wait while `closed` returns True."""
@@ -41,10 +32,10 @@ class RoomQueue:
         self._waiting: deque[_Waiting] = deque()
 
     def wake(self) -> None:
-        """Wake the first waiting task, which then checks whether the spool has free space."""
         if self._waiting:
             self._waiting[0].awake.set()
 
+    # If a thousand connections checked for space at once, no time would be left for other work.
     async def wait(self) -> None:
         """Wait until the spool has free space and all tasks that were in the queue earlier have left it."""
         if not self._waiting and not self._closed():
@@ -61,20 +52,17 @@ class RoomQueue:
 
 
 class _Waiting:
-    """An entry of a queue: a task that waits for free space in the spool."""
-
     def __init__(self) -> None:
         self.awake = trio.Event()
 
 
 BUFFER_MAX = 32 * 2**20
-"""Number of received bytes that are not yet synced to disk, above which sources of datagrams stop reading. The limit is
-large enough to receive for about a second while the disk stalls."""
+"""Number of received bytes not yet synced, above which sources of datagrams stop reading: about a second's input."""
 
 BEHIND_MAX = 32 * CHUNK_MAX
-"""Number of received bytes that are not yet decoded, above which sources of files stop reading. Entries are decoded in
-order, so bytes of files delay the rows of all other sources: by at most 0.2 s if a kernel decodes 100 MB/s.
-"""
+"""Number of received bytes not yet decoded, above which sources of files stop reading.
+
+Entries are decoded in order, so bytes of files delay all other rows: by at most 0.2 s if a kernel decodes 100 MB/s."""
 
 _RESERVE = 64 * 2**20
 """Number of bytes in the spool that are reserved for datagrams; at most an eighth of the spool."""
@@ -84,23 +72,16 @@ class Gate:
     """Decides which sources may append to the spool, by its free space and by how far `ingest` has decoded it."""
 
     def __init__(self, spool: Spool, ingest: Ingest, store_refuses: Callable[[], bool]) -> None:
-        """Create a gate to the spool. `store_refuses` returns whether the table currently refuses rows.
-
-        While the table refuses rows, the ingest cannot decode further. Files are then read as long as the spool has
-        free space, even if many bytes are not decoded.
-        """
+        """Create a gate to the spool. `store_refuses` returns whether the table refuses rows."""
         self.opened = Flag()
-        """Flag that is set when the spool may have free space again, and immediately cleared. It wakes the waiting
-        tasks, which then check the space.
-        """
+        """Flag that is set and cleared at once when the spool may have free space again, to wake the waiting tasks."""
         self.full = False
         """Whether the spool has reached its maximum size, or its disk is full."""
         self.of_datagrams = RoomQueue(lambda: self.shut)
         self.of_connections = RoomQueue(lambda: self.closed)
         self.of_files = RoomQueue(lambda: self.behind)
         self.turned = Flag()
-        """Flag that is set when entries have been decoded, to wake the tasks that wait for this, and immediately
-        cleared."""
+        """Flag that is set and cleared at once when entries have been decoded."""
         for queue in (self.of_datagrams, self.of_connections, self.of_files):
             self.opened.add(queue.wake)
         self.turned.add(self.of_files.wake)
@@ -111,7 +92,7 @@ class Gate:
 
     @property
     def shut(self) -> bool:
-        """Return whether all sources must stop reading, even of datagrams: the spool is full or its disk is slow."""
+        """Return whether all sources must stop reading, even of datagrams."""
         spool = self.spool
         return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
 
@@ -122,22 +103,19 @@ class Gate:
 
     @property
     def wants_release(self) -> bool:
-        """Return whether sources of connections wait for a checkpoint, after which the spool can remove segments.
-        Return False if the sources wait only for a slow disk, because a checkpoint would add to the disk's load.
-        """
+        """Return whether connections wait for a checkpoint, after which the spool can remove segments."""
         return self.full or self.crowded
 
     @property
     def crowded(self) -> bool:
-        """Return whether connections and files must wait because all space that is left in the spool is reserved for
-        datagrams.
-        """
+        """Return whether all space that is left in the spool is reserved for datagrams."""
         return self.spool.held > self._held_max
 
     @property
     def behind(self) -> bool:
-        """Return whether files must not be read: the gate is `closed`, or too many bytes are not decoded yet."""
+        """Return whether files must not be read: connections must not, or too many bytes are not decoded yet."""
         undecoded = self.spool.end - self.ingest.position
+        # While the table refuses rows, nothing can be decoded, and files are read as long as there is space.
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 
 
@@ -146,10 +124,7 @@ RETRY_AFTER = 0.5
 
 
 class Syncing:
-    """The loop that syncs the spool.
-
-    After each sync it sets `synced`, and calls `done` with the duration of the sync (seconds).
-    """
+    """The loop that syncs the spool. After each sync it sets `synced`, and calls `done` with the duration (seconds)."""
 
     def __init__(
         self,
@@ -171,8 +146,7 @@ class Syncing:
         """Sync the spool until this generator is closed. Raise SyncError if a sync fails."""
         spool = self._spool
         while True:
-            # Try to sync at intervals even without a new entry in the spool, because a full disk may have free space
-            # again.
+            # A full disk may have free space again, even without a new entry.
             yield Wait(RETRY_AFTER if self._gate.full else math.inf, spool.dirty)
             yield Wait(self._context.config.spool.sync_interval, spool.urgent)
             spool.dirty.clear()
@@ -180,10 +154,7 @@ class Syncing:
             yield from self.once()
 
     def once(self) -> Steps[None]:
-        """Sync all entries that were appended. While the disk is full, try again.
-
-        If a path of the spool is lost, record the loss; nothing becomes durable from then on.
-        """
+        """Sync all entries that were appended. While the disk is full, try again."""
         while True:
             begun = self._context.clock.monotonic()
             try:
@@ -197,7 +168,7 @@ class Syncing:
                 continue
             except LostError as error:
                 self._names.lose(error)
-                # Wake the decoding loop: the sync may have made some entries durable before it failed.
+                # The sync may have made some entries durable before it failed.
                 self._synced.set()
                 return
             self._done(self._context.clock.monotonic() - begun)

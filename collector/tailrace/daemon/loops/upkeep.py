@@ -1,9 +1,7 @@
-"""Run `tailrace upkeep` (compaction, vacuum, retention) as a child process when the table needs it.
+"""Run `tailrace upkeep` (compaction, vacuum, retention) as a child process of low priority when the table needs it.
 
-The table shows which steps are due (`store.upkeep.look`). So no step is missed if the daemon is often restarted.
-Merging files takes about 200 MB of memory. So it happens in a child process with low priority, which shares nothing
-with the daemon except the table.
-"""
+The table shows which steps are due, so no step is missed if the daemon is often restarted. Merging files takes about
+200 MB of memory."""
 
 from __future__ import annotations
 
@@ -27,16 +25,11 @@ from tailrace.store.turn import draw, turn
 from tailrace.store.upkeep import UpkeepReport, look
 
 LOOK_COMMITS = 30
-"""Number of commits after which the table is checked again: half of `CROWDED` in `store.upkeep`. An upkeep is due at
-once if one day has `CROWDED` small files.
-"""
+"""Number of commits after which the table is checked again: half of `CROWDED` in `store.upkeep`."""
 LOOK_SECONDS = 3600.0
-"""Time (seconds) after which the table is checked again even after fewer than `LOOK_COMMITS` commits.
-
-A table without new commits is not checked.
-"""
+"""Time (seconds) after which the table is checked again after fewer commits, but at least one."""
 RETRY_SECONDS = 60.0
-"""Time (seconds) after which the daemon tries again to start an upkeep, if no process or file descriptor was free."""
+"""Time (seconds) until the next try to start an upkeep, if no process or file descriptor was free."""
 WAKE_SECONDS = 5.0
 GIVE_BACK_SECONDS = 5.0
 """Maximum time (seconds) for ending the lease of a failed upkeep, for example if the store does not respond."""
@@ -45,12 +38,9 @@ COMMAND = (*command("tailrace"), "upkeep", "--json", "--if-free")
 
 
 async def run(store: str, context: Context, committed: Callable[[], int]) -> None:
-    """Run the upkeep of a store's table each time that it is due. Check whether it is due at the start, after every
-    `LOOK_COMMITS` commits, and every `LOOK_SECONDS` if there were any commits. `committed` returns the number of
-    commits so far.
-    """
+    """Run the upkeep of a store's table each time that it is due. `committed` returns the number of commits so far."""
     while True:
-        # Abandon this check of the table when the daemon stops, because a slow table would delay the stop.
+        # A slow table must not delay a stop of the daemon.
         if await trio.to_thread.run_sync(_is_due, store, context, abandon_on_cancel=True):
             while not await once(store, context):
                 await pause(RETRY_SECONDS)
@@ -62,15 +52,11 @@ async def run(store: str, context: Context, committed: Callable[[], int]) -> Non
 
 
 def _is_due(store: str, context: Context) -> bool:
-    """Return whether an upkeep of the table is due. This runs in a worker thread.
-
-    Report the condition `RETENTION` while old days stay in the table because the clock may be wrong. If the table
-    cannot be read, return True: the upkeep then fails and reports the problem.
-    """
+    """Return whether an upkeep is due, in a worker thread. Report old days that stay because the clock may be wrong."""
     try:
         due, held = look(store, context.config.store, context.clock)
     except StoreError:
-        return True
+        return True  # the upkeep then fails and reports the problem
     trio.from_thread.run_sync(
         context.health.follow, Condition.RETENTION, str(held) if held else None
     )
@@ -78,11 +64,7 @@ def _is_due(store: str, context: Context) -> bool:
 
 
 async def once(store: str, context: Context) -> bool:
-    """Run `tailrace upkeep` once. Return whether the process could be started.
-
-    If the upkeep fails, end its lease (its exclusive right to change the table), and report the condition `UPKEEP`
-    until an upkeep succeeds.
-    """
+    """Run `tailrace upkeep` once. Return whether the process could be started. Report a failed upkeep as a condition."""
     number, ended_well = draw(context.clock), False
     try:
         result = await trio.run_process(
@@ -119,10 +101,7 @@ async def once(store: str, context: Context) -> bool:
 
 
 async def _give_back(store: str, context: Context, number: int) -> None:
-    """End the lease of an upkeep that failed, if it did not end the lease itself.
-
-    Otherwise no upkeep could run until the lease expires.
-    """
+    """End the lease of an upkeep that failed. Otherwise no upkeep could run until the lease expires."""
     root = layout.table_root(store)
     its = turn(root, context.config.store.options, context.clock, number)
     with trio.move_on_after(GIVE_BACK_SECONDS, shield=True), suppress(StoreError, FullError):
@@ -130,10 +109,7 @@ async def _give_back(store: str, context: Context, number: int) -> None:
 
 
 def _report(output: bytes) -> UpkeepReport:
-    """Return the report that an upkeep has printed on its last line, possibly after warnings.
-
-    Return an empty report if there is none.
-    """
+    """Return the report that an upkeep has printed on its last line, or an empty report."""
     lines = output.strip().splitlines()
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(lines[-1] if lines else b"{}", type=UpkeepReport)
@@ -141,10 +117,9 @@ def _report(output: bytes) -> UpkeepReport:
 
 
 def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for an upkeep: this process's environment, with the daemon's current values of the section
-    [store]. The upkeep reads no configuration file, because the daemon's file may have changed or become invalid since
-    the daemon loaded it.
-    """
+    """Return the environment for an upkeep: this process's, with the daemon's current values of the section [store].
+
+    The upkeep reads no configuration file, because the daemon's file may have changed since the daemon loaded it."""
     said: dict[str, object] = {
         "TAILRACE_CONFIG": os.devnull,
         "TAILRACE_STORE_COMPACT_SIZE": config.compact_size,
