@@ -1,17 +1,11 @@
 """Handle one accepted connection: receive its bytes, send replies, and close the connection.
 
 No task may wait for a peer that does not read its replies. If the kernel cannot accept more bytes, a connection buffers
-up to `UNSENT_MAX` bytes, and drops further replies as a whole. A `Channel` transfers the bytes, either plain or with
-TLS; no call of a channel blocks. Before a connection has a session, `greet` performs the TLS handshake and checks the
-token.
+up to `UNSENT_MAX` bytes, and drops further replies as a whole.
 
-`Readiness` waits for many sockets in one task. A task for each socket would cost about 45 µs for each receive
-(docs/decisions/speed.md, D142).
-
-`AdaptiveRest` determines the pause between two polls of a source's sockets. During the pause, small writes of a peer
-collect in the kernel, and one poll receives them together. Each poll costs about 0.1 ms, even if little data is found
-(docs/decisions/speed.md, D101).
-"""
+`Readiness` waits for many sockets in one task, because a task for each socket would cost about 45 µs for each receive
+(docs/decisions/speed.md, D142). `AdaptiveRest` determines the pause between two polls of a source's sockets. A poll
+costs about 0.1 ms, even if little data is found (docs/decisions/speed.md, D101)."""
 
 from __future__ import annotations
 
@@ -32,34 +26,24 @@ from tailrace.sources.source import CHUNK_MAX, Outcome, Refusal
 from tailrace.spool.payloads import EOF
 
 CUT = "eof without close_notify"
-"""Reason for closing a TLS connection that ended without the alert `close_notify`.
-
-Its last bytes may be missing, because an attacker can cut such a connection off.
-"""
+"""Reason for closing a TLS connection without the alert `close_notify`. An attacker may have cut off its last bytes."""
 
 
 class Channel(Protocol):
     def receive(self) -> tuple[bytes, str | None]:
-        """Return the received bytes (at most about CHUNK_MAX).
-
-        Also return the reason why no more bytes will follow, or None if more may follow.
-        """
+        """Return the received bytes (at most about CHUNK_MAX), and the reason why no more bytes will follow, or None."""
         ...
 
     def seal(self, data: bytes) -> bytes:
-        """Encode `data` for the peer: return the bytes to send. Raise OSError if the peer has disconnected."""
+        """Return the bytes to send for `data`. Raise OSError if the peer has disconnected."""
         ...
 
     def take_outgoing(self) -> bytes:
-        """Return the bytes that the TLS protocol itself has to send, such as handshake messages,
-        and remove them from the channel.
-        """
+        """Return and remove the bytes that the TLS protocol itself has to send, such as handshake messages."""
         ...
 
     def farewell(self) -> bytes:
-        """Return the last bytes to send before the connection is closed: the TLS alert
-        `close_notify`.
-        """
+        """Return the last bytes to send before the connection is closed: the TLS alert `close_notify`."""
         ...
 
 
@@ -87,9 +71,7 @@ class PlainChannel:
 
 
 class TlsChannel:
-    """The server side of a TLS connection. Received and outgoing bytes pass through two memory
-    buffers, so that no call blocks.
-    """
+    """The server side of a TLS connection. Bytes pass through memory buffers, so that no call blocks."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self._plain = PlainChannel(sock)
@@ -97,11 +79,10 @@ class TlsChannel:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def shake_hands(self) -> bool:
-        """Continue the handshake with the received bytes; return whether the handshake is complete.
+        """Continue the handshake with the received bytes; return whether it is complete.
 
-        Afterwards, the caller must send the bytes from `take_outgoing`, also after an error. Raise ssl.SSLError, or
-        OSError if the peer has disconnected.
-        """
+        Afterwards, send the bytes from `take_outgoing`, also after an error. Raise ssl.SSLError, or OSError if the peer
+        has disconnected."""
         data, ended = self._plain.receive()
         self._incoming.write(data)
         try:
@@ -113,7 +94,6 @@ class TlsChannel:
         return True
 
     def peer(self) -> str:
-        """Return the name in the peer's certificate; empty if the peer sent no certificate."""
         return named(self._tls.getpeercert() or {})
 
     def receive(self) -> tuple[bytes, str | None]:
@@ -130,8 +110,7 @@ class TlsChannel:
         return self._outgoing.read()
 
     def farewell(self) -> bytes:
-        # Ignore that the peer has not sent the TLS alert `close_notify` yet: the connection is closed without waiting
-        # for it.
+        # Do not wait for the peer's alert `close_notify`.
         with suppress(ssl.SSLError):
             self._tls.unwrap()
         return self._outgoing.read()
@@ -152,9 +131,7 @@ _NAME_MAX = 64
 
 
 def named(certificate: Mapping[str, Any]) -> str:
-    """Return the common name of a certificate from `getpeercert`, or else the certificate's first
-    alternative name. The result is ASCII, on one line, and limited to `_NAME_MAX` characters.
-    """
+    """Return the common name of a certificate from `getpeercert`, or its first alternative name, as ASCII on one line."""
     subject, others = certificate.get("subject", ()), certificate.get("subjectAltName", ())
     common = [value for part in subject for key, value in part if key == "commonName"]
     names = [*common, *(str(value) for _, value in others)]
@@ -162,15 +139,10 @@ def named(certificate: Mapping[str, Any]) -> str:
 
 
 SEND_BUFFER = 16 * 2**10
-"""Size (bytes) of the send buffer requested from the kernel. By default, the kernel would buffer
-megabytes for a peer that does not read.
-"""
+"""Size (bytes) of the send buffer requested from the kernel, which by default buffers megabytes for a peer."""
 
 UNSENT_MAX = 24 * 2**10
-"""Maximum number of bytes that a connection buffers because the kernel cannot accept them.
-
-There is room for all replies that the daemon sends to a client at one time.
-"""
+"""Maximum number of bytes that a connection buffers: all replies that the daemon sends to a client at one time."""
 
 TOKEN = b"tailrace-token "
 LINE_MAX = 512
@@ -178,19 +150,14 @@ LINE_MAX = 512
 
 
 class TokenLine(NamedTuple):
-    """The token in a connection's first line, and the bytes after the line. The token is None if the connection does
-    not start with a token line.
-
-    A source that requires no token removes the line. So clients can be configured with tokens before the source
-    requires them.
-    """
+    """The token in a connection's first line, or None without such a line, and the bytes after the line."""
 
     token: bytes | None
     rest: bytes
 
 
 def first_line(data: bytes) -> TokenLine | None:
-    """Parse the token line at the start of a connection's first bytes. Return None if the line is not complete yet."""
+    """Parse the token line at the start of a connection's first bytes. Return None if it is not complete yet."""
     if data.startswith(TOKEN[: len(data)]):
         end = data.find(b"\n", 0, LINE_MAX)
         if end >= 0:
@@ -201,9 +168,8 @@ def first_line(data: bytes) -> TokenLine | None:
 
 
 class Connection:
-    """One accepted connection. `name` identifies the peer in logs and sessions. `whose` is the key
-    under which the peer's connections are counted and limited.
-    """
+    """One accepted connection. `name` identifies the peer; `whose` is the key by which the peer's connections are
+    counted."""
 
     def __init__(self, sock: socket.socket, name: str, whose: str) -> None:
         sock.settimeout(0)
@@ -213,29 +179,18 @@ class Connection:
         self.number: int | None = None
         """The number of the connection's session; None before the first byte arrives."""
         self.active_at = 0.0
-        """Time (seconds of trio's clock) at which data was last received on the connection."""
+        """Time (seconds of trio's clock) at which data was last received."""
         self.reason = "stop"
-        """Why the connection ended. The row about the end of its session states this reason."""
         self.ready = False
-        """Whether `put_back` has stored bytes. The next `receive` returns these bytes without reading the socket."""
+        """Whether `put_back` has stored bytes for the next `receive`."""
         self.opening: bytes | None = b""
-        """The first bytes of the connection while its token line may be incomplete.
-
-        It is None once the line is complete, or if no token line is expected.
-        """
+        """The first bytes of the connection while its token line may be incomplete; None afterwards."""
         self._back: tuple[bytes, str | None] = (b"", None)
         self._channel: Channel = PlainChannel(sock)
         self._unsent = b""
         self._later: Callable[[], None] | None = None
-        """Function that starts a task that sends the buffered bytes (`send_rest`).
-
-        It is None while the connection accepts no replies.
-        """
 
     async def secure(self, context: ssl.SSLContext) -> None:
-        """Perform the TLS handshake and switch to TLS. Raise OSError if the handshake fails;
-        ssl.SSLError is a subclass.
-        """
         channel = TlsChannel(self.sock, context)
         through = False
         while not through:
@@ -247,14 +202,11 @@ class Connection:
         if peer := channel.peer():
             self.name = f"{self.name},certificate={peer}"
         self._channel = channel
-        # Keep bytes that the peer has sent together with the end of its handshake
+        # Bytes may have arrived together with the end of the handshake
         self.put_back(*channel.receive())
 
     def receive(self) -> tuple[bytes, str | None]:
-        """Return the received bytes without blocking.
-
-        Also return the reason why no more bytes will follow, or None if more may follow.
-        """
+        """Return the received bytes without blocking, and the reason why no more bytes will follow, or None."""
         if self.ready:
             self.ready = False
             data, ended = self._back
@@ -262,8 +214,7 @@ class Connection:
             data, ended = self._channel.receive()
             if outgoing := self._channel.take_outgoing():
                 if len(self._unsent) + len(outgoing) > UNSENT_MAX:
-                    # End the connection: the peer makes TLS send messages to it, such as answers to key updates, but
-                    # does not read them.
+                    # The peer makes TLS send messages, such as answers to key updates, but does not read them.
                     return data, ended or Refusal.TLS
                 self._push(outgoing)
         if self.opening is not None:
@@ -271,27 +222,21 @@ class Connection:
         return data, ended
 
     async def next(self) -> tuple[bytes, str | None]:
-        """Wait until the socket is readable, then receive."""
         if not self.ready:
             await trio.lowlevel.wait_readable(self.sock)
         return self.receive()
 
     def put_back(self, data: bytes, ended: str | None) -> None:
-        """Store received bytes and, if the connection has ended, the reason. The next `receive` returns both."""
+        """Store received bytes and, if the connection has ended, the reason, for the next `receive`."""
         self.ready = True
         self._back = (data, ended)
 
     def answer(self, later: Callable[[], None]) -> None:
-        """Accept replies from now on.
-
-        If the kernel cannot accept all bytes of a reply, call `later`, which must send the remaining bytes (see
-        `send_more`).
-        """
+        """Accept replies from now on. `later` is called when bytes are left that the kernel cannot accept at once."""
         self._later = later
 
     @property
     def can_reply(self) -> bool:
-        """Return whether the connection accepts replies and the kernel has accepted all bytes of earlier replies."""
         return self._later is not None and not self._unsent
 
     def reply(self, data: bytes) -> Outcome:
@@ -306,9 +251,7 @@ class Connection:
         return Outcome.SENT if self._push(sealed) else Outcome.GONE
 
     def close(self) -> None:
-        """Accept no replies any more. If no bytes wait to be sent, send the TLS alert
-        `close_notify`, so that the peer knows that nothing was cut off.
-        """
+        """Accept no replies any more. If no bytes wait to be sent, send the TLS alert `close_notify`."""
         self._later = None
         if not self._unsent:
             with suppress(OSError):
@@ -316,12 +259,9 @@ class Connection:
         self._unsent = b""
 
     def _open(self, data: bytes, ended: str | None) -> bytes:
-        """Return the bytes that follow an optional token line at the start of a connection. Return no bytes while the
-        line is incomplete.
-
-        If the connection has ended, the bytes of an incomplete line count as data.
-        """
+        """Return the bytes after an optional token line, and none while the line is incomplete."""
         line = first_line(data)
+        # If the connection has ended, the bytes of an incomplete line count as data.
         if line is None and ended is None:
             self.opening = data
             return b""
@@ -329,10 +269,7 @@ class Connection:
         return data if line is None else line.rest
 
     def _push(self, data: bytes) -> bool:
-        """Add bytes to those that wait to be sent, and send what the kernel accepts now.
-
-        Return whether the peer is still connected.
-        """
+        """Send what the kernel accepts now, and buffer the remaining bytes. Return whether the peer is connected."""
         alone = not self._unsent
         self._unsent += data
         if alone and not self._send():
@@ -342,21 +279,15 @@ class Connection:
         return True
 
     async def send_rest(self) -> None:
-        """Send all buffered bytes. Wait each time until the kernel has room for more."""
         while self._unsent:
             await trio.lowlevel.wait_writable(self.sock)
             self.send_more()
 
     def send_more(self) -> bool:
-        """Send as many buffered bytes as the kernel accepts now; return whether bytes are left."""
         self._send()
         return bool(self._unsent)
 
     def _send(self) -> bool:
-        """Send as many buffered bytes as the kernel accepts now. Return whether the peer is still connected.
-
-        If it is not, the receiving task closes the connection.
-        """
         try:
             self._unsent = self._unsent[self.sock.send(self._unsent, socket.MSG_NOSIGNAL) :]
         except BlockingIOError:
@@ -376,19 +307,13 @@ class GreetingRefusedError(Exception):
 
 
 def greets(guard: Guard) -> bool:
-    """Return whether peers of a listener with this access control need TLS or a token.
-
-    If so, a connection gets its session only after they are checked.
-    """
     return guard.certificates is not None or guard.tokens is not None
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
-    """Perform the TLS handshake and check the token, if the listener's access control (`guard`) requires them.
+    """Perform the TLS handshake and check the token, if `guard` requires them.
 
-    Raise GreetingRefusedError if the handshake or the token fails, or if both together take longer than `patience`
-    seconds.
-    """
+    Raise GreetingRefusedError if one of them fails, or if both together take longer than `patience` seconds."""
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
             await _shake_hands(connection, guard.certificates)
@@ -408,9 +333,6 @@ async def _shake_hands(connection: Connection, certificates: Certificates) -> No
 
 
 async def _check_token(connection: Connection, tokens: Tokens) -> None:
-    """Receive the token line and check its token. Raise GreetingRefusedError if the line is missing
-    or the token is wrong.
-    """
     connection.opening = None
     data, ended = b"", None
     while (line := first_line(data)) is None and ended is None:
@@ -427,14 +349,11 @@ T = TypeVar("T")
 
 
 class Readiness(Generic[T]):
-    """A set of sockets, each with an object that owns it. One kernel call finds all sockets that
-    can be read.
-    """
+    """A set of sockets, each with an object that owns it. One kernel call finds all sockets that can be read."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._owners: dict[int, T] = {}
-        """The object that was added with each socket, by the socket's file descriptor."""
 
     def close(self) -> None:
         self._epoll.close()
@@ -444,53 +363,37 @@ class Readiness(Generic[T]):
         self._owners[sock.fileno()] = owner
 
     def remove(self, sock: socket.socket) -> None:
-        """Remove a socket that is still open; do nothing if the socket is unknown."""
         if self._owners.pop(sock.fileno(), None) is not None:
             self._epoll.unregister(sock)
 
     async def wait(self) -> None:
-        """Wait until at least one socket is readable."""
         await trio.lowlevel.wait_readable(self._epoll)
 
     def found(self) -> Iterator[T]:
-        """Yield the owners of the sockets that can be read now.
-
-        One kernel call returns a limited number of sockets; those that have waited longest come first.
-        """
+        """Yield the owners of sockets that can be read now. Those that have waited longest come first."""
         for descriptor, _ in self._epoll.poll(0):
             if (owner := self._owners.get(descriptor)) is not None:
                 yield owner
 
 
 REST_MAX = 0.02
-"""Maximum pause (seconds) between two polls of a source's sockets.
-
-The pause is short compared with the 50 ms between two syncs of the spool (default).
-"""
+"""Maximum pause (seconds) between two polls, short compared with the 50 ms between two syncs of the spool."""
 
 REST_MIN = 0.001
-"""Minimum pause (seconds) between two polls of a source's sockets.
-
-The event loop cannot wait for less than a millisecond.
-"""
+"""Minimum pause (seconds) between two polls. The event loop cannot wait for less."""
 
 
 class AdaptiveRest:
-    """Computes the pause between two polls of a source's sockets.
+    """Computes the pause between two polls of a source's sockets, in which small writes collect in the kernel.
 
-    After a poll that found at least `enough` bytes at one socket, the pause is half as long as the last one. After any
-    other poll, it is twice as long. `enough` must be less than a socket's buffer holds, because the writer blocks when
-    the buffer is full.
-    """
+    A poll that found at least `enough` bytes at one socket halves the pause, and any other poll doubles it."""
 
     def __init__(self, enough: int) -> None:
         self._enough = enough
         self._seconds = REST_MIN
 
     def after(self, size: int) -> float:
-        """Return the pause (seconds) before the next poll. `size` is the largest number of bytes
-        that the last poll found at one socket.
-        """
+        """Return the pause (seconds) before the next poll. `size` is the largest number of bytes found at one socket."""
         if size >= self._enough:
             self._seconds = self._seconds / 2 if self._seconds > REST_MIN else 0.0
         else:

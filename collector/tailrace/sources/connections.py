@@ -1,13 +1,11 @@
 """Accept connections and receive their bytes; each connection has its own session.
 
-A peer can harm only its own connections. A source limits the number of connections, in total and for each peer. A
-source closes a connection, with a reason, if the peer is silent too long, takes too long for the greeting or for one
-record (slow loris), or sends nothing readable. TCP keep-alive detects a vanished peer after about two minutes; while a
-reply to the peer is unconfirmed, it takes about fifteen minutes.
+A peer can harm only its own connections. A source limits the number of connections, in total and for each peer. It
+closes a connection, with a reason, if the peer is silent too long, takes too long for the greeting or for one record
+(slow loris), or sends nothing readable. TCP keep-alive detects a vanished peer after about two minutes, or fifteen if a
+reply is unconfirmed.
 
-A connection gets its session when its first byte arrives, after TLS and the token if they are required. Until then, a
-connection only counts towards the limits. A port scan that sends nothing therefore opens no session.
-"""
+A connection gets its session when its first byte arrives, after TLS and token, so a port scan opens no session."""
 
 from __future__ import annotations
 
@@ -42,12 +40,10 @@ DRAIN_MAX = 8 * 2**20
 """Maximum number of bytes received from one connection after the daemon has begun to stop."""
 
 TURN_BYTES = 2**20
-"""Number of bytes that the receiving task receives before other tasks run. A decoding task processes fewer bytes at
-a time, so received bytes reach the disk quickly."""
+"""Number of bytes that the receiving task receives before other tasks run."""
 
 TURN_RECEIPT = TURN_BYTES // 64
-"""Minimum number of bytes that each receive counts towards `TURN_BYTES`. Many receives of few bytes would otherwise
-keep other tasks waiting for too long."""
+"""Minimum number of bytes that a receive adds to the count for `TURN_BYTES`, because each receive takes some time."""
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -55,10 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectedPeer(NamedTuple):
-    """The peer of a connection: its name, the key under which its connections are counted and limited, and its user id.
-
-    The user id is None if the source does not check users, or if the kernel does not know the peer's user.
-    """
+    """The peer of a connection: its name, the key under which its connections are counted, and its user id or None."""
 
     name: str
     whose: str
@@ -66,45 +59,34 @@ class ConnectedPeer(NamedTuple):
 
 
 class Listener(Protocol):
-    """The interface to a listener of one transport: the operations in which TCP and unix sockets differ."""
+    """A listener of one transport: the operations in which TCP and unix sockets differ."""
 
     transport: str
-    """Name of the transport, `tcp` or `unix`. It is recorded at the beginning of each session."""
     crowd: Refusal
-    """The cause (see `Refusal`) that is counted when a peer has too many connections."""
+    """The cause that is counted when a peer has too many connections."""
     guard: Guard
     greeting_timeout: float
     """Maximum time (seconds) for TLS handshake and token together."""
     enough: int
-    """Number of bytes from which a poll of a socket counts as large, so that the next poll comes sooner (see
-    `AdaptiveRest`).
-
-    It is well below the size of the socket's buffer, because the writer blocks when the buffer is full.
+    """Number of bytes from which a poll of a socket counts as large (see `AdaptiveRest`), less than a socket buffers.
     """
     look_seconds: float
-    """Interval (seconds) between two checks whether clients can still reach the listening socket (`renewed`), while no
-    client connects."""
+    """Interval (seconds) between two checks whether clients can reach the listening socket, while none connects."""
 
     def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
-        """Yield a listening socket and its address as text; close the socket at the end of the `with` block. Raise
-        OSError if the address is not available."""
+        """Yield a listening socket and its address as text. Raise OSError if the address is not available."""
         ...
 
     def renewed(self) -> socket.socket:
-        """Return the listening socket, or a new one if clients can no longer reach it, for example because its file
-        was removed. Raise OSError if no new socket can be made."""
+        """Return the listening socket, or a new one if its file was removed. Raise OSError if none can be made."""
         ...
 
     def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
-        """Configure an accepted connection and return its peer. Raise OSError if the peer has
-        disconnected.
-        """
+        """Configure an accepted connection and return its peer. Raise OSError if the peer has disconnected."""
         ...
 
     def refusal(self, peer: ConnectedPeer) -> Refusal | None:
-        """Return the cause for which a peer is rejected as soon as its connection is accepted, before TLS and token;
-        None if it is not rejected.
-        """
+        """Return the cause for which a peer is rejected before TLS and token; None if it is not rejected."""
         ...
 
     def demands(self, peer: ConnectedPeer) -> Guard:
@@ -113,11 +95,8 @@ class Listener(Protocol):
 
 
 class ConnectionSource:
-    """Accepts connections and passes their bytes to the daemon's `Intake`.
-
-    One task receives from all connections that have passed the greeting. The methods `begin`, `take_in`, `drain` and
-    `over` never wait for a socket, so the simulator calls them with its own connections.
-    """
+    """Accepts connections and passes their bytes to the daemon. The simulator calls the methods that wait for no
+    socket."""
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
         self.address = ""
@@ -125,20 +104,13 @@ class ConnectionSource:
         self._listener = listener
         self._figures = SourceFigures()
         self._each: Counter[str] = Counter()
-        """Number of connections of each peer, including those whose TLS handshake or token is not complete."""
         self._served: OrderedDict[Connection, None] = OrderedDict()
-        """Connections that have passed TLS and token, ordered by the time of their last data; the connection that has
-        been silent longest is first.
-        """
+        """Connections that have passed TLS and token; the one that has been silent longest is first."""
         self._with_session: dict[int, Connection] = {}
-        """Connections that have a session because data has arrived, by session number."""
         self._readiness: Readiness[Connection] | None = None
-        """The sockets of all connections in `_served`; None while the source does not run."""
         self._intake: Intake | None = None
         self._waiting: trio.CancelScope | None = None
-        """Cancel scope in which the receiving task waits for data; None at other times."""
         self._resting = trio.CancelScope()
-        """Cancel scope in which the receiving task pauses between two polls. Cancelling the scope ends the pause."""
 
     async def run(
         self, intake: Intake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -163,8 +135,7 @@ class ConnectionSource:
     def reconfigure(self, config: ConnectionConfig) -> None:
         self._config = config
         if self._waiting is not None:
-            # Wake the receiving task, which waits for at most the old `idle_timeout`. It then waits again, with the new
-            # one.
+            # The receiving task then waits again, with the new `idle_timeout`.
             self._waiting.cancel()
 
     def cut(self, number: int, reason: str) -> None:
@@ -189,10 +160,6 @@ class ConnectionSource:
     # The following methods accept connections.
 
     def _renewed(self, sock: socket.socket) -> socket.socket:
-        """Return the socket at which the source must listen from now on.
-
-        If clients can no longer reach `sock`, this is a new socket, or `sock` if no new one can be made.
-        """
         try:
             sock = self._listener.renewed()
         except OSError as error:
@@ -202,17 +169,12 @@ class ConnectionSource:
         return sock
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
-        """Accept one connection.
-
-        First wake the receiving task. It removes closed connections before the next accept, so that they do not count
-        against the limits.
-        """
+        """Accept one connection, after the receiving task has removed closed connections."""
         self._resting.cancel()
         try:
             sock, address = listener.accept()
         except OSError as error:
-            # Ignore all errors except a lack of descriptors: they mean that the peer disconnected before its connection
-            # was accepted.
+            # Any other error means that the peer has disconnected before.
             if error.errno in _OUT_OF_DESCRIPTORS:
                 self._figures.refuse(Refusal.DESCRIPTORS)
                 await trio.sleep(0.1)
@@ -227,8 +189,7 @@ class ConnectionSource:
             self._figures.refuse(refusal)
             sock.close()
             return
-        # Count the connection here and not in its task, because a flood of connections is accepted
-        # faster than tasks start.
+        # A flood of connections is accepted faster than tasks start, so count the connection here.
         self._figures.open += 1
         self._each[peer.whose] += 1
         connection = Connection(sock, peer.name, peer.whose)
@@ -252,11 +213,7 @@ class ConnectionSource:
     async def _greet(
         self, connection: Connection, demanded: Guard, nursery: trio.Nursery, intake: Intake
     ) -> None:
-        """Check TLS and token of a connection.
-
-        If they are accepted, let the receiving task serve the connection, and process the data that arrived together
-        with the greeting.
-        """
+        """Check TLS and token of a connection. Then serve it, with the data that arrived together with the greeting."""
         try:
             await greet(connection, demanded, self._listener.greeting_timeout)
         except GreetingRefusedError as refused:
@@ -273,7 +230,6 @@ class ConnectionSource:
             self._receive_from(connection, intake)
 
     def _serve(self, connection: Connection, nursery: trio.Nursery) -> None:
-        """Let the receiving task receive from a connection from now on."""
         connection.answer(partial(nursery.start_soon, self._send_rest, connection))
         connection.active_at = trio.current_time()
         self._served[connection] = None
@@ -281,14 +237,13 @@ class ConnectionSource:
             self._readiness.add(connection.sock, connection)
 
     async def _send_rest(self, connection: Connection) -> None:
-        # Ignore that another task may close the connection while this task sends its buffered bytes
+        # Another task may close the connection meanwhile
         with suppress(trio.ClosedResourceError):
             await connection.send_rest()
 
     # The following methods receive from accepted connections.
 
     async def _receive(self, readiness: Readiness[Connection], intake: Intake) -> None:
-        """Receive from all connections, until cancelled."""
         served = self._served
         rest = AdaptiveRest(self._listener.enough)
         try:
@@ -316,9 +271,7 @@ class ConnectionSource:
                 self._end(connection, connection.reason, intake)
 
     async def _wait(self, readiness: Readiness[Connection]) -> None:
-        """Wait until data arrives at a connection, or until the connection that has been silent longest exceeds
-        `idle_timeout`.
-        """
+        """Wait until data arrives, or until the connection that has been silent longest exceeds `idle_timeout`."""
         longest = next(iter(self._served), None)
         begun = trio.current_time() if longest is None else longest.active_at
         with trio.move_on_at(begun + self._config.idle_timeout) as self._waiting:
@@ -326,9 +279,7 @@ class ConnectionSource:
         self._waiting = None
 
     def _end_silent(self, found: AbstractSet[Connection], intake: Intake) -> None:
-        """Close the connections that have been silent longer than `idle_timeout`, except those in `found`, which have
-        data now.
-        """
+        """Close the connections that have been silent longer than `idle_timeout`, except those in `found`."""
         since = trio.current_time() - self._config.idle_timeout
         for connection in list(takewhile(lambda each: each.active_at <= since, self._served)):
             if connection not in found:
@@ -336,10 +287,6 @@ class ConnectionSource:
                 self._end(connection, Refusal.IDLE, intake)
 
     def _receive_from(self, connection: Connection, intake: Intake) -> int:
-        """Receive from a connection.
-
-        If no more data will follow, close the connection. Return the number of received bytes.
-        """
         before = self._figures.bytes
         ended = self.take_in(connection, intake)
         if ended is not None:
@@ -350,7 +297,6 @@ class ConnectionSource:
         return self._figures.bytes - before
 
     def _end(self, connection: Connection, reason: str, intake: Intake) -> None:
-        """Close a served connection and end its session."""
         connection.reason = reason
         self._close(connection)
         del self._served[connection]
@@ -360,7 +306,7 @@ class ConnectionSource:
         if self._readiness is not None:
             self._readiness.remove(connection.sock)
         with connection.sock:
-            # Wake the task that waits to send the connection's buffered bytes, so that it ends.
+            # End the task that waits to send the connection's buffered bytes.
             trio.lowlevel.notify_closing(connection.sock)
             connection.close()
         self._figures.open -= 1
@@ -374,10 +320,7 @@ class ConnectionSource:
             intake.close(number, "collector restart")
 
     def take_in(self, connection: Connection, intake: Intake) -> str | None:
-        """Receive from a connection and append the bytes to its session.
-
-        Return the reason why no more data will follow, or None if more may follow.
-        """
+        """Receive from a connection into its session. Return the reason why no more bytes will follow, or None."""
         data, ended = connection.receive()
         self._take(connection, data, intake)
         if ended == Refusal.TLS:
@@ -385,8 +328,7 @@ class ConnectionSource:
         return ended
 
     def drain(self, connection: Connection, intake: Intake) -> None:
-        """Receive at most `DRAIN_MAX` bytes that the peer has sent and that still wait in the kernel, because the
-        source stops. If the peer has ended the connection, store the reason of the end in the connection."""
+        """Receive at most `DRAIN_MAX` bytes that still wait in the kernel, because the source stops."""
         taken, ended = 0, None
         while taken < DRAIN_MAX and ended is None:
             data, ended = connection.receive()
@@ -397,11 +339,7 @@ class ConnectionSource:
         connection.reason = ended or connection.reason
 
     def over(self, connection: Connection, intake: Intake) -> None:
-        """End the session of a connection, with the connection's `reason`. Without a session, only count the
-        connection.
-
-        If the connection ends within its token line, store the bytes of the incomplete line in the session.
-        """
+        """End the session of a connection, if it has one. The bytes of an incomplete token line count as data."""
         self._take(connection, connection.opening or b"", intake)
         if (number := connection.number) is None:
             self._figures.empty += 1
@@ -410,7 +348,6 @@ class ConnectionSource:
             del self._with_session[number]
 
     def _take(self, connection: Connection, data: bytes, intake: Intake) -> None:
-        """Append received bytes to the connection's session; begin the session with the first byte."""
         if not data:
             return
         if connection.number is None:

@@ -1,10 +1,8 @@
-"""Listen for TCP and unix connections. A TCP peer is identified by its address, a unix peer by its user id, which the
-kernel provides.
+"""Listen for TCP and unix connections. A TCP peer is identified by its address, a unix peer by its user id.
 
-A killed process leaves the file of its unix socket behind. The next start replaces the file, but never a file of
-another type or of a socket at which another process listens. If the file is removed while the source runs, clients
-cannot reach the socket any more, so the source creates a new socket and file.
-"""
+A killed process leaves the file of its unix socket behind. The next start replaces the file, but not a file of another
+type or of a socket at which another process listens. If the file is removed while the source runs, the source creates a
+new socket and file."""
 
 from __future__ import annotations
 
@@ -44,11 +42,7 @@ class TcpListener:
     transport = "tcp"
     crowd = Refusal.CONNECTIONS_OF_ADDRESS
     enough = 32 * 1024
-    """Number of bytes from which a poll of a socket counts as large, so that the next poll comes sooner (see
-    `AdaptiveRest`).
-
-    It is half of the 64 KiB that a new TCP connection on Linux can send before the source reads.
-    """
+    """Half of the 64 KiB that a new TCP connection on Linux can send before the source reads."""
     look_seconds = math.inf
 
     def __init__(
@@ -107,10 +101,7 @@ class UnixListening(Listening):
         self._mode = mode
         self._made: os.stat_result | None = None
         self._former: socket.socket | None = None
-        """The socket that was replaced because its file was removed.
-
-        It stays open as long as a task may wait for it.
-        """
+        """The socket whose file was removed. It stays open as long as a task may wait for it."""
 
     def open(self) -> socket.socket:
         if self._sock is not None and self._made and not _is(self._path, self._made):
@@ -136,9 +127,7 @@ class UnixListening(Listening):
         logger.warning("%s was removed or replaced; it is made again", self._path)
 
     def _is_there(self, sock: socket.socket) -> bool:
-        """Return whether clients can reach a socket that was kept across a restart, because its path still leads to a
-        listening socket.
-        """
+        """Return whether the path still leads to a socket that was kept across a restart."""
         if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
             return False
         try:
@@ -158,11 +147,7 @@ class UnixListener:
     guard = OPEN
     greeting_timeout = math.inf
     enough = 8 * 1024
-    """Number of bytes from which a poll of a socket counts as large, so that the next poll comes sooner (see
-    `AdaptiveRest`).
-
-    It is a third of the 24 KB that Linux buffers before a writer blocks, if each write has 86 bytes.
-    """
+    """A third of the 24 KB that Linux buffers before a writer blocks, if each write has 86 bytes."""
     look_seconds = 1.0
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
@@ -197,13 +182,10 @@ def url(path: Path) -> str:
 
 
 def _accepting(path: Path, mode: int) -> socket.socket:
-    """Create a unix socket at a path, let it listen, and return it; its file has the given mode. Raise OSError if the
-    path is in use, or if the socket cannot be created.
-    """
+    """Create a unix socket at a path with the given mode, and let it listen. Raise OSError if the path is in use."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # The kernel creates the file with the socket's own mode, reduced by the umask. So the file never has more
-        # permissions than the configured `mode`.
+        # The kernel creates the file with the socket's mode, so the file never has more permissions than `mode`.
         os.fchmod(sock.fileno(), mode)
         _bind(sock, path)
         made = path.lstat()
@@ -221,9 +203,7 @@ def _accepting(path: Path, mode: int) -> socket.socket:
 
 
 def _bind(sock: socket.socket, path: Path) -> None:
-    """Bind a socket to a path; replace the socket file that a killed process has left. Raise OSError if a process
-    listens at the path, if the file at the path is not a socket, or if the path cannot be used.
-    """
+    """Bind a socket to a path, and replace the socket file that a killed process has left. Raise OSError if that fails."""
     try:
         if not in_use(path):
             path.unlink(missing_ok=True)
@@ -234,10 +214,7 @@ def _bind(sock: socket.socket, path: Path) -> None:
 
 
 def in_use(path: Path) -> bool:
-    """Return whether a process listens on the unix socket at a path.
-
-    Raise OSError if this cannot be determined, or if the file is not a socket.
-    """
+    """Return whether a process listens on the unix socket at a path. Raise OSError if this is unknown or no socket."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -251,15 +228,13 @@ def in_use(path: Path) -> bool:
         except ConnectionRefusedError:
             return False
         except BlockingIOError:
-            # The connection was refused because the backlog is full. So a process listens at the socket.
+            # The backlog is full, so a process listens at the socket.
             return True
     return True
 
 
 def _remove(path: Path, made: os.stat_result) -> None:
-    """Remove the file of a unix socket, unless another file is at its path by now. If the removal fails, the file
-    stays, and the next start replaces it.
-    """
+    """Remove the file of a unix socket, unless another file is at its path by now."""
     with suppress(OSError):
         if _is(path, made):
             path.unlink()

@@ -1,19 +1,12 @@
 """Bind the sources' sockets, keep the sockets across restarts, and find the user of a peer.
 
-A socket may stay open longer than its source, and longer than the process (`Listening`). Data is queued meanwhile, and
-the next source that reads the socket receives this data.
+A socket may stay open longer than its source, and longer than the process (`Listening`). `localhost` means 127.0.0.1
+and ::1, because programs differ in which of them they try first. A socket at `localhost` accepts IPv4 and IPv6, and is
+bound to the loopback device, so that only this host can reach it.
 
-Addresses have the form `host:port` or `[v6]:port`. `localhost` means 127.0.0.1 and ::1, because programs differ in
-which of them they try first. A socket at `localhost` therefore accepts both IPv4 and IPv6. It is bound to the loopback
-device, so that only this host can reach it.
-
-`hold` binds the sockets of the configured addresses before the daemon loads its other modules, because the kernel
-rejects data while no socket is bound. Loading the modules takes 0.4 s of CPU. This module therefore imports only
-modules that load quickly.
-
-`owner` finds the user of a peer on this host. For TCP and UDP, the kernel's interface sock_diag finds the user by the
-two addresses of the connection. It finds no user for a closed socket, and some hosts have no sock_diag.
-"""
+`hold` binds sockets before the daemon loads its other modules, because the kernel rejects data while no socket is
+bound. Loading takes 0.4 s of CPU, so this module imports only modules that load quickly. `owner` finds a peer's user by
+the kernel's interface sock_diag."""
 
 from __future__ import annotations
 
@@ -41,21 +34,16 @@ from tailrace.errors import AddressError, ConfigError
 from tailrace.service_manager.descriptors import NOWHERE, Slot
 
 LOOPBACK = b"lo"
-"""Name of the loopback device."""
-
 _WITHOUT_IPV6 = {
     errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENOPROTOOPT, errno.EPERM, errno.EPROTONOSUPPORT,
 }  # fmt: skip
-"""Errors of binding one socket for both IPv4 and IPv6 to the loopback device. The host has no IPv6, or its kernel is
-older than 5.7, which allows this binding only to root."""
+"""Errors of binding a socket for IPv4 and IPv6 to the loopback device, without IPv6 or with a kernel before 5.7."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Bind(NamedTuple):
-    """How a socket is bound: its address family, its address and, for `localhost`, the loopback
-    `device`. A socket with a device accepts both IPv4 and IPv6.
-    """
+    """How a socket is bound. With a `device`, which `localhost` has, the socket accepts IPv4 and IPv6."""
 
     family: socket.AddressFamily
     proto: int
@@ -64,10 +52,7 @@ class _Bind(NamedTuple):
 
 
 def split(address: str) -> tuple[str, int]:
-    """Split an address into host and port:
-
-    `[::1]:80` becomes ("::1", 80). The address must have passed the check of the configuration.
-    """
+    """Split an address into host and port: `[::1]:80` becomes ("::1", 80)."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -78,10 +63,10 @@ def join(sockname: tuple[str, int] | tuple[str, int, int, int]) -> str:
 
 
 def bound(listen: str, kind: socket.SocketKind, *, shared: bool = False) -> socket.socket:
-    """Return a non-blocking socket that is bound to an address. `kind` is a type of socket such as SOCK_DGRAM.
+    """Return a non-blocking socket of type `kind` that is bound to an address. Raise OSError if the address is not
+    available.
 
-    With `shared`, other processes may bind to the same address. Raise OSError if the address is not available.
-    """
+    With `shared`, other processes may bind to the same address."""
     first, *rest = _resolved(listen, kind)
     try:
         return _bound(first, kind, shared=shared)
@@ -111,9 +96,7 @@ def _bound(at: _Bind, kind: socket.SocketKind, *, shared: bool) -> socket.socket
 
 
 def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
-    """Return whether a socket has this kind and is bound to this address. Port 0 stands for any
-    port.
-    """
+    """Return whether a socket has this kind and is bound to this address. Port 0 stands for any port."""
     try:
         wanted = _resolved(listen, kind)
         host, port, *_ = sock.getsockname()
@@ -127,10 +110,7 @@ def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
 
 
 def named(sock: socket.socket) -> str:
-    """Return the address of a bound socket as text, in a form to which programs on this host can connect.
-
-    This works even if the socket is bound to all addresses.
-    """
+    """Return the address of a bound socket as text, in a form to which programs on this host can connect."""
     name = sock.getsockname()
     return f"localhost:{name[1]}" if _device(sock) == LOOPBACK else join(name)
 
@@ -140,11 +120,9 @@ def _device(sock: socket.socket) -> bytes:
 
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
-    """Return the error to report if the address `listen` of the configuration key `key` cannot be bound. Its message
-    names the address, the cause and a remedy.
+    """Return the error to report if the address `listen` of a configuration key cannot be bound.
 
-    Return an AddressError if the address may become available later.
-    """
+    The error is an AddressError if the address may become available later."""
     match error:
         case PermissionError():
             remedy = "change the key, or let this user"
@@ -172,10 +150,7 @@ def cause(error: OSError) -> str:
 
 
 def _resolved(listen: str, kind: socket.SocketKind) -> list[_Bind]:
-    """Return all ways to bind a socket to an address, with the best one first.
-
-    Raise OSError if the host name is unknown.
-    """
+    """Return all ways to bind a socket to an address, the best one first. Raise OSError if the host name is unknown."""
     host, port = split(listen)
     if is_localhost(host):
         both = _Bind(socket.AF_INET6, 0, ("::", port), LOOPBACK)
@@ -195,8 +170,7 @@ class Listening:
     """One address that this process keeps bound from `open` until `close`.
 
     `make` returns a new socket or raises OSError. `slot` passes the socket to the next process, if a service manager
-    stores sockets. `fits` returns whether a socket from the slot has this address.
-    """
+    stores sockets. `fits` returns whether a socket from the slot has this address."""
 
     def __init__(
         self,
@@ -205,54 +179,39 @@ class Listening:
         fits: Callable[[socket.socket], bool] = lambda _: False,
     ) -> None:
         self.kept = False
-        """Whether the socket stays open when its source stops, so that the source that replaces it can continue to
-        read.
-        """
+        """Whether the socket stays open when its source stops, for the source that replaces it."""
         self.inherited = False
         """Whether the socket was inherited from an earlier process."""
         self.held_since: int | None = None
-        """Time (Unix ns) at which the address was bound, if it was bound before its source began to read. None once
-        the source reads, and for an address that its source binds itself."""
+        """Time (Unix ns) at which the address was bound before its source began to read; None once the source reads."""
         self.drops_reported = 0
-        """Number of datagrams that the kernel has dropped at the socket so far, according to the last report to the
-        daemon.
-        """
+        """Number of datagrams that the kernel has dropped at the socket, according to the last report to the daemon."""
         self._make = make
         self._slot = slot
         self._fits = fits
         self._sock: socket.socket | None = None
 
     def open(self) -> socket.socket:
-        """Return the non-blocking socket; create it at the first call. Raise OSError if the address
-        is not available.
-        """
+        """Return the non-blocking socket, created at the first call. Raise OSError if the address is not available."""
         if self._sock is None:
             self._sock = self._inherit() or self._new()
         return self._sock
 
     def close(self) -> None:
-        """Close the socket in this process.
-
-        If the service manager has a copy in `slot`, the kernel continues to queue data for the next process.
-        """
+        """Close the socket. If the service manager has a copy, the kernel queues data for the next process."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
 
     def give_up(self) -> None:
-        """Close the socket and remove its copy from `slot` (the service manager's store of sockets), because no process
-        will read this address any more.
-        """
+        """Close the socket and remove the service manager's copy, because no process will read this address any more."""
         self._slot.forget()
         self.close()
 
     @contextmanager
     def reading(self) -> Iterator[socket.socket]:
-        """Lend the socket to the source that reads it, for the duration of a `with` block. Afterwards close it, unless
-        `kept` is set.
-
-        Raise OSError if the address is not available.
-        """
+        """Open the socket for a `with` block of its source. Then close it, unless `kept` is set. Raise OSError if that
+        fails."""
         try:
             yield self.open()
         finally:
@@ -278,11 +237,9 @@ class Listening:
 def of_datagrams(
     listen: str, slot: Slot = NOWHERE, *, buffer: int = 0, shared: bool = False
 ) -> Listening:
-    """Return the address of a socket for datagrams as a `Listening`. With `shared`, other processes may bind to the
-    same address.
+    """Return the address of a socket for datagrams. With `shared`, other processes may bind to it.
 
-    `buffer` is the size (bytes) of the receive buffer to request from the kernel; 0 requests none.
-    """
+    `buffer` is the size (bytes) of the receive buffer to request from the kernel; 0 requests none."""
     kind = socket.SOCK_DGRAM
 
     def make() -> socket.socket:
@@ -296,16 +253,12 @@ def of_datagrams(
 
 
 def count_drops(sock: socket.socket) -> None:
-    """Make the kernel attach a number to each datagram that arrives from now on: how many datagrams it had dropped at
-    the socket before.
-    """
+    """Make the kernel attach to each datagram that arrives how many datagrams it had dropped at the socket before."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
 
 
 def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Return how many datagrams the kernel had dropped before a datagram, according to the data
-    attached to it (see `count_drops`); 0 if nothing is attached.
-    """
+    """Return how many datagrams the kernel had dropped before a datagram, according to data attached to it, or 0."""
     counts = [
         data
         for level, kind, data in ancillary
@@ -315,12 +268,10 @@ def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
-    """Request a receive buffer of `asked` bytes from the kernel. Return the size (bytes) that the kernel granted.
+    """Request a receive buffer of `asked` bytes from the kernel. Return the granted size (bytes).
 
-    With `force`, a privileged process may exceed the system's limit net.core.rmem_max.
-    """
-    # The kernel doubles the requested size and stores it as an int, so the request must be at most
-    # half of the largest int.
+    With `force`, a privileged process may exceed the system's limit net.core.rmem_max."""
+    # The kernel doubles the requested size and stores it as an int.
     given = min(asked // 2, 2**30 - 1)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if force else socket.SO_RCVBUF, given)
@@ -358,18 +309,13 @@ def _accepting(listen: str, *, shared: bool) -> socket.socket:
 
 
 Place = tuple[str, str, int, str]
-"""Key that is equal for two configured sources that listen at the same address: protocol, host, port and name.
+"""Key that is equal for two configured sources at the same address: protocol, host or path, port and name.
 
-The host of a unix socket is its path. The name is `shared` for an address that collectors share. For port 0, it is the
-source's name, because the kernel chooses a different port for each source. Otherwise it is empty.
-"""
+The name is `shared` for an address that collectors share, and the source's name for port 0; otherwise it is empty."""
 
 
 def place_of(name: str, config: SourceConfig) -> Place:
-    """Return the key of the address at which a source listens (see `Place`).
-
-    A source of files has no address; it gets a key that no other source has.
-    """
+    """Return the key of the address at which a source listens. A source of files gets a key of its own."""
     if isinstance(config, TailConfig):
         return ("tail", "", 0, name)
     if isinstance(config, UnixConfig):
@@ -381,7 +327,7 @@ def place_of(name: str, config: SourceConfig) -> Place:
 
 
 def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening:
-    """Return a source's address as a `Listening`. Do not open the socket yet."""
+    """Return a source's address. Do not open the socket yet."""
     if isinstance(config, UdpConfig):
         return of_datagrams(
             config.listen, slot, buffer=int(config.receive_buffer), shared=config.reuse_port
@@ -390,14 +336,10 @@ def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening
 
 
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
-    """Bind the sockets of all network sources whose addresses are available. Return the bound addresses.
+    """Bind the sockets of all network sources whose addresses are available, and return these addresses.
 
-    Skip unavailable addresses: the source reports the error later. Also skip two kinds of addresses because the daemon
-    may still refuse to start:
-
-    - Unix sockets: binding one changes a file.
-    - Shared addresses: binding one takes datagrams from running collectors.
-    """
+    Skip unix sockets, whose binding changes a file, and shared addresses, whose binding takes datagrams from running
+    collectors, because the daemon may still refuse to start."""
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig) and not source.reuse_port:
@@ -422,25 +364,21 @@ _FOUND = struct.Struct("=4x2s2x16x16x12x12xII")
 
 
 def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> int | None:
-    """Return the id of the user who owns a peer's socket. `peer` is the peer's address, and `ours` the address of the
-    collector's socket.
+    """Return the id of the user of a peer's socket, or None if the kernel finds no such socket on this host.
 
-    Return None if the kernel finds no such socket on this host.
-    """
+    `peer` is the peer's address, and `ours` the address of the collector's socket."""
     family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
     near, far = _packed(peer), _packed(ours)
     if len(near[1]) != len(far[1]):
-        # If the collector's socket (`ours`) accepts both IPv4 and IPv6, its IPv4 peers have addresses of IPv6 form
+        # A socket that accepts IPv4 and IPv6 has IPv4 peers with addresses of IPv6 form
         far = (far[0], bytes(len(near[1])))
     if family == socket.AF_INET6 and near[1].startswith(b"\0" * 10 + b"\xff\xff"):
         family, near, far = socket.AF_INET, (near[0], near[1][12:]), (far[0], far[1][12:])
-    # A socket that is bound to all addresses has no address of its own. Use the peer's address, because both sockets
-    # are on this host.
+    # A socket that is bound to all addresses has no address of its own, but is on the peer's host
     if not any(far[1]):
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
-    # The kernel takes two addresses, and finds the user of one of the two sockets. For TCP, it finds the socket of the
-    # first address, so the peer's address comes first. For UDP, it finds the socket of the second address.
+    # The kernel finds the user of the first address's socket for TCP, and of the second one's for UDP.
     first, second = (near, far) if stream else (far, near)
     asked = (
         _ASKED.pack(family, socket.IPPROTO_TCP if stream else socket.IPPROTO_UDP, 0, 0xFFFFFFFF)
@@ -462,9 +400,7 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
 
 
 def names_users() -> bool:
-    """Return whether the kernel can find the users of sockets. Some sandboxes have no sock_diag, or
-    forbid AF_NETLINK.
-    """
+    """Return whether the kernel finds the users of sockets. Some sandboxes have no sock_diag, or forbid AF_NETLINK."""
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as server,

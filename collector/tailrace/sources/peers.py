@@ -1,20 +1,13 @@
 """Decide to which session the datagrams of an address belong.
 
-A peer gets a session with its first readable datagram. A peer's session continues after a restart of the daemon. The
-peer's event numbers therefore continue, too, and a restart does not appear as a gap. A peer is forgotten after
-`idle_timeout` without a datagram. If a new peer comes and there are `peers_max` peers, another peer is forgotten: first
-a peer that sent only one datagram, then the peer that has been silent longest. A sender with many forged addresses
-therefore does not evict peers that sent several datagrams.
+A peer gets a session with its first readable datagram, and keeps it across a restart of the daemon. A peer is forgotten
+after `idle_timeout` without a datagram, or for a new peer beyond `peers_max`: first a peer that sent only one datagram,
+then the peer that has been silent longest. So a sender with many forged addresses does not evict peers that sent
+several.
 
-Unreadable datagrams of peers without a session belong to one shared session, *strangers*, and are passed on once a
-second. Noise from many addresses therefore costs few rows and no memory, and evicts no peer.
-
-Addresses can be forged. The source never sends more bytes to a peer than it received from the peer's address, and sends
-nothing to strangers. Each new peer costs table rows, so the source accepts only `new_peers_rate` new peers a second,
-and up to `peers_max` more at once after a time without new peers. Datagrams of further peers are dropped, and the
-strangers' session reports the dropped datagrams in one gap a second. Datagrams from outside the allowed networks are
-counted and dropped.
-"""
+Unreadable datagrams of peers without a session belong to one shared session, *strangers*, so noise costs few rows and
+no memory. Each new peer costs table rows, so the source accepts only `new_peers_rate` a second, after a burst of up to
+`peers_max`. Datagrams of further peers are dropped, which the strangers' session reports as a gap."""
 
 from __future__ import annotations
 
@@ -36,8 +29,7 @@ from tailrace.spool.payloads import FileLoss
 Address = tuple[str, int]
 
 STRANGERS = "strangers"
-"""Name that the session for unreadable datagrams has as its peer. All peers without a session of their own share this
-session."""
+"""Name of the peer in the shared session for unreadable datagrams of peers without a session."""
 
 
 class Peer:
@@ -48,19 +40,11 @@ class Peer:
     def __init__(self, address: Address, number: int, now: float) -> None:
         self.address = address
         self.number = number
-        """The number of the peer's session."""
         self.active_at = now
-        """Time at which the peer's last datagram arrived."""
         self.allowance = 0
-        """Number of bytes that may be sent to the peer: the bytes received from it, less the bytes sent to it.
-
-        If a sender forges the address of another host, that host thus receives no more bytes than the forger sent.
-        """
+        """Number of bytes received from the peer less bytes sent to it, so that a forged address receives no more."""
         self.needed = 1
-        """Size (bytes) of a packet that was not sent because it exceeded `allowance`.
-
-        The next attempt waits until `allowance` has reached this size.
-        """
+        """Size (bytes) of a packet that waits until `allowance` reaches it."""
 
 
 _ByActivity = OrderedDict[Address, Peer]
@@ -86,10 +70,6 @@ class Peers:
         return peer
 
     def add(self, address: Address, number: int, now: float) -> Peer:
-        """Add a peer whose first datagram has arrived.
-
-        The caller must call `make_room` before, so that the number of peers stays within its limit.
-        """
         peer = self._once[address] = self._of_session[number] = Peer(address, number, now)
         return peer
 
@@ -114,10 +94,7 @@ class Peers:
 
 
 class Newcomers:
-    """Limits the number of new peers.
-
-    It admits `rate` peers a second. After a time without new peers, it admits up to `beforehand` more at once.
-    """
+    """Limits the number of new peers to `rate` a second, and up to `beforehand` more after a time without new peers."""
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -126,7 +103,6 @@ class Newcomers:
         self._since = now
 
     def admit(self, now: float) -> bool:
-        """Admit one more peer if the limit allows; return whether the peer was admitted."""
         self._room = min(self._most, self._room + (now - self._since) * self._rate)
         self._since = now
         if self._room < 1:
@@ -136,7 +112,7 @@ class Newcomers:
 
 
 def chunks(datagrams: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Divide datagrams into groups of at most CHUNK_MAX bytes. Yield the groups."""
+    """Divide datagrams into groups of at most CHUNK_MAX bytes."""
     group: list[bytes] = []
     size = 0
     for datagram in datagrams:
@@ -150,7 +126,7 @@ def chunks(datagrams: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 class Admission:
-    """The peers of one source, and the session for the datagrams of all others (`STRANGERS`)."""
+    """The peers of one source, and the session for the datagrams of all other addresses (`STRANGERS`)."""
 
     def __init__(self, config: UdpConfig, clock: Clock, figures: SourceFigures) -> None:
         self.config = config
@@ -162,13 +138,12 @@ class Admission:
         self._networks = Networks(config.allow)
         self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
         self._shed = 0
-        """Number of bytes in datagrams that were dropped because of `new_peers_rate` and not reported as a gap yet."""
+        """Number of bytes in datagrams of rejected new peers that are not reported as a gap yet."""
         self._noise: list[bytes] = []
         self._strangers: tuple[int, float] | None = None
-        """Number and start time of the session for unreadable datagrams (`STRANGERS`); None while there is none."""
+        """Number and start time of the session for unreadable datagrams; None while there is none."""
 
     def resume(self, intake: Intake) -> None:
-        """Restore the peers whose sessions an earlier run of the daemon left open."""
         now = self._clock.monotonic()
         for number, info in intake.sessions().items():
             if info.peer == STRANGERS:
@@ -180,11 +155,7 @@ class Admission:
             self.peers.refresh(address, now)
 
     def peer_of(self, address: Address, payloads: list[bytes], intake: Intake) -> Peer | None:
-        """Return the peer to whose session these datagrams belong.
-
-        Return None if the datagrams were rejected and counted. Also return None if they are unreadable and kept for
-        `STRANGERS`, the session that all peers without a session share.
-        """
+        """Return the peer to whose session these datagrams belong; None if they were rejected, or kept for `STRANGERS`."""
         now = self._clock.monotonic()
         measures = [measure_datagrams(payload) for payload in payloads]
         count = sum(each for each, _ in measures)
@@ -200,11 +171,8 @@ class Admission:
         return None
 
     def _stranger(self, address: Address, now: float) -> Refusal | None:
-        """Return the reason for rejecting datagrams because another user sent them, or may have sent them. Return None
-        to accept them.
-
-        If the sender's socket is already closed, its user is unknown; accept the datagrams if the peer is known.
-        """
+        """Return the reason for rejecting datagrams because another user sent them, or may have sent them, or None."""
+        # The user is unknown if the sender's socket is already closed.
         user = owner(socket.SOCK_DGRAM, address, self.ours)
         if is_trusted(user) or (user is None and self.peers.refresh(address, now)):
             return None
@@ -213,11 +181,7 @@ class Admission:
     def _newcomer(
         self, address: Address, payloads: list[bytes], now: float, intake: Intake
     ) -> Peer | None:
-        """Open a session for a new peer. Return the peer, or None if no session is opened.
-
-        If none of the datagrams is readable, keep them for `STRANGERS`, the session that all peers without a session
-        share. If there are too many new peers, drop the datagrams.
-        """
+        """Open a session for a new peer. Return None for too many new peers, or for unreadable datagrams."""
         format_, limit = FORMATS[self.config.format], self.config.record_max
         datagrams = list(chain.from_iterable(map(Datagrams, payloads)))
         if not any(format_.recognises_datagram(datagram, limit) for datagram in datagrams):
@@ -234,14 +198,10 @@ class Admission:
 
     @property
     def noise_bytes(self) -> int:
-        """Return the size of the unreadable datagrams that `hand_on_noise` has not passed on yet."""
         return sum(map(len, self._noise))
 
     def hand_on_noise(self, intake: Intake) -> None:
-        """Pass the unreadable datagrams of peers without a session to the shared session of `STRANGERS`.
-
-        Also report there how many bytes of rejected new peers were dropped.
-        """
+        """Append unreadable datagrams and the number of dropped bytes to the session of `STRANGERS`."""
         if not self._noise and not self._shed:
             return
         if self._strangers is None:
@@ -255,14 +215,11 @@ class Admission:
         self._noise, self._shed = [], 0
 
     def forget_silent(self, intake: Intake) -> None:
-        """End the sessions of peers that were silent for `idle_timeout`.
-
-        Also end the session for unreadable datagrams (`STRANGERS`) once it is `idle_timeout` old. The next such session
-        may again store bytes in the quarantine (files of unreadable bytes).
-        """
+        """End the sessions of peers that were silent for `idle_timeout`, and a session of `STRANGERS` of this age."""
         horizon = self._clock.monotonic() - self.config.idle_timeout
         for number in self.peers.forget_silent(horizon):
             intake.close(number, "idle")
+        # The next session of strangers may again store bytes in the quarantine.
         if self._strangers and self._strangers[1] <= horizon:
             intake.close(self._strangers[0], "idle")
             self._strangers = None

@@ -1,13 +1,9 @@
 """Receive datagrams from one socket, and read the kernel's counts of waiting bytes and dropped datagrams.
 
-With compiled code, a thread reads the socket independently of Python (`PumpedSocket`), and the event loop takes the
-datagrams every few milliseconds. Without compiled code, each wake-up of the event loop reads until the socket is empty
-or `DRAIN_MAX` datagrams were read (`SystemSocket`). One await for each datagram would lose half of a burst (measured:
-7.4 µs instead of 1.4 µs for each datagram). In both cases, the datagrams of one peer that were read together are passed
-on as one chunk. The simulator has a socket of its own.
-
-`peers` decides to which session the datagrams of a peer belong.
-"""
+With compiled code, a thread reads the socket independently of Python (`PumpedSocket`). Otherwise, each wake-up of the
+event loop reads until the socket is empty or `DRAIN_MAX` datagrams were read, because one await for each datagram would
+lose half of a burst (7.4 µs instead of 1.4 µs for each). The datagrams of one peer that were read together are passed
+on as one chunk."""
 
 from __future__ import annotations
 
@@ -44,49 +40,27 @@ if TYPE_CHECKING or active():
 logger = logging.getLogger(__name__)
 
 SMALL_BUFFER = 4 * 2**20
-"""Size (bytes) of a receive buffer that suffices for usual bursts. If the kernel grants less, and
-less than requested, a warning is logged.
-"""
+"""Size (bytes) of a receive buffer that suffices for usual bursts. A smaller one causes a warning."""
 
 LOOK_EVERY = 1.0
-"""Interval (seconds) between two calls of `look_around`."""
-
 ROOM = 4 * 2**20
-"""Size (bytes) of each of the two buffers in which a socket's thread stores datagrams until Python
-takes them.
-"""
+"""Size (bytes) of each of the two buffers in which a socket's thread stores datagrams."""
 
 BURST_BYTES = 2000
-"""Maximum growth (bytes a microsecond, as the kernel counts them) of a socket's buffer during a burst of small
-datagrams.
-
-The kernel adds its own overhead to each datagram. So this growth is less than two datagrams a microsecond.
-"""
+"""Maximum growth (bytes a microsecond) of a socket's buffer in a burst of small datagrams."""
 
 NAP_MIN, NAP_MAX = 100, 1000
-"""Minimum and maximum time (µs) for which the reading thread sleeps, so that the next call reads several datagrams.
-
-A shorter sleep saves no CPU time, and a longer one hardly saves more.
-"""
+"""Minimum and maximum time (µs) for which the reading thread sleeps, so that the next call reads several datagrams."""
 
 PUMP_BYTES = 2 * ROOM + 2 * 2**20
-"""Maximum memory (bytes) of a thread that reads datagrams: its two buffers of `ROOM` bytes, and 32 buffers for
-datagrams of any length.
+"""Maximum memory (bytes) of a reading thread: two buffers of `ROOM` bytes, and 32 buffers for datagrams of any length.
 """
 
 DRAIN_MAX = 4096
-"""Maximum number of datagrams that are read before other tasks run (about 8 ms).
-
-Receiving has priority over decoding: the kernel may drop datagrams that wait, but the spool keeps all chunks that wait.
-"""
+"""Maximum number of datagrams that are read before other tasks run (about 8 ms)."""
 
 PARTS_MAX = 8
-"""Maximum number of parts into which the datagrams of one read are divided. The boundaries of the parts show where the
-kernel dropped datagrams.
-
-The limit is needed under overload: then the kernel drops datagrams before almost every queued datagram, and each part
-costs log entries.
-"""
+"""Maximum number of parts into which the datagrams of one read are divided, because each part costs log entries."""
 
 _ANCILLARY = socket.CMSG_SPACE(4)
 _SO_MEMINFO = 55
@@ -97,20 +71,17 @@ _COOKIE = struct.Struct("=q")
 
 
 class KernelQueue(NamedTuple):
-    """The kernel's counters of a socket: the number of waiting bytes, and the total number of
-    dropped datagrams (modulo 2^32).
-    """
+    """The kernel's counters of a socket: the number of waiting bytes, and of all dropped datagrams (modulo 2^32)."""
 
     bytes: int
     drops: int
 
 
 class QueuePart(NamedTuple):
-    """Datagrams that followed one another in the kernel's queue, packed for the spool by peer (see `spool.entry`).
+    """Datagrams that followed one another in the kernel's queue, packed for the spool by peer.
 
-    `before` is the number of datagrams (modulo 2^32) that the kernel had dropped when it queued the first of them,
-    `drops` the number when it queued the last.
-    """
+    `before` and `drops` count the datagrams (modulo 2^32) that were dropped before the first and before the last of
+    them."""
 
     by_peer: dict[Address, list[bytes]]
     before: int
@@ -118,20 +89,15 @@ class QueuePart(NamedTuple):
 
 
 class Received(NamedTuple):
-    """The datagrams of one read, in order. A new part begins only where the kernel has dropped datagrams.
+    """The datagrams of one read, in parts between which the kernel has dropped datagrams.
 
-    `emptied` states whether the read took all datagrams from the socket's queue.
-    """
+    `emptied` states whether the read took all datagrams from the socket's queue."""
 
     parts: list[QueuePart]
     emptied: bool
 
     @classmethod
     def of(cls, queued: Sequence[tuple[Address, bytes, int]]) -> Self:
-        """Pack datagrams that were read from the kernel's queue.
-
-        Each item of `queued` has the sender, the bytes, and the number of datagrams that the kernel had dropped before.
-        """
         least, parts = len(queued) // PARTS_MAX, []
         begin = 0
         for at, (_, _, drops) in enumerate(queued):
@@ -151,18 +117,13 @@ def _packed(queued: Sequence[tuple[Address, bytes, int]]) -> QueuePart:
 
 
 def nap(sock: socket.socket) -> int:
-    """Return the time (µs) for which the reading thread may sleep between two reads of a socket, so that one call reads
-    several datagrams.
-
-    In this time, a burst fills at most a quarter of the socket's buffer. The result is 0 if the buffer is too small for
-    any sleep.
-    """
+    """Return for how long (µs) a socket's thread may sleep: a burst then fills at most a quarter of the buffer."""
     longest = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // (4 * BURST_BYTES)
     return min(NAP_MAX, longest) if longest >= NAP_MIN else 0
 
 
 class DatagramSocket(Protocol):
-    """The interface to a socket that receives datagrams. None of its methods blocks."""
+    """A socket that receives datagrams. None of its methods blocks."""
 
     def read(self) -> Received:
         """Return datagrams that wait in the socket; more may be left for the next call."""
@@ -174,12 +135,10 @@ class DatagramSocket(Protocol):
 
     def queue(self) -> KernelQueue: ...
 
-    def idle(self) -> bool:
-        """Return whether no datagram waits in the socket."""
-        ...
+    def idle(self) -> bool: ...
 
     def cookie(self) -> int:
-        """Return the socket's cookie: a number by which the kernel identifies the socket, unique until the next boot."""
+        """Return the number by which the kernel identifies the socket, unique until the next boot."""
         ...
 
 
@@ -198,7 +157,7 @@ class SystemSocket:
         except BlockingIOError:
             pass
         except OSError as error:
-            # Ignore errors by which the operating system reports that an earlier reply did not reach its peer.
+            # The system reports that an earlier reply did not reach its peer.
             if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
                 raise
         return Received.of(received)
@@ -225,7 +184,7 @@ class SystemSocket:
         return self._sock.fileno()
 
     rest = 0.0
-    """Pause (seconds) between two reads: zero, because the kernel's queue might overflow during a pause."""
+    """Pause (seconds) between two reads: zero, because the kernel's queue might overflow."""
 
     def stop(self) -> None:
         """Do nothing, because no thread reads a socket of this kind."""
@@ -234,12 +193,9 @@ class SystemSocket:
 class PumpedSocket(SystemSocket):
     """A kernel socket that a thread reads without waiting for Python (see `_pump`)."""
 
+    # A shorter pause costs more CPU time for each datagram (docs/decisions/sources.md, D91).
     rest = REST_MAX
-    """Pause (seconds) between two calls of `read`.
-
-    If the process is killed, the datagrams that its thread read during the pause are lost. A shorter pause would cost
-    more CPU time for each datagram (docs/decisions/sources.md, D91).
-    """
+    """Pause (seconds) between two calls of `read`. If the process is killed, the datagrams of the pause are lost."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -261,16 +217,13 @@ class PumpedSocket(SystemSocket):
         return not waits and super().idle()
 
     def stop(self) -> None:
-        """Stop the thread. Later calls of `read` first return the datagrams that the thread has
-        read, and then those that wait in the kernel.
-        """
+        """Stop the thread. Later calls of `read` return what it has read, and then what waits in the kernel."""
         self._stopped = True
         self._pump.stop()
 
 
 def system_socket(sock: socket.socket) -> SystemSocket:
-    """Wrap a kernel socket for datagrams. If the compiled code is in use and a thread can be started, return a
-    `PumpedSocket`, which the thread reads."""
+    """Wrap a kernel socket for datagrams, with a reading thread if the compiled code is in use."""
     if active():
         try:
             return PumpedSocket(sock)
@@ -280,11 +233,7 @@ def system_socket(sock: socket.socket) -> SystemSocket:
 
 
 class UdpSource:
-    """Receives datagrams and passes them to the daemon.
-
-    `run` only waits on a real socket. All other work is done by the methods `begin`, `drain`, `look_around` and
-    `finish`; the simulator calls these methods with its own socket.
-    """
+    """Receives datagrams and passes them to the daemon. The simulator calls the methods that do not wait."""
 
     def __init__(
         self, name: str, config: UdpConfig, clock: Clock, listening: Listening | None = None
@@ -297,7 +246,7 @@ class UdpSource:
         self._admission = Admission(config, clock, self._figures)
         self._peers = self._admission.peers
         self._counted = 0
-        """Start (log time, as the spool counts it) of the period that the next report of dropped datagrams covers."""
+        """Start (log time, ns) of the period that the next report of dropped datagrams covers."""
         self._quiet = False
         """Whether no datagram arrived since the last call of `look_around`."""
 
@@ -330,7 +279,6 @@ class UdpSource:
         self._count_from(sock, intake)
 
     def finish(self, intake: Intake) -> None:
-        """Receive all datagrams that the peers sent before the source stops and that still wait in the kernel."""
         while not self.drain(intake):
             pass
         self._admission.hand_on_noise(intake)
@@ -341,10 +289,7 @@ class UdpSource:
         self._admission.config = config
 
     def cut(self, number: int, reason: str) -> None:
-        """Do nothing, because a datagram peer cannot be disconnected.
-
-        A peer's unreadable datagrams cost only rows of its own session.
-        """
+        """Do nothing, because a datagram peer cannot be disconnected."""
 
     def can_reply(self, number: int) -> bool:
         peer = self._peers.of_session(number)
@@ -410,10 +355,7 @@ class UdpSource:
         return received.emptied
 
     def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
-        """Set the time at which the period of the first report about dropped datagrams begins.
-
-        The period includes the time in which the socket was open and no process read it.
-        """
+        """Set the begin of the first period for dropped datagrams, which includes the time without a reading process."""
         held = self._listening.held_since
         self._counted = intake.now() if held is None else intake.at(held)
         self._listening.held_since = None
@@ -421,12 +363,8 @@ class UdpSource:
             self._listening.drops_reported, self._counted = intake.drops_before(sock.cookie())
 
     def _count_drops(self, dropped: int, intake: Intake) -> None:
-        """Report the datagrams that the kernel has dropped since the last report. Call this before the datagram that
-        revealed the drops is passed on.
-
-        `dropped` is the socket's total number of drops, which the kernel attached to this datagram. The total is 0 for
-        datagrams that arrived before `count_drops` was called.
-        """
+        """Report the datagrams that the kernel has dropped since the last report."""
+        # `dropped` is 0 for datagrams that arrived before `count_drops` was called.
         now, more = intake.now(), (dropped - self._listening.drops_reported) % 2**32
         if 0 < more < 2**31:
             assert self._sock is not None  # noqa: S101 - it was just read
@@ -435,10 +373,7 @@ class UdpSource:
         self._counted = now + 1
 
     def _count_last_drops(self, intake: Intake) -> None:
-        """Report datagrams that the kernel dropped after the last datagram that was read.
-
-        No later datagram reveals these drops, so read the socket's counter.
-        """
+        """Report datagrams that the kernel dropped after the last datagram that was read, by the socket's counter."""
         self._measure_queue()
         with intake.moment():
             self._count_drops(self._figures.kernel_drops, intake)
@@ -449,8 +384,7 @@ class UdpSource:
             self.look_around(intake)
 
     def look_around(self, intake: Intake) -> None:
-        """Do the work that is due once a second: pass on unreadable datagrams of unknown peers, report dropped
-        datagrams if the socket is idle, and end the sessions of silent peers."""
+        """Pass on unreadable datagrams, report drops of an idle socket, and end the sessions of silent peers."""
         self._admission.hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():
             self._count_last_drops(intake)

@@ -1,26 +1,14 @@
 """Index the files of a source, schedule their checks, and determine which file is a copy of another file.
 
-`Catalog` indexes the files by path, by inode and by the names of their possible originals. A growing file is checked
-every `poll_interval`. The interval for an unchanged file increases up to `idle_interval`. With many files it is longer,
-so that all checks together use at most `LOOKS_SHARE` of a core.
-
 gzip writes a compressed copy next to a file and then removes the file. libovni copies a stream to another directory and
-removes the original. rsync replaces a file by a longer copy. The events must be stored only once. A file that may be a
-copy is therefore not followed while its original exists. It continues the original's session once the original is
-removed. It is also compared with files whose sessions have ended.
-
-Editors, download tools, log rotations and users leave copies next to a file, with names derived from the file's name.
-Such a copy waits while all its bytes equal the original's bytes. If it is shorter than the original, it must also have
-at least `HEAD` bytes.
+removes the original. rsync replaces a file by a longer copy. The events must be stored only once. So a file that may be
+a copy is not followed while its original exists, and continues the original's session once that is removed.
 
 Equal first bytes make a file a possible copy, but do not prove a copy. Once a waiting file is unchanged for `SETTLED`,
-its whole content is compared (`Followed.proves`). A proven copy waits on. Any other file is read into a session of its
-own, and so is a file whose comparison has no result after `UNPROVEN_MAX`. Readers hide this session if the file is a
-copy after all.
+its whole content is compared. A proven copy waits on. Any other file, and one without a result after `UNPROVEN_MAX`, is
+read into a session of its own; readers hide this session if the file is a copy after all.
 
-If a copy is found before its original, the original is read, too: the copy may be the file of an earlier run with the
-same beginning.
-"""
+If a copy is found before its original, the original is read, too: the copy may be the file of an earlier run."""
 
 from __future__ import annotations
 
@@ -47,32 +35,27 @@ UNPROVEN_MAX = 600.0
 """Maximum time (seconds) for which a file waits as a possible copy without a proof."""
 
 ENDED_MAX = 8192
-"""Maximum number of groups (see `Catalog`) whose ended files are remembered. A copy of a remembered file is not read as
-a new file."""
+"""Maximum number of groups of possible copies whose ended files are remembered."""
 
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
-"""CPU time (seconds) that one check of a file takes at least, used to plan the intervals."""
+"""Minimum CPU time (seconds) of one check of a file, used to plan the intervals."""
 RETRY_MAX = 30.0
 TICKS = 4
-"""Number of points in time in each check interval of a file (`Followed.interval`). Checks take place only at these
-points, so that one wake-up serves many files."""
+"""Number of moments in a file's check interval at which checks take place, so that one wake-up serves many files."""
 
 
 class Ended(NamedTuple):
-    """A file whose session has ended, and the trail (first and last bytes, size and checksum) of the content that the
-    session has read.
-    """
+    """A file whose session has ended, and the trail (first and last bytes, size and checksum) of its content."""
 
     path: str
     content: Trail
 
 
 class Catalog:
-    """The files that a source knows, and the times of their next checks. A file that is added or moved is due at once.
+    """The files that a source knows, and the times of their next checks.
 
-    Files for whose paths `key` returns equal values form a group of possible copies (`Files.copy`). With `apart`, no
-    file is treated as a copy."""
+    Files with equal keys (`key(path)`) form a group of possible copies. With `apart`, no file is treated as a copy."""
 
     def __init__(
         self, key: Callable[[str], str], config: TailConfig, *, apart: bool = False
@@ -86,14 +69,9 @@ class Catalog:
         self._aliases: dict[str, Followed] = {}
         self._ended: OrderedDict[str, list[Ended]] = OrderedDict()
         self._all: dict[Followed, str] = {}
-        """All known files, each with the key of its group of possible copies (see `_by_key`)."""
         self._summed: Followed | None = None
-        """The file whose checksum `proves` has computed last. An unfinished computation may hold an inflater
-        (decompressor)."""
         self._count = count(1)
         self._due: list[tuple[float, int, Followed]] = []
-        """Heap of the files by the time of their next check. If a file is in the heap several
-        times, the time in `Followed.due` is valid."""
         self._order = count()
 
     def __len__(self) -> int:
@@ -113,36 +91,33 @@ class Catalog:
         return self._by_node.get(node)
 
     def akin(self, path: str) -> list[Followed]:
-        """Return the known files that may be copies or originals of the file at a path, because `Files.copy` gives the
-        same key for their paths as for this path."""
+        """Return the known files that may be copies or originals of the file at a path."""
         return self._by_key.get(self._key(path), [])
 
     def ended_akin(self, path: str) -> list[Ended]:
-        """Return the ended files that may be copies or originals of the file at a path, because `Files.copy` gives the
-        same key for their paths as for this path."""
+        """Return the ended files that may be copies or originals of the file at a path."""
         return self._ended.get(self._key(path), [])
 
     def relatives(self, file: Followed) -> list[Followed]:
-        """Return the other known files of a file's group, each of which may be a copy or the original of the file."""
+        """Return the other known files of a file's group of possible copies."""
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def elders(self, file: Followed) -> list[Followed]:
-        """Return the files that come before this file in the order of discovery and may be its originals or copies.
-        A file that replaces another one at its path takes over its position in the order."""
+        """Return the files of the group before this file, by their ranks."""
         known = self._by_key[self._all[file]]
         return known[: known.index(file)]
 
     def juniors(self, file: Followed) -> list[Followed]:
-        """Return the relatives (possible copies or originals) that were found after this file."""
+        """Return the files of the group that were found after this file."""
         return [other for other in self.relatives(file) if other.known > file.known]
 
     def ended(self, file: Followed) -> list[Ended]:
         return self._ended.get(self._all[file], [])
 
     def add(self, file: Followed, now: float, key: str | None = None) -> None:
-        """Add a file to the group of `key`, by default the key of the file's path. A newly found file takes over the
-        rank (`Followed.rank`) of the earlier file at its path, or else gets the next rank. A moved file keeps its
-        rank."""
+        """Add a file to the group of `key`, by default the key of its path.
+
+        A newly found file takes over the rank of the earlier file at its path, or else gets the next rank."""
         key = self._key(file.location.path) if key is None else key
         self._all[file] = key
         if not file.known:
@@ -155,9 +130,8 @@ class Catalog:
         self.check_at(file, now)
 
     def replace(self, waiting: Followed, file: Followed, now: float) -> str | None:
-        """Give the known file `file` the path and the descriptor of `waiting`. The caller has found that `waiting`
-        is the file `file`, and has removed `waiting`. Return the former path of `file`, or None if the path has not
-        changed."""
+        """Give the known file `file` the path and descriptor of `waiting`, the same file. Return its former path, or
+        None."""
         before = file.location.path
         self.remove(file)
         file.become(waiting)
@@ -165,7 +139,7 @@ class Catalog:
         return None if file.location.path == before else before
 
     def move(self, file: Followed, path: str, now: float) -> None:
-        """Record a file's new path. A possible copy (`Phase.COPY`) stays in the group of its possible original."""
+        """Record a file's new path. A possible copy stays in the group of its possible original."""
         key = self.remove(file)
         file.moved(path)
         self.add(file, now, key if file.phase is Phase.COPY else None)
@@ -176,11 +150,11 @@ class Catalog:
         return [path for name in found for path in (name, f"{name}.gz")]
 
     def proves(self, file: Followed, other: Followed) -> bool | None:
-        """Compare `file` with `other` a step further. Return whether `file` is proven to be a copy of `other`, or None
-        while the comparison is unfinished (see `Followed.proves`). Raise OSError if a file cannot be read.
+        """Compare `file` with `other` a step further. Return whether it is proven to be a copy; None while this is
+        unfinished.
 
-        Only one file's checksum is computed at a time, because this may need an inflater (decompressor). Until it is
-        the turn of `file`, return True without a proof, so that `file` waits."""
+        One file's checksum is computed at a time, because this may need a decompressor. Until its turn, return True, so
+        that `file` waits. Raise OSError if a file cannot be read."""
         summed = self._summed
         if summed is not None and summed is not file:
             if summed in self._all and summed.is_summing:
@@ -190,14 +164,13 @@ class Catalog:
         return file.proves(other)
 
     def waiting(self, file: Followed) -> list[Followed]:
-        """Return the possible copies of a file: the files of its group that are not followed yet (`WAITING`)."""
         return [other for other in self.relatives(file) if other.phase in WAITING]
 
     def add_alias(self, path: str, file: Followed) -> None:
         self._aliases[path] = file
 
     def remove(self, file: Followed) -> str:
-        """Remove a file from the catalog; return the key that it shares with its possible copies."""
+        """Remove a file from the catalog; return the key of its group."""
         key = self._all.pop(file)
         self._by_key[key].remove(file)
         if not self._by_key[key]:
@@ -215,8 +188,7 @@ class Catalog:
         return [path for path, owner in self._aliases.items() if owner is file]
 
     def remember(self, path: str, content: Trail) -> None:
-        """Remember the content that a session has read from the file at `path`, so that later
-        copies of it are recognised."""
+        """Remember the content of an ended session's file, so that later copies of it are recognised."""
         key = self._key(path)
         self._ended.setdefault(key, []).append(Ended(path, content.copied()))
         self._ended.move_to_end(key)
@@ -228,7 +200,6 @@ class Catalog:
 
     @property
     def next_due(self) -> float:
-        """Return the time at which the next check of a file is due; infinity if no check is scheduled."""
         return self._due[0][0] if self._due else float("inf")
 
     def check_at(self, file: Followed, at: float) -> None:
@@ -236,31 +207,27 @@ class Catalog:
         heapq.heappush(self._due, (at, next(self._order), file))
 
     def check_soon(self, file: Followed, now: float) -> None:
-        """Make a file the next one to be checked, if it is still known and its check is not due already."""
         if file in self._all and file.due > now:
             self.check_at(file, now)
 
     def due(self, now: float) -> Iterator[Followed]:
-        """Yield all files whose check is due. The caller may add and remove files, and set times of
-        checks, during the iteration."""
+        """Yield all files whose check is due. The catalog may change during the iteration."""
         while self._due and self._due[0][0] <= now:
             due, _, file = heapq.heappop(self._due)
             if due == file.due and file in self._all:
                 yield file
 
     def idle_interval(self, looks: int) -> float:
-        """Return the interval (seconds) between two checks of an unchanged file. `looks` checks in each interval take
-        at most `LOOKS_SHARE` of a core."""
+        """Return the interval (seconds) between checks that limits `looks` checks to `LOOKS_SHARE` of a core."""
         return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
 
     def after_check(self, file: Followed, now: float) -> None:
-        """Set the time of a file's next check after a check at the time `now`."""
         poll = self.config.poll_interval
         if file.location.changed_at == now:
             file.interval = poll
         else:
             file.interval = min(max(2 * file.interval, poll), self.idle_interval(len(self)))
-        # Let the checks of many files fall due together, because a wake-up costs as much as ten checks.
+        # A wake-up costs as much as ten checks, so many files fall due together.
         tick = file.interval / TICKS
         self.check_at(file, math.ceil((now + file.interval) / tick) * tick)
 
@@ -270,12 +237,10 @@ class Catalog:
 
 
 def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file must wait as a possible copy; None while a comparison is unfinished. Raise OSError if a
-    file cannot be read.
+    """Return whether a file must wait as a possible copy of a followed, earlier or ended file.
 
-    A file must wait if a possible original is followed or was found first. It must also wait if its content so far
-    equals the beginning of the first bytes of a file whose session has ended: it may become a copy."""
-    # `_has_original` also checks other files for changes, which may end their sessions. So call it first.
+    Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
+    # `_has_original` also checks other files for changes, which may end their sessions.
     if (found := _has_original(catalog, file, now)) is not False:
         return found
     ended = ended_like(catalog, file)
@@ -283,8 +248,9 @@ def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file must wait because a file with an equal beginning is followed, or was found earlier and may
-    be followed. Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
+    """Return whether a file with an equal beginning is followed, or was found earlier and may be followed.
+
+    Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
     head = file.head()
     if any(_has_begun_alike(elder, head, now) for elder in catalog.elders(file)):
         return True
@@ -293,7 +259,7 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
         return True
     for other in catalog.relatives(file):
         if _is_alike(other, head):
-            # Check `other` for changes before it is compared, because it may have changed since its last check.
+            # `other` may have changed since its last check.
             other.look(now)
             if _is_alike(other, head) and other.may_have_copy(file, head):
                 found = _may_repeat(catalog, file, other, now)
@@ -303,15 +269,14 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -> bool | None:
-    """Return whether `file` must wait because it may be a copy of `other`, a followed file with the same beginning.
-    Return None while the comparison is unfinished. Raise OSError if a file cannot be read.
+    """Return whether `file` must wait as a possible copy of `other`, a followed file with the same beginning.
 
-    `file` waits if `other` is no longer at its path, or if `file` is a proven copy. While `file` grows or `other` has
-    unread bytes, they cannot be compared: `file` then waits for at most `UNPROVEN_MAX` seconds."""
+    Return None while the comparison is unfinished. Raise OSError if a file cannot be read."""
     if other.location.gone is not None:
         return True
     if file.is_proven:
         return True
+    # A growing file, and a file with unread bytes, cannot be compared.
     if now - file.location.changed_at < SETTLED or file.is_ahead_of(other):
         return file.waited_from is None or now - file.waited_from < UNPROVEN_MAX
     return catalog.proves(file, other)
@@ -320,15 +285,13 @@ def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -
 def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
     """Return whether a file is a copy of another file or of its beginning; None while a comparison is unfinished.
 
-    Compare all bytes of the file with the known and ended files at the paths of its possible originals
-    (`Catalog.originals`). The first bytes do not suffice: traces of one program, and traces split by log rotation,
-    begin alike. Raise OSError if the file cannot be read."""
+    Compare all bytes, because traces of one program begin alike. Raise OSError if the file cannot be read."""
     if file.was_part:
         return True
     paths = catalog.originals(file)
     for other in filter(None, map(catalog.at, paths)):
         if other is not file and other.phase is not Phase.LEFT:
-            # Check `other` first, which may have grown or ended since its last check. Its next check reports an error.
+            # `other` may have grown or ended since its last check. Its next check reports an error.
             with suppress(OSError):
                 other.look(now)
             if (found := file.is_part_of(other)) is not False:
@@ -340,8 +303,7 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
-    """Check a file in `Phase.NEW`, which may have been empty so far. Return whether its content begins like `head`, the
-    first bytes of another file's content."""
+    """Check a new file, which may have been empty so far. Return whether its content begins like `head`."""
     if file.phase is not Phase.NEW:
         return False
     try:
@@ -352,10 +314,7 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
 
 
 def _waits_alike(file: Followed, head: bytes) -> bool:
-    """Return whether `file`, which waits as a possible copy, begins like `head`, the first bytes of a file that was
-    found later.
-
-    If so, the later file must wait, too: it may be a copy of `file`. Return False if `file` is a proven copy."""
+    """Return whether `file` waits as an unproven copy and begins like `head`, the first bytes of a file found later."""
     if file.phase is not Phase.COPY or file.is_proven:
         return False
     try:
@@ -365,8 +324,7 @@ def _waits_alike(file: Followed, head: bytes) -> bool:
 
 
 def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
-    """Check a file's relatives (possible copies or originals) for changes. Return the relatives that were replaced by
-    another file at their path."""
+    """Check the files of a file's group for changes. Return those that were replaced by another file at their path."""
     found = []
     for other in catalog.relatives(file):
         with suppress(OSError):  # ignore the error, because the next check of `other` reports it
@@ -376,8 +334,7 @@ def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
 
 
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
-    """Return the followed files that may be copies of this file and from which nothing could be read so far. This file
-    is followed instead of them."""
+    """Return the followed files without content so far that may be copies of this file, which is followed instead."""
     return [
         other
         for other in catalog.relatives(file)
@@ -386,8 +343,8 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
 
 
 def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
-    """Return a followed compressed file that is an unfinished copy of `file`, or None: all its content so far is the
-    beginning of the content of `file`. Raise OSError if `file` cannot be read."""
+    """Return a followed compressed file whose content so far is a beginning of `file`, or None. Raise OSError if that
+    fails."""
     head = file.head()
     for other in catalog.relatives(file):
         known = other.handoff.content
@@ -403,23 +360,19 @@ def _is_alike(file: Followed, head: bytes) -> bool:
 
 
 def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
-    """Return the trail (first and last bytes, size and checksum) of an ended file that begins like this file, or None.
-
-    Ignore a file that ended at the same path: a new file at this path is a new run, even if all bytes are equal. Raise
-    OSError if this file cannot be read."""
+    """Return the trail of an ended file that begins like this file, or None. Raise OSError if this file cannot be read."""
     head = file.head()
     for ended in catalog.ended(file):
+        # A new file at the path of an ended file is a new run.
         if ended.path != file.location.path and relation(ended.content.head, head) != "other":
             return ended.content
     return None
 
 
 def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now: float) -> bool:
-    """Return whether this source claims a file that another source has found. The other source must not read a claimed
-    file. `head` is the first bytes of the file's content.
+    """Return whether another source must not read a file that it has found and that begins with `head`.
 
-    This source claims the file in three cases: it follows the file; it follows another file of which this file may be a
-    copy; or it knows the file as a possible copy of a file whose session has ended."""
+    This source follows the file or its possible original, or knows a possible original that has ended."""
     known = catalog.of_node(node)
     if known is not None and known.phase not in WAITING:
         return True
@@ -429,8 +382,7 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
         try:
             other.look(now)  # Check `other` for changes before it is compared
         except OSError:
-            # claim the file until `other` can be read again; the next check of `other` reports the error
-            return True
+            return True  # until `other` can be read again
         behind = other.location.gone is not None or other.behind > 0
         if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
             return True
@@ -441,8 +393,8 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
 
 
 def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
-    """Return whether this source knows a possible copy of a file, but does not follow the copy yet. `path` was the
-    file's path, and `head` is its first bytes."""
+    """Return whether this source knows a possible copy of a file with the former path `path`, and does not follow it
+    yet."""
     for file in catalog.akin(path):
         if file.phase not in WAITING or file.location.path == path:
             continue
@@ -455,8 +407,7 @@ def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
 
 
 def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
-    """Return the copy that continues the session of a removed file, or None. If there are several copies, return the
-    copy that was found first. Raise OSError if a copy cannot be read."""
+    """Return the copy, found first, that continues the session of a removed file, or None. Raise OSError if that fails."""
     if file.handoff.number is None:
         return None
     for other in sorted(catalog.waiting(file), key=attrgetter("known")):
@@ -469,10 +420,8 @@ def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
 
 
 def _may_repeat_another(catalog: Catalog, file: Followed, copy: Followed) -> bool:
-    """Return whether `copy` may be a copy of another file than the removed file `file`.
-
-    This is so if `copy` has too few bytes to decide, and another file, which still exists, has as many bytes in common
-    with `copy` as `file` has. gzip may be writing `copy` from that file. Raise OSError if `copy` cannot be read."""
+    """Return whether `copy` may be a copy of another file than the removed file `file`. Raise OSError if that fails."""
+    # gzip may be writing `copy` from another file, and has not written enough bytes to decide.
     head = copy.head()
     if relation(file.handoff.content.head, head) == "same":
         return False

@@ -1,10 +1,7 @@
 """Read the content of uncompressed and compressed files piece by piece, from a given position on.
 
-`RawBytes` reads an uncompressed file and reports ranges to which nothing was written (holes of a
-sparse file). `Compressed` decompresses a compressed file. `ReadPart` remembers which part of a file
-was read, and finds out whether the file still contains this part. `fingerprint` computes the size
-and checksum of a file's current content, for a comparison with content read earlier. *Content*
-means the bytes that a session receives: decompressed and without holes.
+*Content* means the bytes that a session receives: decompressed and without holes, which are ranges of a sparse file to
+which nothing was written. A *trail* has the first and last bytes, the number and the checksum of bytes that were read.
 """
 
 from __future__ import annotations
@@ -42,10 +39,10 @@ from tailrace.spool.payloads import HEAD, Member, checksum
 
 
 class ContentView(NamedTuple):
-    """The state of an open file, and whether a reader may pass holes (ranges to which nothing was written).
+    """The state of an open file, and whether a reader may pass holes.
 
-    Without `past_holes`, the reader stops before a hole, because the writer may still fill the hole. With `past_holes`,
-    it stops before a hole only at the end of a file that may still change (not `final`)."""
+    Without `past_holes`, the reader stops before a hole, which the writer may still fill. With `past_holes`, it stops
+    only before a hole at the end of a file that may still change (not `final`)."""
 
     fd: int
     size: int
@@ -60,24 +57,17 @@ class SparseRange(NamedTuple):
 
 
 class RawBytes:
-    """A reader of an uncompressed file. `trail` has the first and last bytes, the number and the checksum of the bytes
-    that it has read.
-    """
-
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
         self._extent = range(0)
-        """Offsets of one range of data between two holes. The reading position lies in this range or, if the position
-        is in a hole, before it."""
+        """Offsets of one range of data between two holes, at the reading position or behind it."""
 
     def next(
         self, view: ContentView, limit: int = CHUNK_MAX
     ) -> bytes | SparseRange | Literal["changed"] | None:
-        """Return the next bytes of the file (at most `limit`), or a hole; None if no data is available now. Raise
-        OSError if the file cannot be read.
+        """Return the next bytes of the file (at most `limit`), or a hole; None if no data is available now.
 
-        Return "changed" if the file's first bytes, or the bytes before the reading position, are not the bytes that were
-        read before. Also return "changed" if the file has shrunk since its last check and nothing was read yet."""
+        Return "changed" if bytes that were read have changed. Raise OSError if the file cannot be read."""
         fd, size, past_holes, final = view
         trail = self.trail
         if trail.offset >= size:
@@ -92,8 +82,8 @@ class RawBytes:
         before = len(trail.last)
         wanted = min(limit, self._extent.stop - trail.offset)
         data = os.pread(fd, before + wanted, trail.offset - before)
-        # Read the first bytes of the file after the data. They show whether the file was written anew before the data
-        # was read. The bytes before the data would not show this, because many lines end alike.
+        # The first bytes, read after the data, show whether the file was written anew. The bytes before the data would
+        # not show this, because many lines end alike.
         head = os.pread(fd, len(trail.head), 0) if before < trail.offset else trail.head
         kept = len(data) >= before and trail.precedes(data[:before])
         if not kept or differing(trail.head, head, 0):
@@ -105,8 +95,7 @@ class RawBytes:
         return data or None
 
     def _data(self, fd: int, size: int) -> int:
-        """Return the offset at which data begins, from the reading position on; `size` if only a
-        hole is left."""
+        """Return the offset at which data begins, from the reading position on; `size` if only a hole is left."""
         offset = self.trail.offset
         if offset in self._extent:
             return offset
@@ -124,7 +113,7 @@ class RawBytes:
 RAW_MAX = 64 * 1024
 """Maximum number of compressed bytes that are read from a file at a time."""
 INFLATING_BYTES = INFLATER_BYTES + RAW_MAX + DOUBT_MAX
-"""Maximum memory (bytes) of an inflater (decompressor) between two reads of its file."""
+"""Maximum memory (bytes) of a decompressor between two reads of its file."""
 BEGIN = Member(0, 0)
 
 
@@ -138,16 +127,15 @@ Piece = (
     | Literal["changed", "other"]
     | None
 )
-"""The result of one read. Empty bytes mean that the next read may return more; None means that no data is available
-now. "changed" is explained in `RawBytes.next`. "other" means that the file was decompressed a second time, with
-other content than the first time."""
+"""The result of one read. Empty bytes mean that the next read may return more; None means that nothing is available.
+
+"changed" means that bytes that were read have changed, and "other" that the content differs when decompressed again."""
 
 
 class Reader(Protocol):
     @property
     def trail(self) -> Trail:
-        """Return the trail of the bytes that were read: the first and last bytes, the number of bytes and their
-        checksum. If the file is compressed, these are the compressed bytes."""
+        """Return the trail of the bytes that were read; of the compressed bytes if the file is compressed."""
         ...
 
     def next(self, view: ContentView) -> Piece:
@@ -156,25 +144,18 @@ class Reader(Protocol):
 
 
 class Compressed:
-    """A reader of a compressed file, from the beginning of the gzip member `member`. `known` is the trail (first and
-    last bytes, size and checksum) of the content that was read before. The reader decompresses known content of this
-    member again and skips it.
+    """A reader of a compressed file, from the beginning of the gzip member `member`.
 
-    With `certain`, all content in `known` was read from this file. Otherwise it was read from another file, and this
-    file may not contain all of it yet.
-
-    `next` creates the inflater (decompressor), and `give_up` drops it. A later `next` then creates a new one, which
-    decompresses the last member again."""
+    It decompresses the content `known`, which was read before, again and skips it. With `certain`, this content was
+    read from this file; otherwise from another file, and this file may not contain all of it yet."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
         self._again: RawBytes | None = None
-        """Reads those bytes of the file again that a dropped inflater (decompressor) had received, to pass them to a
-        new inflater; None when there are no such bytes left."""
+        """Reads those bytes again that a dropped decompressor had received; None when no such bytes are left."""
         self._inflater: Inflater | None = None
         self._begun = member
-        """Two offsets, one in the file and one in its content, at which decompression can begin again: at the last gzip
-        member, or behind the last damaged bytes."""
+        """Position at which decompression can begin again: the last gzip member, or behind the last damaged bytes."""
         self._known = known.copied()
         self._skipped: Trail | None = None
         self._certain = certain
@@ -186,34 +167,30 @@ class Compressed:
 
     @property
     def pending(self) -> int:
-        """Return the number of bytes after the file's last complete gzip member."""
         waits = self._inflater is None or self._inflater.waits
         return self.trail.offset - self._begun.raw if waits else 0
 
     @property
     def in_hole(self) -> bool:
-        """Return whether a hole was read and is not reported to the caller yet. In this state, the caller must not drop
-        the inflater (decompressor)."""
+        """Return whether a hole was read and is not reported yet. In this state, the decompressor must not be dropped."""
         return self._hole is not None
 
     @property
     def memory(self) -> int:
-        """Return the memory (bytes) of the inflater (decompressor), at most `INFLATING_BYTES`."""
+        """Return the memory (bytes) of the decompressor, at most `INFLATING_BYTES`."""
         return self._inflater.memory if self._inflater is not None else 0
 
     @property
     def repeated(self) -> tuple[int, int]:
-        """Return two numbers of bytes: how much of the file must be read again, and how much content must be
-        decompressed and skipped again, before `next` returns new content. Both are 0 unless the inflater
-        (decompressor) was dropped."""
+        """Return how many bytes must be read again, and how many decompressed again, after the decompressor was
+        dropped."""
         if self._inflater is not None:
             return 0, 0
         begun = self._begun
         return self.trail.offset - begun.raw, max(0, self._known.offset - begun.content)
 
     def give_up(self, content: Trail) -> None:
-        """Drop the decompressor to free its memory. `content` is the trail (first and last bytes, size and checksum) of
-        all content that the caller has passed on."""
+        """Drop the decompressor to free its memory. `content` is the trail of all content that was passed on."""
         if content.offset > self._known.offset:
             self._known = content.copied()
         self._certain |= self._skipped is None
@@ -271,8 +248,7 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            # the caller received this report of damaged or lost bytes when the bytes were first decompressed
-            return b""
+            return b""  # this report was given when the bytes were first decompressed
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -287,8 +263,8 @@ class Compressed:
 
 
 def kind(fd: int, *, final: bool = False) -> type[RawBytes | Compressed] | None:
-    """Return the class of the reader that a file needs, or None if the file has too few bytes to know whether it is
-    compressed. Raise OSError if the file cannot be read."""
+    """Return the class of the reader for a file, or None if it has too few bytes to decide. Raise OSError if that
+    fails."""
     return _kind(os.pread(fd, len(MAGIC), 0), final=final)
 
 
@@ -301,9 +277,8 @@ def _kind(begin: bytes, *, final: bool) -> type[RawBytes | Compressed] | None:
 
 
 def head(fd: int) -> bytes:
-    """Return the first bytes of a file's content; decompress them if the file is compressed. Raise OSError if the file
-    cannot be read."""
-    # Use a single read call: the file may grow between two calls, so that their results would not fit together.
+    """Return the first bytes of a file's content. Raise OSError if the file cannot be read."""
+    # The file may grow between two calls, so that their results would not fit together.
     begin = os.pread(fd, HEAD, 0)
     kind = _kind(begin, final=False)
     if kind is not Compressed:
@@ -312,8 +287,7 @@ def head(fd: int) -> bytes:
 
 
 def inflated(fd: int, size: int) -> bytes:
-    """Return the first bytes of a compressed file's content, at most `size`. Decompress only the first `RAW_MAX` bytes
-    of the file. Raise OSError if the file cannot be read."""
+    """Return at most `size` first bytes of a compressed file's content. Raise OSError if the file cannot be read."""
     inflater = Inflater(BEGIN)
     inflater.feed(os.pread(fd, RAW_MAX, 0))
     content = b""
@@ -332,9 +306,10 @@ ContentOrigin = Literal["now", "earlier", "copied"]
 
 
 class ReadPart:
-    """The part of a file that was read. `known` is the trail (first and last bytes, size and checksum) of its content;
-    reading continues behind it. `known` is None as long as nothing was read. `member` is the gzip member at which
-    decompression of a compressed file begins again."""
+    """The part of a file that was read, and whether the file still contains it.
+
+    `known` is the trail of its content; None if nothing was read. Decompression begins again at the gzip member
+    `member`."""
 
     def __init__(
         self,
@@ -345,8 +320,6 @@ class ReadPart:
     ) -> None:
         self.reader: Reader | None = None
         self.member = member
-        """The gzip member from which a compressed file is decompressed again; None for an
-        uncompressed file."""
         if known is not None and member is None:
             self.reader = RawBytes(known.copied())
         elif known is not None and member is not None:
@@ -356,7 +329,7 @@ class ReadPart:
 
     @property
     def trail(self) -> Trail:
-        """Return the trail (first and last bytes, number and checksum) of the file's bytes that were read."""
+        """Return the trail of the file's bytes that were read."""
         return self.reader.trail if self.reader else Trail()
 
     @property
@@ -370,19 +343,14 @@ class ReadPart:
 
     @property
     def is_compressed_earlier(self) -> bool:
-        """Return whether the file is compressed and was read by an earlier run of the daemon. The trail (first and
-        last bytes) then lacks the file's first bytes, so the file's content must be compared instead."""
+        """Return whether the file is compressed and was read by an earlier run of the daemon."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(self, head: bytes, last: bytes, size: int) -> Judgement:
-        """Compare the file with the bytes that were read from it. Return whether it is unchanged, truncated,
-        overwritten or rewritten (see `judge`).
+        """Compare the file with the bytes that were read from it.
 
-        `head` and `last` are the file's present bytes at the offsets of the first and the last bytes that were read.
-        `size` is the file's size, determined after that.
-
-        An overwritten file comes with the number of overwritten bytes. This number is 0 if the bytes were read by an
-        earlier run of the daemon, or from another file."""
+        `head` and `last` are the file's present bytes at the offsets of the first and the last bytes that were read,
+        and `size` is its size after that."""
         trail = self.trail
         if size < trail.offset:
             return Judgement("same" if self._origin == "copied" else "truncated")
@@ -397,54 +365,51 @@ class ReadPart:
         self._origin = "now"
         return found
 
-    # The following methods compare the checksum of all bytes that were read, to detect changes between the remembered
-    # first and last bytes.
+    # A checksum of all bytes that were read detects changes between the remembered first and last bytes.
 
     @property
     def is_being_checked(self) -> bool:
         return self._check is not None
 
     def begin_check(self) -> None:
-        """Begin to compare, by checksum, the file with all bytes that were read. Do nothing if the file is compressed
-        or the checksum of these bytes is unknown."""
+        """Begin to compare an uncompressed file with all bytes that were read, by their checksum."""
         reader = self.reader
         if isinstance(reader, RawBytes) and reader.trail.crc is not None and reader.trail.offset:
             self._check = ContentCheck(reader.trail)
 
     def check_more(self, fd: int) -> bool | None:
-        """Compare the file's next bytes with the bytes that were read. Return whether all bytes are unchanged, or None
-        while the comparison is unfinished. Raise OSError if the file cannot be read."""
+        """Compare the file's next bytes. Return whether all are unchanged, or None while unfinished. Raise OSError if
+        that fails."""
         same = self._check.step(fd) if self._check else True
         if same is not None:
             self._check = None
         return same
 
     def distrust(self) -> bool:
-        """Record that bytes in the middle of the read bytes have changed. The checksum of all read bytes is then
-        unknown. Return whether the change was not recorded before."""
+        """Record that bytes in the middle of the read bytes have changed. Return whether this was not recorded before."""
         trail = self.trail
         news, trail.crc = trail.crc is not None, None
         return news
 
 
 def _whole(fd: int) -> Reader:
-    """Return a reader of a file from its beginning. Raise OSError if the file cannot be read."""
     if kind(fd, final=True) is Compressed:
         return Compressed(BEGIN, Trail(), certain=True)
     return RawBytes(Trail())
 
 
 class ContentSum:
-    """Computes, in steps, the trail of a file's whole content: first and last bytes, size and checksum."""
+    """Computes, in steps, the trail of a file's whole content."""
 
     def __init__(self, fd: int) -> None:
         self.trail = Trail()
         self._reader = _whole(fd)
 
     def step(self, fd: int, size: int) -> bool | None:
-        """Read about `VERIFY_BYTES` more bytes of the file. Return None while content is left. At the end, return True
-        if the whole file was read, and False at a hole, a damaged byte or an incomplete gzip member. Raise OSError if
-        the file cannot be read."""
+        """Read about `VERIFY_BYTES` more bytes of the file. Return None while content is left, and then whether it is
+        undamaged.
+
+        A hole or an incomplete gzip member counts as damage. Raise OSError if the file cannot be read."""
         view = ContentView(fd, size, past_holes=False, final=False)
         content, raw = self.trail.offset, self._reader.trail.offset
         while self.trail.offset - content < VERIFY_BYTES > self._reader.trail.offset - raw:
@@ -458,16 +423,14 @@ class ContentSum:
 
 
 class Fingerprint(NamedTuple):
-    """The size and checksum of a file's content; the size includes holes. `begins` contains the
-    checksums of beginnings of the content, by their sizes."""
+    """The size (holes included) and checksum of a file's content, and the checksums of its beginnings by their sizes."""
 
     size: int
     crc: int
     begins: dict[int, int]
 
     def begins_with(self, size: int, crc: int) -> bool:
-        """Return whether the first `size` bytes of the content have the checksum `crc`. The caller
-        must have passed the size to `fingerprint`."""
+        """Return whether the first `size` bytes, a size that was passed to `fingerprint`, have the checksum `crc`."""
         return self.begins.get(size) == crc
 
 
@@ -476,8 +439,9 @@ LINE_MAX = 2**20
 
 
 def beginning(fd: int) -> bytes:
-    """Return the first bytes of an open file's content (up to `BEGINNING`), without damaged bytes. Skip NUL bytes and
-    holes at the start of the file, which a log rotation may leave. Raise OSError if the file cannot be read."""
+    """Return the first bytes of an open file's content (up to `BEGINNING`), after NUL bytes of a log rotation.
+
+    Raise OSError if the file cannot be read."""
     head = os.pread(fd, BEGINNING, 0)
     if head.startswith(b"\0"):
         return _behind_hole(fd) or head
@@ -485,8 +449,7 @@ def beginning(fd: int) -> bytes:
 
 
 def _behind_hole(fd: int) -> bytes:
-    """Return the first bytes after the NUL bytes at the beginning of a file, or empty bytes if too
-    many NUL bytes precede them."""
+    """Return the first bytes after the NUL bytes at the beginning of a file; empty if too many precede them."""
     try:
         data = os.lseek(fd, 0, os.SEEK_DATA)
     except OSError as error:
@@ -501,8 +464,8 @@ def _behind_hole(fd: int) -> bytes:
 
 
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
-    """Read a file once; return its fingerprint, with the checksums of the beginnings that have the given sizes. Raise
-    OSError if the file cannot be opened or read."""
+    """Return a file's fingerprint, with the checksums of the beginnings of the given sizes. Raise OSError if that
+    fails."""
     stops = sorted({size for size in sizes if size > 0}, reverse=True)
     begins: dict[int, int] = {}
     offset = crc = 0
@@ -521,8 +484,7 @@ def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
 
 
 def lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file's content without line terminators. Split lines longer than `LINE_MAX` into parts of
-    this size. Raise OSError if the file cannot be opened or read."""
+    """Yield the lines of a file's content, in parts of at most `LINE_MAX` bytes. Raise OSError if it cannot be read."""
     left = b""
     for piece in _pieces(path):
         if isinstance(piece, bytes):
@@ -559,7 +521,7 @@ class Compared:
 
     - `part`: the part of the other file that was read; None if the session of that file has ended.
     - `changed_as`: the size and times that the compared file had at the comparison.
-    - `trail` (first and last bytes, number and checksum): the bytes that are equal so far; all bytes if `part` is None.
+    - `trail`: the bytes that are equal so far.
     - `found`: the result; None while the comparison is unfinished."""
 
     def __init__(
@@ -576,5 +538,5 @@ class Compared:
 
     @property
     def taken(self) -> int:
-        """Return the number of bytes that were read from the file with which this comparison is made."""
+        """Return the number of bytes that were read from the other file."""
         return (self.part or self).trail.offset

@@ -1,10 +1,7 @@
 """Follow one file and its reading progress.
 
-A file is in one phase at a time (see `phase`). `watch` decides whether to follow a file that is not followed yet.
-
-`look` checks the file for changes; `read` passes the next piece of the file to the daemon. Both methods raise OSError
-if a system call fails; the caller tries again later. Neither method blocks.
-"""
+A file is in one phase at a time (see `phase`). `look` checks the file for changes; `read` passes its next piece to the
+daemon. Neither blocks. Both raise OSError if a system call fails; call them again later."""
 
 from __future__ import annotations
 
@@ -32,8 +29,7 @@ from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import HEAD, FileFacts, FileState, Member
 
 KEPT_OPEN = 60.0
-"""Time (seconds) without a change after which a file is closed. Until then the file stays open, so that it can still be
-read after somebody deletes it."""
+"""Time (seconds) without a change after which a file is closed. An open file can be read after its deletion."""
 
 
 class Unread(NamedTuple):
@@ -45,23 +41,17 @@ class Unread(NamedTuple):
 class CopyProof:
     """A comparison, made in steps, that can prove that an unchanged file is a copy of another file.
 
-    First, the checksum of the whole file is computed. If as many bytes were read from the other file, the two checksums
-    are compared. If more were read, the beginning of the other file is read again and compared, unless it is
-    compressed. It may grow meanwhile."""
+    The checksum of the whole file is compared with that of the other file, or with the beginning of a longer one."""
 
     def __init__(self, fd: int) -> None:
         self.is_found = False
-        """Whether a step of the comparison has proven that the file is a copy of another file."""
         self._content: ContentSum | Trail | None = ContentSum(fd)
-        """The computation of the file's checksum or, when it is finished, the trail (first and last bytes, size and
-        checksum) of the whole content. None if the content is damaged or incomplete."""
         self._checks: dict[ReadPart, ContentCheck | bool] = {}
-        """For each part of another file that was read: the comparison of this file with the part while it is
-        unfinished, later the result. The result is False if the part differs, or if no comparison is possible."""
+        """For each part of another file that was read: its comparison with this file, later the result."""
 
     @property
     def is_summing(self) -> bool:
-        """Return whether the file's checksum is still being computed, which may need an inflater (decompressor)."""
+        """Return whether the file's checksum is still being computed, which may need a decompressor."""
         return isinstance(self._content, ContentSum)
 
     @property
@@ -70,8 +60,10 @@ class CopyProof:
         return self._content.offset if isinstance(self._content, Trail) else None
 
     def step(self, fd: int, size: int, other: Followed, part: ReadPart) -> bool | None:
-        """Continue the comparison of this file with `part`, the part of `other` that was read. Return whether this
-        file is a copy of it; None while the comparison is unfinished. Raise OSError if a file cannot be read."""
+        """Continue the comparison with the read part of `other`. Return whether this file is a copy; None while
+        unfinished.
+
+        Raise OSError if a file cannot be read."""
         if isinstance(self._content, ContentSum):
             whole = self._content.step(fd, size)
             if whole is not None:
@@ -92,8 +84,7 @@ class CopyProof:
 
 
 def _comparison(own: Trail, other: Followed, part: ReadPart) -> ContentCheck | bool:
-    """Return whether the content that was read from `other` begins with the content `own`. If the checksums cannot show
-    this, return a new comparison, which reads all bytes."""
+    """Return whether the content read from `other` begins with the content `own`, or a comparison that reads all bytes."""
     read = other.handoff.content
     if other.handoff.lost or own.crc is None or own.offset > read.offset:
         return False
@@ -110,8 +101,7 @@ class Followed:
         self.known = 0
         """The file's sequence number in the order of discovery, from 1; 0 before the discovery."""
         self.rank = 0
-        """The sequence number (`known`) of the first file that was found at this path. A file that replaces another one
-        at its path gets the rank of that file."""
+        """The sequence number of the first file that was found at this path."""
         self.phase = Phase.NEW
         self.handoff = Handoff(desk)
         self.size = 0
@@ -127,19 +117,16 @@ class Followed:
         self._signature: FileStamp | None = None
         self._confirmed = False
         self._written_at: int | None = None
-        """The file's modification time (Unix ns), as the last check found it."""
         self._touched = False
-        """Whether the file's modification time has changed but not its size, so that bytes which were read may have
-        been overwritten."""
+        """Whether the modification time has changed but not the size, so that bytes may have been overwritten."""
         self._resting = Resting(desk)
         self._compared: dict[Followed | Trail, Compared] = {}
-        """Comparisons of this file with its possible originals. An original is a known file, or the content of an ended
-        file."""
+        """Comparisons of this file with its possible originals: known files, or the content of ended files."""
         self._proof: CopyProof | None = None
-        """The comparison that proves whether this file is a copy of another one; None after this file has changed."""
+        """The comparison that proves whether this file is a copy; None after this file has changed."""
         self.waited_from: float | None = None
-        """Time at which the file began to wait because it may be a copy. If a proven copy changes, the wait begins anew
-        at this change. None if the file does not wait."""
+        """Time at which the file began to wait because it may be a copy, or changed as a proven copy; None if it does
+        not wait."""
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
@@ -175,14 +162,12 @@ class Followed:
 
     @property
     def compressed(self) -> Compressed | None:
-        """Return the reader of the file if it is compressed, else None."""
         reader = self._part.reader
         return reader if isinstance(reader, Compressed) else None
 
     @property
     def passed(self) -> int:
-        """Return a measure of the progress of reading the file: the number of bytes read from it plus the number of
-        bytes of content passed to the daemon."""
+        """Return the number of bytes read from the file plus the number of bytes of content passed to the daemon."""
         return self.taken + self.handoff.content.offset
 
     def give_up_inflater(self) -> None:
@@ -191,7 +176,6 @@ class Followed:
 
     @property
     def is_blank(self) -> bool:
-        """Return whether no content of the file was passed to the daemon."""
         return self.handoff.number is None and not self.handoff.content.offset
 
     @property
@@ -200,8 +184,7 @@ class Followed:
         return self.behind > 0 or self._part.is_being_checked
 
     def look(self, now: float) -> bool:
-        """Check the file for changes; return whether there is another file at its path now. Raise OSError if the file
-        cannot be examined or read."""
+        """Check the file for changes; return whether another file is at its path now. Raise OSError if that fails."""
         found, replaced = self.location.find(now)
         if found is None:
             return replaced
@@ -213,8 +196,7 @@ class Followed:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns
         if changed or not self._confirmed:
-            # Once the file has stopped changing, compare it once more: its times have a limited resolution, and may not
-            # show a further change.
+            # The file's times have a limited resolution, so compare it once more when it has stopped changing.
             self._signature, self._confirmed, self._head = None, False, None
             try:
                 self._examine(found.st_size)
@@ -230,13 +212,12 @@ class Followed:
                 self._touched = False
                 self._part.begin_check()
         if self.handoff.is_moved and self.location.gone is None:
-            # If the path has other content now, the check has ended the session. Its documents are not passed on.
             self.handoff.documents(self.location.path)
         return replaced
 
     def recognises(self, path: str) -> bool:
-        """Return whether the file at a path is this file, and not a later file with the same device and inode. Raise
-        OSError if the file at the path cannot be opened or read."""
+        """Return whether the file at a path is this file, and not a later file with its inode. Raise OSError if that
+        fails."""
         if self.location.is_open:
             return True  # while a file is open, no other file can have its inode
         fd = self._desk.descriptors.roots.open(path)
@@ -246,9 +227,8 @@ class Followed:
             os.close(fd)
 
     def has_read(self, other: Followed) -> bool:
-        """Return whether this session has read the file `other`, a waiting file with the same device and inode.
-        Compare the creation times or, if these are unknown, the contents. If neither is possible, return True, so
-        that no file is read twice."""
+        """Return whether this session has read the waiting file `other`, which has the same device and inode."""
+        # If neither creation times nor contents decide, return True, so that no file is read twice.
         at, birth = other.location, self.location.birth
         if birth and at.birth:
             return birth == at.birth
@@ -265,8 +245,7 @@ class Followed:
         self.handoff.moved()
 
     def _has_read(self, fd: int, path: str) -> bool:
-        """Return whether the open file with the descriptor `fd` and the path `path` is the file that this session has
-        read. Raise OSError if the open file cannot be read."""
+        """Return whether the open file `fd` at the path `path` is the file that this session has read."""
         at, birth = self.location, self._system.birth(fd)
         if birth and at.birth:
             return birth == at.birth
@@ -281,8 +260,6 @@ class Followed:
         return judge(known, head, last, grown=True).verdict == "same"
 
     def rest(self, now: float) -> None:
-        """Report to the daemon if the file has stopped growing: its writer has ended, or nothing was written for a
-        long time. Call this method only when the whole file was read. Raise OSError if the file cannot be examined."""
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
             return
@@ -291,8 +268,7 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def let_rest(self, now: float) -> None:
-        """Close the file until it changes, if it was reported to have stopped growing or has not changed for
-        `KEPT_OPEN` seconds. The caller has read the whole file before."""
+        """Close a file that was read whole and rests, or has not changed for `KEPT_OPEN` seconds, until it changes."""
         rests = self._resting.told is not None or now - self.location.changed_at >= KEPT_OPEN
         if rests and self._confirmed and self._signature:
             self.location.close_until(self._signature)
@@ -304,8 +280,7 @@ class Followed:
         self.handoff.moved()
 
     def wait_for(self, event: FileEvent) -> None:
-        """Record that the file is not followed for now, because of `event`: it may be a copy of another file, or
-        another source follows it."""
+        """Record that the file is not followed for now, because of `event`."""
         self.phase = NEXT[event][self.phase]
         if event is not FileEvent.MAY_BE_COPY:
             self._forget_originals()
@@ -313,14 +288,12 @@ class Followed:
             self.waited_from = self._desk.clock.monotonic()
 
     def shadow(self, ended: Trail) -> None:
-        """Begin to read the file only to compare it with `ended`, the content of an ended file that has the same first
-        bytes (`Phase.SHADOW`). Raise OSError if the file cannot be read."""
+        """Begin to read the file only to compare it with the content of an ended file. Raise OSError if that fails."""
         self._go_on_after(ended)
         self.phase = NEXT[FileEvent.CHOSEN_AS_SHADOW][self.phase]
 
     def take_over(self, original: Followed) -> None:
-        """Continue the session of the file `original` with this file, which is a copy of it. Raise OSError if this file
-        cannot be read."""
+        """Continue the session of `original` with this file, its copy. Raise OSError if this file cannot be read."""
         self._go_on_after(original.handoff.content)
         self.phase = NEXT[FileEvent.CHOSEN][self.phase]
         self.handoff, original.handoff = original.handoff, self.handoff
@@ -338,40 +311,35 @@ class Followed:
         if identity.relation(known.head, head) == "other":
             return False
         if other.location.path == self.location.path:
-            # A program that writes its file anew at the same path makes the file shorter at first. So a shorter file is
-            # no copy.
+            # A program that writes its file anew makes it shorter at first.
             return other.size >= self.taken
         return self.location.gone is not None or self.behind > 0 or len(head) <= known.offset
 
     @property
     def was_part(self) -> bool:
-        """Return whether this file is a copy of another file, or of its beginning: the comparison with the other file
-        found no difference, and this file has not changed since."""
+        """Return whether this unchanged file was found to be a copy of another file, or of its beginning."""
         return self.is_proven or any(
             each.found and each.changed_as == self._signature and self._suffices(each.taken)
             for each in self._compared.values()
         )
 
     def _suffices(self, whole: int) -> bool:
-        """Return whether this file is large enough to count as a copy of a file of `whole` bytes, or of its
-        beginning. A copy of the beginning needs at least `HEAD` bytes: many files begin with the same header."""
+        """Return whether this file is large enough to count as a copy of a file of `whole` bytes, or of its beginning."""
+        # Many files begin with the same header.
         return self.size == whole or HEAD <= self.size < whole
 
     @property
     def is_summing(self) -> bool:
-        """Return whether this file waits and `proves` still computes its checksum. For a compressed file, the
-        computation holds an inflater (decompressor)."""
         waits = self.phase in {Phase.NEW, Phase.COPY}
         return waits and self._proof is not None and self._proof.is_summing
 
     def give_up_sum(self) -> None:
-        """Stop computing this file's checksum for `proves`, to release the inflater (decompressor)."""
+        """Stop computing this file's checksum, to release the decompressor."""
         if self._proof is not None and self._proof.is_summing:
             self._proof = None
 
     def is_ahead_of(self, other: Followed) -> bool:
-        """Return whether this file has more content than was read from `other` so far, and `other` has unread bytes.
-        The files can then be compared only after these bytes are read."""
+        """Return whether this file has more content than was read from `other`, and `other` has unread bytes."""
         own = self._proof.content_size if self._proof else None
         unread = other.has_more or other.queued
         return own is not None and own > other.handoff.content.offset and unread
@@ -382,8 +350,10 @@ class Followed:
         return self._proof is not None and self._proof.is_found
 
     def proves(self, other: Followed) -> bool | None:
-        """Continue to compare this file with the content that was read from `other`. Return whether this file is a
-        copy of all this content or of its beginning; None while unfinished. Raise OSError if a file cannot be read."""
+        """Continue the comparison with `other`. Return whether this file is a copy of what was read; None while
+        unfinished.
+
+        Raise OSError if a file cannot be read."""
         try:
             fd = self.location.open()
             if self._proof is None:
@@ -394,8 +364,8 @@ class Followed:
             raise
 
     def is_part_of(self, other: Followed) -> bool | None:
-        """Return whether another file begins with all bytes of this file. Return None while the comparison is
-        unfinished. Raise OSError if this file cannot be read."""
+        """Return whether another file begins with all bytes of this file; None while unfinished. Raise OSError on
+        failure."""
         if not self._suffices(other.size):
             return False
         known = self._compared.get(other)
@@ -411,7 +381,7 @@ class Followed:
             size = min(identity.VERIFY_BYTES, self.size - trail.offset)
             data = os.pread(self.location.open(), size, trail.offset)
             known.found = False
-            # Ignore an error of `other`, because the next check of `other` reports it.
+            # The next check of `other` reports its error.
             with suppress(OSError):
                 theirs = os.pread(other.location.open(), len(data), trail.offset)
                 if not identity.differing(data, theirs, trail.offset):
@@ -420,8 +390,8 @@ class Followed:
         return known.found
 
     def was_read_as(self, content: Trail) -> bool | None:
-        """Return whether this file's bytes are exactly `content`, the content of a file whose session has ended;
-        None while the comparison is unfinished. Raise OSError if this file cannot be read."""
+        """Return whether this file has exactly the content of an ended file; None while unfinished. Raise OSError on
+        failure."""
         if content.offset != self.size or content.crc is None:
             return False
         known = self._compared.get(content)
@@ -432,22 +402,21 @@ class Followed:
         return known.found
 
     def head(self) -> bytes:
-        """Return the first bytes of the file's content. Read them again after each change of the file. Raise OSError if
-        the file cannot be read."""
+        """Return the first bytes of the file's content. Raise OSError if the file cannot be read."""
         if self._head is None:
             self._head = content.head(self.location.open())
         return self._head
 
     def read(self) -> bool:
-        """Read the next piece of the file and pass it to the daemon; return whether another call may find more. Raise
-        OSError if the file cannot be read."""
+        """Read the next piece of the file and pass it on; return whether another call may find more. Raise OSError if
+        that fails."""
         fd = self.location.open()
         if self.phase not in READ:
             return False
         if self._part.reader is None and (kind := content.kind(fd, final=self.final)):
             self._forget_originals()
             self._part = ReadPart(Trail(), BEGIN if kind is Compressed else None)
-            # Report again whether the file is compressed, because this may have changed since the session was opened.
+            # The file may have become compressed since the session was opened.
             self.handoff.tell(self.facts)
             if kind is Compressed:
                 return True  # wait for a turn to get an inflater (decompressor)
@@ -471,16 +440,15 @@ class Followed:
         return True
 
     def close(self, reason: str, *, copied: bool) -> None:
-        """Close the file's session. Report unread bytes as lost, unless nothing was read and a copy of the file exists
-        that will be read. `copied` is whether such a copy may exist."""
+        """Close the file's session. Report unread bytes as lost, unless a copy may exist (`copied`) and nothing was
+        read."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
         self.phase = NEXT[FileEvent.ENDED][self.phase]
 
     def _hand_on(
         self, piece: bytes | SparseRange | InflationBegun | Torn | Bad | StatedLoss | Unread
     ) -> None:
-        """Pass the next piece of the file, content or a report of lost bytes, to the file's session. Open the session
-        if it is not open yet."""
+        """Pass the next piece of the file to its session, which is opened if necessary."""
         handoff, desk = self.handoff, self._desk
         self._resting.grows()
         if isinstance(piece, InflationBegun):
@@ -524,8 +492,9 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def _examine(self, found: int) -> None:
-        """Find out whether the file still contains the bytes that were read from it; if not, end its session.
-        `found` is the file's size at this check. Raise OSError if the file cannot be read."""
+        """Find out whether the file, now of size `found`, has the bytes that were read; if not, end its session.
+
+        Raise OSError if the file cannot be read."""
         fd = self.location.open() if self.taken else None
         before, self.size = self.size, found
         if fd is None:
@@ -534,7 +503,7 @@ class Followed:
             return
         part = self._part
         head, last = identity.look(fd, part.trail)
-        # Read the size after `head` and `last`, because the file may have been truncated or rewritten meanwhile.
+        # The file may have been truncated or rewritten meanwhile.
         self.size = self._system.fstat(fd).st_size
         if (
             part.is_compressed_earlier
@@ -554,32 +523,30 @@ class Followed:
                 self.handoff.lose("overwritten", differing)
 
     def _go_on_checking(self, fd: int) -> bool:
-        """Read more of the file's bytes a second time and compare them with the first time; return whether bytes are
-        left to compare. Raise OSError if the file cannot be read."""
+        """Read more bytes a second time and compare them; return whether bytes are left. Raise OSError if that fails."""
         part = self._part
         same = part.check_more(fd)
         if same is False:
-            # The file may have been replaced or rewritten since the last check, so examine it again.
+            # The file may have been replaced or rewritten since the last check.
             self._examine(self._system.fstat(fd).st_size)
             if self._part is part and part.distrust():
                 self.handoff.lose("overwritten", 0)
         return same is None
 
     def _begin_incarnation(self, reason: str, unread: int) -> None:
-        """End the session, because the file was replaced, truncated or rewritten, and begin anew with the file.
-        `unread` is the number of lost bytes."""
+        """End the session with `unread` lost bytes, because the file has new content, and begin anew with the file."""
         self._end(reason, unread)
         self.reset(FileEvent.REWRITTEN)
 
     def _end(self, reason: str, unread: int) -> None:
-        """End the file's session, and report that `unread` bytes were lost. If it has no session, open one for this
-        report, unless the file may be a copy or another source follows it."""
+        """End the file's session, and report that `unread` bytes were lost, in a new session if there is none."""
+        # Report nothing for a file that may be a copy or that another source follows.
         if unread and self.phase in {Phase.NEW, Phase.CROWDED, Phase.FOLLOWED}:
             self._hand_on(Unread(unread))
         self.handoff.end(self.location.path, reason)
 
     def reset(self, event: FileEvent) -> None:
-        """Forget what was read from the file and compared. Set the phase that follows `event` (see `NEXT`)."""
+        """Forget what was read from the file and compared. Set the phase that follows `event`."""
         self.phase = NEXT[event][self.phase]
         self.handoff = Handoff(self._desk)
         self._part = ReadPart()
@@ -591,8 +558,7 @@ class Followed:
         self._proof = self.waited_from = None
 
     def _go_on_after(self, known: Trail) -> None:
-        """Continue reading behind the content `known`, which was read from another file. Raise OSError if this file
-        cannot be read."""
+        """Continue reading behind the content `known`, which was read from another file. Raise OSError if that fails."""
         kind = content.kind(self.location.open(), final=True)
         self._signature = None
         self._forget_originals()

@@ -1,22 +1,17 @@
-"""Identify files, and detect whether a file is still the file that was read.
+r"""Identify files, and detect whether a file is still the file that was read.
 
-A file is identified by device, inode and time of creation, and by its *trail*: the first bytes that
-were read, and the last bytes before the reading position. Each check compares the file with its
-trail by these rules, in this order:
+A file is identified by device, inode and time of creation, and by its *trail*: the first bytes that were read, and the
+last bytes before the reading position. Each check applies these rules in order:
 
 1. The file is shorter than the bytes that were read: *truncated*. The file counts as a new file.
-2. The first bytes differ: *rewritten*. The file counts as a new file. The first two bytes are
-   ignored, because DFTracer 1.0 replaces two blanks by "[\\n" when a trace is finished, without
-   loss of data.
-3. The last bytes before the reading position differ. A file that has grown is *rewritten*: the
-   writer has emptied it and written more than was read before. In a file that has not grown, bytes
-   were *overwritten* (ovnisort sorts in place), and reading continues.
+2. The first bytes differ: *rewritten*. The file counts as a new file. The first two bytes are ignored, because
+   DFTracer 1.0 replaces two blanks by "[\\n" when a trace is finished, without loss of data.
+3. The last bytes before the reading position differ. A file that has grown is *rewritten*. In a file that has not
+   grown, bytes were *overwritten* (ovnisort sorts in place), and reading continues.
 4. The first two bytes differ in another way than in rule 2: *overwritten*.
 
-A checksum (`ContentCheck`) detects changes in all other bytes that were read. It is computed again after a file was
-modified without growing, once the file stays unchanged. It covers only bytes that this run of the daemon has read, and
-only uncompressed files without holes.
-"""
+A checksum (`ContentCheck`) detects changes in all other bytes that this run of the daemon has read, of an uncompressed
+file without holes, after it was modified without growing."""
 
 from __future__ import annotations
 
@@ -43,8 +38,7 @@ _STATX_BIRTH_AT = 80
 
 
 def birth(fd: int) -> int:
-    """Return the time (Unix ns) at which an open file was created; 0 if the system does not provide
-    the time."""
+    """Return the time (Unix ns) at which an open file was created; 0 if unknown."""
     if _statx is None:
         return 0
     buffer = ctypes.create_string_buffer(_STATX_SIZE)
@@ -67,8 +61,7 @@ _statx = _find_statx()
 
 
 class Trail:
-    """Describes the bytes that were read from a file, so that the file can be recognised: their
-    number (`offset`), the first bytes (`head`) and the last bytes (`last`)."""
+    """Describes the bytes that were read from a file: their number (`offset`), the first bytes and the last bytes."""
 
     __slots__ = ("crc", "head", "last", "offset")
 
@@ -77,8 +70,8 @@ class Trail:
         self.head = head
         self.last = last
         self.crc: int | None = None if offset else 0
-        """CRC-32 of all bytes that were read, except the first `UNSAYING` bytes, which a tracer may
-        change; None if it is unknown."""
+        """CRC-32 of the bytes that were read, without the first `UNSAYING` bytes, which a tracer may change; None if
+        unknown."""
 
     @classmethod
     def of(cls, state: FileState) -> Trail:
@@ -93,14 +86,13 @@ class Trail:
         self.offset += len(data)
 
     def pass_over(self, size: int) -> None:
-        """Add a hole of `size` bytes (a range to which nothing was written) to the trail. A hole reads as zeros."""
+        """Add a hole of `size` bytes, which reads as zeros, to the trail."""
         self.add(bytes(min(size, HEAD)))
         self.offset += size - min(size, HEAD)
         self.crc = None
 
     def precedes(self, last: bytes) -> bool:
-        """Return whether the last bytes before the reading position are unchanged. `last` is what the file now has
-        there."""
+        """Return whether the bytes before the reading position, now `last`, are unchanged."""
         return not differing(self.last, last, self.offset - len(self.last))
 
     def copied(self) -> Trail:
@@ -110,8 +102,7 @@ class Trail:
 
 
 class ContentCheck:
-    """Reads all bytes again that were read from a file before, in parts, and compares their
-    checksum with the remembered one (in the `Trail`)."""
+    """Reads all bytes that were read from a file again, in parts, and compares their checksum."""
 
     def __init__(self, trail: Trail) -> None:
         self._left = trail.offset
@@ -119,8 +110,8 @@ class ContentCheck:
         self._at = self._crc = 0
 
     def step(self, fd: int) -> bool | None:
-        """Read the next part of the file. Return whether all bytes are unchanged, or None while parts are left. Raise
-        OSError if the file cannot be read."""
+        """Read the next part. Return whether all bytes are unchanged, or None while parts are left. Raise OSError if
+        that fails."""
         data = os.pread(fd, min(VERIFY_BYTES, self._left), self._at)
         self._crc = checksum(self._crc, data, self._at)
         self._at += len(data)
@@ -131,13 +122,14 @@ class ContentCheck:
 class Judgement(NamedTuple):
     verdict: Literal["same", "truncated", "overwritten", "rewritten"]
     size: int = 0
-    """Number of overwritten bytes that the comparison of a file found."""
+    """Number of overwritten bytes that the comparison found."""
 
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
     """Compare the bytes that were read with the file's present bytes, by rules 2 to 4 in this module's docstring.
-    `trail` has the first and last bytes that were read; `head` and `last` are the present bytes at the same offsets.
-    `grown` is whether the file has more bytes than were read."""
+
+    `head` and `last` are the present bytes at the offsets of the trail. `grown`: the file has more bytes than were
+    read."""
     if differing(trail.head, head, 0):
         return Judgement("rewritten")
     behind = differing(trail.last, last, trail.offset - len(trail.last))
@@ -152,8 +144,7 @@ def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
 
 
 def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
-    """Compare the first bytes of two files' contents: "same" content, "other" content, or "open" if
-    there are too few bytes to decide."""
+    """Compare the first bytes of two files' contents; "open" means that there are too few bytes to decide."""
     size = min(len(known), len(head))
     if known[UNSAYING:size] != head[UNSAYING:size]:
         return "other"
@@ -161,24 +152,20 @@ def relation(known: bytes, head: bytes) -> Literal["same", "other", "open"]:
 
 
 def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
-    """Return the bytes that the file now has at the positions of the first and last bytes that were read before (the
-    trail). Raise OSError if the file cannot be read."""
+    """Return the present bytes at the offsets of the first and last bytes in a trail. Raise OSError if that fails."""
     head = os.pread(fd, len(trail.head), 0)
     return head, os.pread(fd, len(trail.last), trail.offset - len(trail.last))
 
 
 def follows_on(known: Trail, again: Trail) -> bool:
-    """Return whether two trails (first and last bytes that were read) may describe the same content: they have equal
-    bytes at each offset that both cover. `again` is the trail of content that was decompressed a second time; it may
-    lack the first bytes."""
+    """Return whether `again`, the trail of content decompressed again, may describe the same content as `known`."""
     size = min(len(known.last), len(again.last))
     ends = not differing(known.last[-size:], again.last[-size:], known.offset - size)
     return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")
 
 
 def differing(before: bytes, now: bytes, offset: int) -> int:
-    """Return how many bytes differ between `before` and `now`, both from `offset` on. Differences
-    in the first `UNSAYING` bytes of a file do not count."""
+    """Return how many bytes from `offset` on differ, without the first `UNSAYING` bytes of the file."""
     skip = max(0, UNSAYING - offset)
     before, now = before[skip:], now[skip:]
     if before == now:

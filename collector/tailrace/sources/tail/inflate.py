@@ -1,17 +1,15 @@
 """Decompress bytes, one gzip member at a time, without performing I/O.
 
-A file may contain many members in sequence. Real files have two kinds of errors:
+Files may contain many members in sequence, with two kinds of errors:
 
-- A member whose writer was killed is *torn*: it stops in the middle, and the next member follows. Bytes inside a member
-  that look like the beginning of a member have two explanations: the outer member is torn there, or its data happens to
-  contain these bytes. The inflater tries both, and returns no content until one attempt has failed.
-- *Bad* bytes lie between members and cannot be decompressed. A range of bad bytes ends at the next valid member.
+- A member whose writer was killed is *torn*: it stops in the middle, and the next member follows. Its data may also
+  contain bytes that look like the beginning of a member. The inflater tries both explanations, and returns no content
+  until one has failed.
+- *Bad* bytes lie between members and cannot be decompressed. They end at the next valid member.
 
-The output does not depend on the division of the bytes into `feed` calls.
-
-A file can state which bytes of its original are lost, by empty gzip members whose extra field
-describes the loss. `export --to original` writes such members; other gzip readers skip them.
-"""
+The output does not depend on the division of the bytes into `feed` calls. A file can state which bytes of its original
+are lost, by empty gzip members with an extra field. `export --to original` writes such members; other readers skip
+them."""
 
 from __future__ import annotations
 
@@ -25,8 +23,6 @@ from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.payloads import LossDetail, Member
 
 STATED_MAX = 128
-"""Maximum length (bytes) of a gzip member whose header records a loss of bytes (see `statement`)."""
-
 _EXTRA = b"\x1f\x8b\x08\x04"
 _OURS = b"TR"
 _EMPTY = b"\x03\0" + bytes(8)
@@ -38,8 +34,7 @@ _MEMBER = re.compile(
 
 
 class StatedMember(NamedTuple):
-    """A loss of bytes that the header of an empty gzip member records: the kind of loss, the number of lost bytes (0 if
-    unknown), and the length (bytes) of the member."""
+    """A loss that an empty gzip member records: its kind, the number of lost bytes (0 if unknown), and its length."""
 
     detail: LossDetail
     lost: int
@@ -54,8 +49,7 @@ def statement(detail: str, lost: int) -> bytes:
 
 
 def read_statement(data: bytes, *, last: bool) -> StatedMember | bool:
-    """Return the loss of bytes that the header of the gzip member at the start of `data` records. Return False if the
-    header records no loss, and True if more bytes are needed."""
+    """Return the loss that a gzip member at the start of `data` records; False if none, True if it is incomplete."""
     if found := _MEMBER.match(data):
         lost = min(int(found[2]), 2**63 - 1)
         return StatedMember(cast("LossDetail", found[1].decode()), lost, found.end())
@@ -65,25 +59,21 @@ def read_statement(data: bytes, *, last: bool) -> StatedMember | bool:
 
 MAGIC = b"\x1f\x8b"
 _BEGIN = MAGIC + b"\x08"
-"""The first bytes of a member: the magic number, and the number of the only compression method
-(deflate)."""
+"""The first bytes of a member: the magic number, and the number of the only compression method (deflate)."""
 _GZIP = 31
 _PROBE = 64
-"""Number of bytes after which a trial decompression without an error shows that a gzip member begins. Random bytes
-cause an error before."""
+"""Number of bytes that are decompressed on trial to find out whether a gzip member begins."""
 DOUBT_MAX = 2 * 65_536
-"""Number of compressed bytes after which decompression without an error proves that the bytes belong to the gzip
-member. The number exceeds the length of a stored (uncompressed) deflate block, which may contain any bytes."""
+"""If this number of bytes decompresses without an error, the bytes belong to the gzip member.
+
+It exceeds the length of a stored deflate block, which may contain any bytes."""
 _TRIAL_MAX = 2**20
-"""Number of decompressed bytes that prove a member to be genuine, because random bytes never
-decompress to so many bytes."""
+"""Number of decompressed bytes that prove a member to be genuine."""
 TRIALS_BLOCK = 64 * 1024
 TRIALS_MAX = 16
-"""Maximum number of trial decompressions in each block of `TRIALS_BLOCK` bytes of a file. A trial finds out whether a
-member begins where its first bytes appear.
+"""Maximum number of trial decompressions in each block of `TRIALS_BLOCK` bytes of a file, against attackers.
 
-These bytes appear by accident once in 16 MiB. An attacker may repeat them, and each trial takes as long as
-decompressing some KiB. Once the maximum is reached, further members that begin in the block count as bad bytes."""
+The first bytes of a member appear by accident once in 16 MiB."""
 INFLATER_BYTES = 48 * 1024
 """Memory (bytes) that the decompression of one member takes: a window of 32 KiB, and tables."""
 
@@ -92,8 +82,7 @@ _ERROR = cast("type[Exception]", zlib_ng.error)
 
 
 class _Decompressor(Protocol):
-    """The interface of zlib-ng's decompressor for one member; the type stubs of zlib-ng lack the
-    method `copy`."""
+    """zlib-ng's decompressor for one member, whose type stubs lack the method `copy`."""
 
     unused_data: bytes
     unconsumed_tail: bytes
@@ -119,15 +108,13 @@ class InflationBegun(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """A decompression event: a gzip member stopped before its end. `after` is the position behind
-    its bytes."""
+    """A decompression event: a gzip member stopped before its end. `after` is the position behind its bytes."""
 
     after: Member
 
 
 class Bad(NamedTuple):
-    """A decompression event: some bytes cannot be decompressed. `after` is the position behind
-    these bytes."""
+    """A decompression event: some bytes cannot be decompressed. `after` is the position behind these bytes."""
 
     size: int
     data: bytes
@@ -135,8 +122,7 @@ class Bad(NamedTuple):
 
 
 class StatedLoss(NamedTuple):
-    """A decompression event: a gzip member states that bytes of the original are lost. `after` is
-    the position behind this member."""
+    """A decompression event: a gzip member states a loss of the original. `after` is the position behind the member."""
 
     detail: LossDetail
     size: int
@@ -147,35 +133,28 @@ Event = Content | InflationBegun | Torn | Bad | StatedLoss
 
 
 class Inflater:
-    """Converts the bytes of a compressed file into events: content, beginnings of members, and
-    errors. It starts at a gzip member or behind bad bytes. When `next` returns None, call `feed`
-    with the next bytes."""
+    """Converts the bytes of a compressed file into events: content, beginnings of members, and errors.
+
+    When `next` returns None, call `feed` with the next bytes."""
 
     def __init__(self, at: Member) -> None:
         self._raw = at.raw
-        """Offset in the file of the first byte of `_input`, which holds the bytes that are not used
-        yet."""
+        """Offset in the file of the first byte that is not used yet."""
         self._content = at.content
         self._input = b""
         self._member: _Decompressor | None = None
         self._more = False
-        """Whether the current gzip member can return more content without further input."""
         self._expected = True
         """Whether a gzip member must begin at the next byte, because the previous member has ended there."""
         self._none_before = 0
-        """File offset up to which the search for the next gzip member has found none. The search begins where the
-        previous member ends."""
+        """File offset up to which the search for the next gzip member has found none."""
         self._cleared = 0
-        """File offset up to which the current gzip member was searched for the beginning of another member. Such a
-        beginning may show that the current member is incomplete."""
+        """File offset up to which the current gzip member was searched for the beginning of another member."""
         self._origin = at.raw
-        """File offset at which the first block of `TRIALS_BLOCK` bytes begins; trial decompressions are counted by
-        block."""
+        """File offset of the first block in which trial decompressions are counted."""
         self._trials = (0, 0)
-        """The index of the last block with a trial decompression, and the number of trials in this
-        block."""
+        """The index of the last block with a trial decompression, and the number of trials in this block."""
         self._tried = -1
-        """File offset at which a trial decompression was last made."""
 
     @property
     def waits(self) -> bool:
@@ -184,7 +163,6 @@ class Inflater:
 
     @property
     def memory(self) -> int:
-        """Return the memory (bytes) of the current member's decompression and of the unused input."""
         return INFLATER_BYTES * (self._member is not None) + len(self._input)
 
     @property
@@ -195,8 +173,7 @@ class Inflater:
         self._input += data
 
     def next(self, *, last: bool = False) -> Event | None:
-        """Return the next decompression event (content, or a class that `Event` names), or None if more input is
-        needed. `last` means that the file has no more bytes."""
+        """Return the next event, or None if more input is needed. `last` means that the file has no more bytes."""
         while True:
             if self._member is None:
                 return self._find(last)
@@ -220,10 +197,7 @@ class Inflater:
                 return Content(content)
 
     def _find(self, last: bool) -> Event | None:
-        """Return the event behind the previous gzip member: the beginning of a member, bad bytes, or a stated loss.
-        Return None if more input is needed.
-
-        A trial decompression determines where bad bytes end and a member begins."""
+        """Return the beginning of a member, bad bytes, or a stated loss; None if more input is needed."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):
@@ -254,8 +228,7 @@ class Inflater:
         return self._bad(size) if size > 0 else None
 
     def _may_try(self, at: int) -> bool:
-        """Return whether a trial decompression at a file offset is allowed; if so, count it. At most `TRIALS_MAX`
-        trials are allowed in each block of `TRIALS_BLOCK` bytes."""
+        """Return whether a trial decompression at a file offset is allowed; if so, count it."""
         block = (at - self._origin) // TRIALS_BLOCK
         count = self._trials[1] if block == self._trials[0] else 0
         if at != self._tried:
@@ -290,8 +263,7 @@ class Inflater:
         return content
 
     def _is_torn_here(self, member: _Decompressor, last: bool) -> bool | None:
-        """Return whether the current gzip member is incomplete and another member begins at the next byte; None if more
-        input is needed to decide."""
+        """Return whether the current member is torn and another one begins here; None if more input is needed."""
         if (inflates := _inflates(self._input, last)) is False:
             return False
         goes_on = _trial(member.copy(), self._input[:DOUBT_MAX])
@@ -320,16 +292,14 @@ def _inflates(data: bytes, last: bool) -> bool | None:
 
 
 def _unsure(data: bytes, last: bool) -> int:
-    """Return how many bytes at the end of `data` may be the first bytes of a gzip member. These bytes must wait for
-    more input."""
+    """Return how many bytes at the end of `data` may be the first bytes of a gzip member."""
     if last:
         return 0
     return next((n for n in (2, 1) if data.endswith(_BEGIN[:n])), 0)
 
 
 def _trial(member: _Decompressor, data: bytes) -> Literal["fails", "ends", "goes on", "far enough"]:
-    """Decompress `data` on trial; return whether this fails, reaches the end of the member, needs
-    more input, or goes far enough to prove that the data belongs to the member."""
+    """Decompress `data` on trial; "far enough" proves that the data belongs to the member."""
     size = 0
     rest = data
     try:
@@ -348,8 +318,7 @@ def _trial(member: _Decompressor, data: bytes) -> Literal["fails", "ends", "goes
 
 
 def _up_to_error(member: _Decompressor, data: bytes) -> tuple[bytes, int]:
-    """Return all content before the first byte that cannot be decompressed, and the number of bytes
-    before this byte."""
+    """Return all content before the first byte that cannot be decompressed, and the number of bytes before this byte."""
     content, at = b"", 0
     step = 1 << len(data).bit_length()
     while step := step // 2:

@@ -1,15 +1,9 @@
 """Locate and open files, and restrict reading to the configured directories.
 
 Only files within the roots of the configured patterns (the directories before the first wildcards) may be read, even
-through links (`Roots`). A user with write access below a root could replace a file or a directory by a link at any
-time. The collector therefore first obtains a descriptor that does not permit reading, checks the real path that the
-kernel states for the descriptor, and only then opens the descriptor's file. It never opens a file outside all roots, a
-pipe or a device.
-
-A `Location` is the path, inode and descriptor of one file. The most recently used files stay open
-(`TailDescriptors`); other files are opened again when they grow. `System` contains the system
-calls, so that a simulation can replace the calls.
-"""
+through links. A user with write access below a root could replace a file by a link at any time. So the collector first
+obtains a descriptor that does not permit reading, checks the real path that the kernel states for it, and then opens
+the descriptor's file. It opens no file outside all roots, no pipe and no device."""
 
 from __future__ import annotations
 
@@ -29,20 +23,16 @@ from tailrace.sources.tail import identity
 
 
 class System(NamedTuple):
-    """The system calls that return the sizes, times and inodes of files, and the path of the proc
-    file system."""
+    """The system calls that return the sizes, times and inodes of files, and the path of the proc file system."""
 
     stat: Callable[[str], os.stat_result] = os.stat
     fstat: Callable[[int], os.stat_result] = os.fstat
     birth: Callable[[int], int] = identity.birth
-    """Return the time (Unix ns) at which an open file was created; 0 if the system does not provide
-    the time."""
     proc: str = "/proc"
-    """The path of the proc file system."""
 
 
 SYSTEM = System()
-"""The calls of the real system (`System`); the simulator has its own."""
+"""The calls of the real system; the simulator has its own."""
 
 
 MISSING = FileNotFoundError, NotADirectoryError
@@ -57,17 +47,17 @@ OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class OutsideError(OSError):
-    """Raised for a path that leads, possibly through links, to a file outside all roots (the directories and files that
-    the source may read)."""
+    """Raised for a path that leads, possibly through links, to a file outside all roots."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.EXDEV, "leads out of the configured paths", path)
 
 
 class Roots:
-    """The files and directories within which one source may read files. `documents` returns the paths of the
-    documents (files such as metadata) that describe a stream, relative to the directory of the stream's file.
-    `system` contains the system calls on files."""
+    """The files and directories within which one source may read files.
+
+    `documents` returns the paths of the documents (such as metadata) beside a stream's file, relative to its directory.
+    """
 
     def __init__(
         self, documents: Callable[[str], tuple[str, ...]], system: System = SYSTEM
@@ -78,10 +68,10 @@ class Roots:
         self._all: Counter[str] = Counter()
 
     def add(self, root: str, *, is_file: bool) -> str | None:
-        """Add a file or directory within which the source may read; return its path with all links resolved.
+        """Add a file with its documents, or a directory, within which the source may read; return its path without
+        links.
 
-        If `root` is a file, also add the documents of its format (such as metadata files). If a link was replaced
-        meanwhile, add nothing and return None."""
+        Return None if a link was replaced meanwhile."""
         real = followed(root)
         if real is None:
             return None
@@ -98,8 +88,7 @@ class Roots:
         return real
 
     def contain(self, real: str) -> bool:
-        """Return whether a path, in which all links are resolved, is within a root (a directory or file that the source
-        may read)."""
+        """Return whether a path without links is within a root."""
         while real not in self._all:
             if real in {"/", ""}:
                 return False
@@ -107,17 +96,13 @@ class Roots:
         return True
 
     def look(self, path: str) -> tuple[os.stat_result, int]:
-        """Return the status of the file at a path within a root (a directory or file that the source may read), and the
-        file's creation time (Unix ns, or 0).
-
-        Raise OutsideError for a file outside all roots, and OSError if the file does not exist or cannot be examined.
-        """
+        """Return the status of the file at a path, and its creation time (Unix ns, or 0). Raise OutsideError outside
+        all roots."""
         with self._reached(path) as fd:
             return self.system.fstat(fd), self.system.birth(fd)
 
     def open(self, path: str) -> int:
-        """Open a regular file within a root (a directory or file that the source may read); return a descriptor to read
-        it. Raise OutsideError for a file outside all roots, and OSError if the file cannot be opened."""
+        """Open a regular file within a root for reading. Raise OutsideError for a file outside all roots."""
         with self._reached(path) as fd:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, "is no file", path)
@@ -125,9 +110,8 @@ class Roots:
 
     @contextmanager
     def _reached(self, path: str) -> Iterator[int]:
-        """Yield a descriptor for the file at a path; the descriptor does not permit reading. Raise OutsideError for a
-        file outside all roots (the directories and files that the source may read), and OSError if there is no file at
-        the path or it cannot be reached."""
+        """Yield a descriptor, which does not permit reading, for a file. Raise OutsideError for a file outside all
+        roots."""
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             if not self.contain(_place(fd)):
@@ -158,8 +142,8 @@ class TailDescriptors:
     """The open file descriptors of one source: at most `limit`, and at most half of the number that the process may
     open.
 
-    To open another file, the least recently used file is closed. A *pinned* descriptor is never closed for this,
-    because its file may have no path any more and could not be opened again."""
+    To open another file, the least recently used file is closed, except a *pinned* one, which may have no path any
+    more."""
 
     def __init__(self, limit: int, roots: Roots) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -180,16 +164,14 @@ class TailDescriptors:
         return len(self._open) < self._limit
 
     def get(self, owner: Hashable) -> int | None:
-        """Return the descriptor of a file, or None if the file is not open. The file counts as just
-        used."""
+        """Return the descriptor of a file, or None if the file is not open. The file counts as just used."""
         fd = self._open.get(owner)
         if fd is not None:
             self._open.move_to_end(owner)
         return fd
 
     def open(self, owner: Hashable, path: str) -> int:
-        """Open a file and return its descriptor. Raise OSError if the file cannot be opened, or if all free
-        descriptors are reserved for other parts of the process."""
+        """Open a file and return its descriptor. Raise OSError if the file or a descriptor is not available."""
         fd = self.roots.open(path)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and fd >= max(soft // 2, soft - RESERVE):
@@ -223,7 +205,6 @@ class TailDescriptors:
 
 
 FileStamp = tuple[int, int, int]
-"""The size (bytes), modification time and change time (ns) of a file."""
 
 
 def signature(found: os.stat_result) -> FileStamp:
@@ -231,13 +212,11 @@ def signature(found: os.stat_result) -> FileStamp:
 
 
 class AnotherFileError(FileNotFoundError):
-    """Raised when a path leads to another file than before, even if it has the same inode as the
-    former file."""
+    """Raised when a path leads to another file than before, even if it has the same inode."""
 
 
 class Location:
-    """The path, inode and descriptor of one file. If the file is renamed or deleted while it is
-    open, it stays open."""
+    """The path, inode and descriptor of one file. If it is renamed or deleted while it is open, it stays open."""
 
     def __init__(
         self,
@@ -252,16 +231,14 @@ class Location:
         self.device = device
         self.inode = inode
         self.birth = birth
-        """Time (Unix ns) at which the file was created; 0 if the system does not provide the time."""
+        """Time (Unix ns) at which the file was created; 0 if unknown."""
         self.gone: str | None = None
-        """The reason why the path no longer leads to the file; None while the path leads to the
-        file."""
+        """The reason why the path no longer leads to the file; None while it does."""
         self.gone_at = 0.0
         self.changed_at = 0.0
-        """Time of the last check that found that the file had changed."""
+        """Time of the last check that found a change of the file."""
         self._closed_as: FileStamp | None = None
-        """The file's size and times when it was closed because nothing was written to it; None
-        while it may be open."""
+        """The file's size and times when it was closed because nothing was written to it; None while it may be open."""
         self._clock = clock
         self._descriptors = descriptors
         self._system = descriptors.roots.system
@@ -276,26 +253,21 @@ class Location:
 
     @property
     def is_readable(self) -> bool:
-        """Return whether the file can be read, because the path leads to the file or the file is
-        open."""
         return self.gone is None or self.is_open
 
     @property
     def is_unlinked(self) -> bool:
-        """Return whether the file is open although it was deleted."""
         fd = self._descriptors.get(self)
         return fd is not None and self._system.fstat(fd).st_nlink == 0
 
     @property
     def stands(self) -> bool:
-        """Return whether `path` still leads to this file, and not to a later file with the same inode, even if the path
-        is outside the source's roots."""
+        """Return whether `path` still leads to this file, even if the path is outside the source's roots."""
         try:
             try:
                 found, birth = self._descriptors.roots.look(self.path)
             except OutsideError:
-                # The configured patterns have changed, so that the source may no longer read this path. Ask the system
-                # directly.
+                # The configured patterns have changed, so that the source may no longer read this path.
                 found, birth = self._system.stat(self.path), 0
         except OSError:
             return False
@@ -303,8 +275,8 @@ class Location:
 
     @property
     def is_missing(self) -> bool:
-        """Return whether the file is not open, and its file system seems to be unmounted, because
-        the nearest directory above its path is on another device."""
+        """Return whether the file is not open, and its file system seems to be unmounted."""
+        # The nearest directory above the path is then on another device.
         place = "/" if self.is_open else self.path
         while place != "/":
             place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
@@ -315,8 +287,9 @@ class Location:
         return False
 
     def find(self, now: float) -> tuple[os.stat_result | None, bool]:
-        """Return the file's status, and whether another file is at its path. The status is None if the path does not
-        lead to the file and the file is not open. Raise OSError if the path cannot be examined."""
+        """Return the status of the file, or None if it is gone, and whether another file is at its path.
+
+        Raise OSError if the path cannot be examined."""
         try:
             found = self._system.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -330,15 +303,12 @@ class Location:
         return found, False
 
     def _leads_here(self, found: os.stat_result) -> bool:
-        """Return whether the file at the path, which has the status `found`, is this file.
-
-        If a descriptor is free, open the file, so that it can be read even after its deletion. Raise OSError if the
-        file cannot be opened."""
+        """Return whether the file at the path, with the status `found`, is this file. Raise OSError on failure."""
         if (found.st_dev, found.st_ino) != self.node:
             return False
         if self.gone is None and self._closed_as == signature(found):
             return True
-        # Open the file to recognise it: a later file may have been given the inode of a deleted file.
+        # A later file may have the inode of a deleted file. An open file can be read even after its deletion.
         if not self.is_open and (self._descriptors.spare or self.gone is not None):
             try:
                 self.open()
@@ -347,25 +317,20 @@ class Location:
         return True
 
     def is_succeeded(self, now: float) -> bool:
-        """Return whether a later file is at the path. If so, record that the path no longer leads to this file.
-
-        The later file may have the same inode, but not while this file is open; then return False. Raise OSError if the
-        path cannot be examined."""
+        """Return whether a later file is at the path; if so, record this. Raise OSError if the path cannot be examined."""
         if self.is_open:
             return False
         try:
             found, birth = self._descriptors.roots.look(self.path)
         except (FileNotFoundError, NotADirectoryError):
-            # somebody deleted the file after the caller had checked it, so no later file is known
-            return False
+            return False  # somebody deleted the file, so no later file is known
         if (found.st_dev, found.st_ino) == self.node and not self._is_later(birth):
             return False
         self.lose_path("replaced", now)
         return True
 
     def _is_later(self, birth: int) -> bool:
-        """Return whether a file with the same inode and the creation time `birth` is a later file than this one. Return
-        False if a creation time is unknown."""
+        """Return whether a file with this inode and the creation time `birth` is a later file; False if unknown."""
         return bool(self.birth and birth) and birth != self.birth
 
     def lose_path(self, reason: str, now: float) -> None:
@@ -374,8 +339,7 @@ class Location:
         self._descriptors.pin(self)
 
     def find_again(self, path: str) -> bool:
-        """Record that the file was found at `path`; return whether this is another path than
-        before."""
+        """Record that the file was found at `path`; return whether this is another path than before."""
         self.gone = None
         self._descriptors.unpin(self)
         before, self.path = self.path, path
@@ -385,14 +349,12 @@ class Location:
         self._descriptors.close(self)
 
     def close_until(self, change: FileStamp) -> None:
-        """Close the file, so that its file system can be unmounted. It stays closed until its size or times differ from
-        `change`."""
+        """Close the file, so that its file system can be unmounted, until its size or times differ from `change`."""
         self._closed_as = change
         self.close()
 
     def open(self) -> int:
-        """Return the file's descriptor; open the file if it is closed. Raise AnotherFileError if
-        another file is at the path, and OSError if the file cannot be opened."""
+        """Return the file's descriptor; open a closed file. Raise AnotherFileError if another file is at the path."""
         fd = self._descriptors.get(self)
         if fd is not None:
             return fd

@@ -1,16 +1,12 @@
 """Find files by glob patterns, and distinguish new files from known files that were moved.
 
-`Search` finds the paths that match patterns. `Discovery` finds the files at these paths.
-`Complaints` counts and logs errors of files and directories. A pattern matches files, or
-directories that are searched recursively. The part of a pattern before its first wildcard is its
-*root*. Links within the root are followed, with loop detection; links that lead out of the root are
-not. `*`, `?` and `[…]` match within one part of a path, and `**` matches any number of parts. A
-hidden directory is entered only if the pattern contains its leading dot.
+A pattern matches files, or directories that are searched recursively. The part before its first wildcard is its *root*.
+Links within the root are followed, with loop detection; links that lead out of it are not. `*`, `?` and `[…]` match
+within one part of a path, and `**` matches any number of parts. A hidden directory is entered only if the pattern has
+its leading dot.
 
-A directory is listed again when its modification time has changed. A listing within `COARSE` seconds after the
-modification is repeated, because modification times may be coarse. All directories are listed every `RELIST` seconds,
-because modification times may be stale on network file systems.
-"""
+A directory is listed again when its modification time has changed, or was changed within `COARSE` seconds before the
+listing, and every `RELIST` seconds, because modification times may be stale on network file systems."""
 
 from __future__ import annotations
 
@@ -36,8 +32,7 @@ from tailrace.sources.tail.session import Desk
 
 PATHS_SHOWN = 5
 OUTSIDE_MAX = 4096
-"""Maximum number of remembered links that lead out of the roots (the directories that the patterns search). They are
-remembered so that each link is counted once. Beyond the maximum, all are forgotten, and counted again."""
+"""Maximum number of links out of the roots that are remembered, so that each is counted once."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +56,7 @@ class Complaints:
         self._figures.errors[name] = self._figures.errors.get(name, 0) + 1
 
     def leads_outside(self, path: str) -> None:
-        """Count each link that leads out of all roots (the directories within which files may be read) once. Log the
-        first few of these links."""
+        """Count each link that leads out of all roots once. Log the first few."""
         if path in self._outside:
             return
         if len(self._outside) == OUTSIDE_MAX:
@@ -77,8 +71,8 @@ class Complaints:
             )  # fmt: skip
 
     def is_of_no_format(self, path: str) -> None:
-        """Log a file that is not followed because neither its name nor its content shows the source's format. Log
-        only the first few such files. Call this method only for a file whose name contains letters of a pattern."""
+        """Log a file that is not followed because neither name nor content shows the source's format; only the first
+        few."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
             logger.warning(
@@ -97,8 +91,7 @@ _WILDCARD = re.compile(r"[*?[]")
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
 Parts = tuple[str, ...]
-"""The parts of a pattern that are still to be matched with the parts of a path; () matches everything below a
-directory."""
+"""The parts of a pattern that are still to be matched with a path; () matches everything below a directory."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _ALL = frozenset[Parts]({()})
@@ -113,14 +106,13 @@ class Pattern(NamedTuple):
 class Found(NamedTuple):
     path: str
     named: bool = False
-    """Whether the configuration contains the path itself instead of a wildcard pattern that matches it."""
+    """Whether the configuration contains the path itself instead of a wildcard pattern."""
     spelled: bool = False
-    """Whether the last part of the pattern contains letters of the file's name and not only wildcards (`*.log` does,
-    `*` does not)."""
+    """Whether the last part of the pattern contains letters of the file's name (`*.log` does, `*` does not)."""
 
 
 class Outside(NamedTuple):
-    """A link whose target is outside the searched pattern's root (the directory before the first wildcard)."""
+    """A link whose target is outside the searched pattern's root."""
 
     path: str
 
@@ -140,7 +132,6 @@ class _Listing(NamedTuple):
     prefix: str
     """Path of the listed directory, with a slash at its end."""
     search: int
-    """Sequence number of the search that listed the directory."""
     mtime_ns: int
     at_ns: int
     """Wall time (ns) at which the directory was listed."""
@@ -149,11 +140,10 @@ class _Listing(NamedTuple):
     files: list[str]
     links: list[str]
     known: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
-    """Earlier results of `below`, by the set of pattern parts that are still to be matched."""
 
     def below(self, wanted: frozenset[Parts]) -> tuple[list[_Place], list[_Place]]:
-        """Return the directories and the links of this directory that must be searched. Paths below this directory must
-        match one of the pattern remainders `wanted`."""
+        """Return the directories and links of this directory to search for paths that match one of the remainders
+        `wanted`."""
         if (found := self.known.get(wanted)) is None:
             found = self.known[wanted] = (
                 _places(self.prefix, self.directories, wanted, hidden=False),
@@ -170,8 +160,7 @@ class _Place(NamedTuple):
 
 
 class Search:
-    """Finds the files that match the configured patterns. Each run yields the files in directories that have changed
-    since they were last listed.
+    """Finds the files that match the configured patterns, in directories that have changed since they were last listed.
 
     The search adds the patterns' roots to `roots`, and calls `failed` with each error's name."""
 
@@ -183,8 +172,8 @@ class Search:
         failed: Callable[[str], None],
         within: Mapping[str, str] = _NONE,
     ) -> None:
-        """Prepare a search. `within` maps the path of each file that an import found in a directory to this directory,
-        which no link may leave (see `Chosen`)."""
+        """Prepare a search. `within` maps each file that an import found in a directory to the directory, which no link
+        may leave."""
         self._patterns = [parse(pattern) for pattern in patterns]
         self._roots = roots
         self._within = within
@@ -199,8 +188,6 @@ class Search:
         return len(self._listings)
 
     def covers(self, path: str) -> bool:
-        """Return whether the last search would have found a file at this path, because it could read all directories
-        above it."""
         while path not in self._unseen:
             if path in {"/", ""}:
                 return True
@@ -208,8 +195,7 @@ class Search:
         return False
 
     def run(self) -> Iterator[Found | Outside | None]:
-        """Search once. Yield each file, and each link that leads out of the roots (the directories that the patterns
-        search). Yield None from time to time, so that other tasks can run."""
+        """Search once. Yield each file, and each link that leads out of the roots; yield None to let other tasks run."""
         self._number += 1
         self._unseen.clear()
         seen: set[str] = set()
@@ -219,9 +205,7 @@ class Search:
             root = pattern.root
             found = self._stat(root)
             if found is None and self._stat(os.path.dirname(root)) is None:  # noqa: PTH120
-                # If the root of the pattern and the directory above the root are missing, a file system may be
-                # unmounted: count the files of the pattern as not searched. If only the root is missing, somebody
-                # deleted it.
+                # A file system may be unmounted, because the directory above the root is missing, too.
                 self._unseen.add(root)
             if found is not None and stat.S_ISDIR(found.st_mode):
                 yield from self._descend(pattern, seen)
@@ -235,8 +219,7 @@ class Search:
             del self._listings[path]
 
     def _descend(self, pattern: Pattern, seen: set[str]) -> Iterator[Found | Outside | None]:
-        """Search the directory that is a pattern's root, and all directories below it that the
-        pattern matches. Add them to `seen`."""
+        """Search the root of a pattern and the directories below it that the pattern matches. Add them to `seen`."""
         root = pattern.root
         real_root = self._roots.add(root, is_file=False)
         if real_root is None:
@@ -246,7 +229,7 @@ class Search:
         links: list[_Place] = []
         visited: set[tuple[int, int, frozenset[Parts]]] = set()
         while places or links:
-            # Search directories before links. A file that a link also leads to is then found at its own path.
+            # A file that a link also leads to is then found at its own path.
             is_link = not places
             path, wanted = (places or links).pop()
             if is_link or len(visited) % BREATH == BREATH - 1:
@@ -321,8 +304,7 @@ class Search:
 
 
 def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
-    """Return `wanted` and, for each pattern that begins with `**`, also the pattern without it, because `**` may match
-    no part of a path."""
+    """Return `wanted`, also without each leading `**`, which may match no part of a path."""
     for parts in list(wanted):
         stars = next((at for at, part in enumerate(parts) if part != "**"), len(parts))
         wanted.update(parts[at:] for at in range(1, stars + 1))
@@ -332,9 +314,8 @@ def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
 def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
     """Return the pattern parts for paths below the entry `name` of a directory; an empty result if no pattern matches.
 
-    A hidden entry (with a leading dot) matches only a pattern part with a leading dot. `hidden` is set for files and
-    links: then it also matches `**` and the end of a pattern, and the format decides about the hidden file later.
-    """
+    A name with a leading dot matches only a part with a leading dot. With `hidden`, for files and links, it also
+    matches `**` and the end of a pattern: the format decides about the file later."""
     hides = name.startswith(".")
     if wanted == _ALL:
         return wanted if hidden or not hides else frozenset()
@@ -378,26 +359,17 @@ def _inside(path: str, root: str) -> bool:
 FILES_AT_ONCE = 100
 """Number of found files that are checked before other tasks run."""
 STRANGE_MAX = 16384
-"""Maximum number of files in each of `_strange` and `_settled`, which remember files whose content is not of the
-source's format.
-
-A file of this kind that is not remembered is checked again whenever its directory is listed; if a pattern matches its
-name only by wildcards, at most once in `YOUNG` seconds.
-"""
+"""Maximum number of remembered files whose content is not of the source's format, in each of two sets."""
 YOUNG = RELIST
-"""Time (seconds) for which a changed file counts as young: its writer may still be writing the first record.
-
-Each search checks a young file whose content is not of the source's format. An older one is checked at most once in
-this time, if its name matches only by wildcards."""
+"""Time (seconds) for which a changed file counts as young: its writer may still be writing the first record."""
 
 
 _LookedAt = tuple[int, int] | None
-"""Size (bytes) and modification time (Unix ns) that a file had at its last check; None if the file could not be read."""
+"""Size (bytes) and modification time (Unix ns) of a file at its last check; None if it could not be read."""
 
 
 DIRECTORY_LOOKS = 4
-"""Time to search one directory, in multiples of the time to check one file. The interval between searches depends on
-it."""
+"""Time to search one directory, in multiples of the time to check one file."""
 
 
 class Discovery:
@@ -413,9 +385,7 @@ class Discovery:
         once: bool,
     ) -> None:
         self.due = float("-inf")
-        """Time at which the next search is due."""
         self.searched_at = float("-inf")
-        """Time at which the last search began."""
         self._once = once
         self._looks = 0
         """Number of files whose content the last search examined to find out their format."""
@@ -427,20 +397,15 @@ class Discovery:
         self._files: Files = desk.files
         self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
+        # Files whose content is not of the source's format. Those in `_strange` are examined at each search, the others
+        # at most once in `YOUNG` seconds, by file or (if there are too many) by directory.
         self._strange: dict[Found, _LookedAt] = {}
-        """Files whose content is not of the source's format, and that each search examines again if they have changed."""
         self._settled: dict[Found, tuple[float, _LookedAt]] = {}
-        """Files whose content is not of the source's format, each with the start time of the last search that
-        examined it. They are examined again when their directory is listed, but at most once in `YOUNG` seconds."""
         self._full: dict[str, float] = {}
-        """Directories with files that do not fit into `_settled` (`STRANGE_MAX`). The value is the start time of the
-        last search that examined such a file in the directory."""
         self._began = float("-inf")
-        """Time at which the current search began."""
 
     def covers(self, path: str) -> bool:
-        """Return whether the last search would have found a file at this path, because it could read all directories
-        above it."""
+        """Return whether the last search would have found a file at this path: it could read all directories above it."""
         return self._search.covers(path)
 
     def run(self) -> Iterator[None]:
@@ -472,11 +437,9 @@ class Discovery:
         self.due = float("inf") if self._once else began + pause
 
     def admit(self, path: str) -> None:
-        """Check a path that was found; add its file if the file is new or was moved there.
-
-        If a known file was moved here, also check its former path, because another file may be there now."""
+        """Check a path that was found, and the former path of a file that was moved there. Add new files."""
         vacated: str | None = path
-        # Use a loop and no recursion, because a log rotation may move a thousand files.
+        # A log rotation may move a thousand files, so do not recurse.
         while vacated is not None:
             path, vacated = vacated, None
             before = self._catalog.at(path)
@@ -506,9 +469,7 @@ class Discovery:
                 self._catalog.move(known, path, self._clock.monotonic())
 
     def _known(self, path: str, found: os.stat_result) -> Followed | None:
-        """Return the known file that is at a path now, or None if a new file is there. `found` is the status of the
-        file at the path. A known file that left its former path may be the one at this path. Raise OSError if a file
-        cannot be examined or read."""
+        """Return the known file that is at a path now, or None. Raise OSError if a file cannot be examined or read."""
         file = self._catalog.of_node((found.st_dev, found.st_ino))
         if file is None:
             return None
@@ -517,9 +478,7 @@ class Discovery:
         return file if file.location.gone is None or file.recognises(path) else None
 
     def _recognises(self, strange: Found) -> bool:
-        """Return whether a file's content is of the source's format. If not, remember the file, so that a later
-        search examines it again if it has changed or could not be read. Log the file if its name matches a pattern
-        by more than wildcards."""
+        """Return whether a file's content is of the source's format. If not, remember the file for later searches."""
         self._looks += 1
         path = strange.path
         is_new = strange not in self._settled
@@ -544,8 +503,7 @@ class Discovery:
             self._complaints.leads_outside(path)
         except OSError as error:
             if not isinstance(error, MISSING):
-                # Count the error of an unreadable file only once, because a file of another user may not be meant for
-                # this source.
+                # Count the error once, because a file of another user may not be meant for this source.
                 if is_new or strange.spelled:
                     self._complaints.failed(name_of(error))
                 self._remember(strange, None)
@@ -562,10 +520,7 @@ class Discovery:
             self._strange[strange] = looked
 
     def _may_be_one(self, strange: Found) -> bool:
-        """Return whether to examine a file's content now, because its name does not show its format.
-
-        Always examine a file in `_strange`, and a file whose name matches a pattern by more than wildcards
-        (`Found.spelled`). Examine no other hidden file. Examine any other file at most once in `YOUNG` seconds."""
+        """Return whether to examine a file's content now, because its name does not show its format."""
         if strange.spelled or strange in self._strange:
             return True
         if strange.path.rpartition("/")[2].startswith("."):
@@ -576,7 +531,6 @@ class Discovery:
         return full == self._began or self._began - full >= YOUNG
 
     def _forget_gone(self) -> None:
-        """Forget the files that searches no longer find, so that other files can be remembered."""
         since = self._began - 2 * YOUNG
         self._settled = {found: known for found, known in self._settled.items() if known[0] > since}
         self._full = {path: at for path, at in self._full.items() if at > since}

@@ -1,19 +1,12 @@
-"""Manage the session of one followed file: its content, its documents (files that describe its stream, such as
-metadata), and whether it rests (has stopped growing).
+"""Manage the session of one followed file: its content, its documents, and whether it rests (has stopped growing).
 
-`Handoff` is the session. `DocumentWatch` reads the documents that a format keeps beside its files: each changed
-document once, even if several files share it. `Resting` determines whether the file has stopped growing: its writer has
-ended, or nothing was written for a long time.
+`DocumentWatch` reads the documents, such as metadata files, that a format keeps beside its files: each changed document
+once, even if several files share it.
 
 `Writers` determines whether the process that writes a file is still running. A file's path may contain the writer's
-host and PID. The PID alone does not identify the writer: the system reuses PIDs, and the PID may belong to another host
-or PID namespace. So a process counts as the writer only after it was observed while it was running; its PID and start
-time then identify it. `Resting` reports the end of no other process.
-
-A process is the writer if it has the file open. The open files of another user's process cannot be read. Such a process
-counts as the writer if the file's path names this host, its user owns the file, and it is older than the file and in
-the collector's PID namespace.
-"""
+host and PID, but the system reuses PIDs, and the PID may belong to another host or PID namespace. So a process counts
+as the writer only if it has the file open. If its open files cannot be read, the path must name this host, its user
+must own the file, and it must be older than the file and in the collector's PID namespace."""
 
 from __future__ import annotations
 
@@ -38,15 +31,14 @@ from tailrace.sources.tail.location import MISSING, Roots, TailDescriptors, name
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, LossDetail, Rest
 
 KEPT_SECONDS = 1.0
-"""Time (seconds) for which the facts about a process are kept in memory, because one process may write many files."""
+"""Time (seconds) for which the facts about a process are kept, because one process may write many files."""
 
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 _DEAD = {"Z", "X", "x"}
 
 
 class Process(NamedTuple):
-    """A process on this host. `started` is the start time in clock ticks since boot. PID and start
-    time together are unique."""
+    """A process on this host. PID and start time (clock ticks since boot) together are unique."""
 
     pid: int
     started: int
@@ -56,13 +48,11 @@ class _Seen(NamedTuple):
     at: float
     process: Process | None
     nodes: frozenset[tuple[int, int]] | None
-    """Device and inode of each file that the process has open; None if the process's descriptors
-    cannot be read."""
+    """Device and inode of each file that the process has open; None if its descriptors cannot be read."""
 
 
 class Writers:
-    """Finds the processes that write files, by the host and PID in the files' paths. `proc` is the
-    path of the proc file system."""
+    """Finds the processes that write files, by the host and PID in the files' paths."""
 
     def __init__(
         self,
@@ -78,8 +68,8 @@ class Writers:
         self._seen: dict[int, _Seen] = {}
 
     def find(self, writer: Writer, file: os.stat_result, birth: int) -> Process | None:
-        """Return the running process that writes a file, or None if no process certainly does. `birth` is the file's
-        creation time (Unix ns, or 0)."""
+        """Return the running process that certainly writes a file, or None. `birth` is the creation time (Unix ns, or
+        0)."""
         seen = self._look(writer.pid)
         if seen.process is None:
             return None
@@ -90,7 +80,6 @@ class Writers:
         return seen.process
 
     def runs(self, process: Process) -> bool:
-        """Return whether a process that `find` has returned is still running."""
         return self._look(process.pid).process == process
 
     def _look(self, pid: int) -> _Seen:
@@ -105,7 +94,6 @@ class Writers:
         return seen
 
     def _process(self, pid: int) -> Process | None:
-        """Return the process with this PID, or None if the process does not exist or has ended."""
         try:
             with open(f"{self._proc}/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123 - as fast as it can be
                 state, *fields = stat.read().rpartition(")")[2].split()
@@ -128,8 +116,7 @@ class Writers:
         return frozenset(nodes)
 
     def _is_ours(self, process: Process, file: os.stat_result, birth: int) -> bool:
-        """Return whether a process whose descriptors cannot be read may have created a file: it
-        belongs to the file's owner and is older than the file."""
+        """Return whether a process may have created a file: it belongs to the file's owner and is older than the file."""
         about = Path(self._proc, str(process.pid))
         try:
             owner = int(_after(about / "status", "Uid:")[1])
@@ -147,37 +134,32 @@ class Writers:
 
 
 def _after(path: Path, word: str) -> list[str]:
-    """Find the first line that begins with `word` in a text file. Return the other words of this line."""
+    """Return the words after the first one of the line that begins with `word`."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line.split()[1:] for line in lines if line.startswith(word)), [])
 
 
 CACHED, CACHED_BYTES = 16, 16 * 2**20
-"""Maximum number and total size (bytes) of documents (files that describe streams, such as metadata files) in
-memory. Streams that begin together share documents. The document that was read last is always kept."""
+"""Maximum number and total size (bytes) of documents in memory, besides the document that was read last."""
 
 Signature = tuple[int, int, int, int]
 
 
 class _Document:
-    """A document (a file that describes streams, such as a metadata file), and the streams whose format refers to it."""
+    """A document, such as a metadata file, and the streams whose format refers to it."""
 
     def __init__(self) -> None:
         self.signature: Signature | None = None
         self.crc: int | None = None
-        """CRC-32 of the content that was last read from the document (such as a metadata file); None if it was never
-        read."""
+        """CRC-32 of the content that was last read; None if it was never read."""
         self.settled = False
-        """Whether the document was read again after its size and times had stopped changing. Two changes in quick
-        succession have equal times, so only this second reading detects the later one."""
+        """Whether the document was read again unchanged. Two changes in quick succession have equal times."""
         self.readers: dict[Handoff, str] = {}
-        """The sessions of the streams that refer to the document (such as a metadata file), each with the name by which
-        it knows the document."""
+        """The sessions that refer to the document, each with the name by which it knows the document."""
 
 
 class DocumentWatch:
-    """Reads the documents (such as metadata files) beside the files of one source. For each error, it calls `failed`
-    with the error's name and tries again later; no method raises."""
+    """Reads the documents, such as metadata files, beside the files of one source. Errors are counted by `failed`."""
 
     def __init__(
         self, files: Files, roots: Roots, intake: FileIntake, failed: Callable[[str], None]
@@ -194,8 +176,7 @@ class DocumentWatch:
         return len(self._documents)
 
     def follow(self, handoff: Handoff, path: str) -> None:
-        """Pass the documents (such as metadata files) beside the file at `path` to the session `handoff`, now and after
-        each change. If other sessions share a document and it has changed, pass it to these, too."""
+        """Pass the documents beside the file at `path` to the session `handoff`, now and after each change."""
         self.forget(handoff)
         for name in self._files.documents(path):
             place = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
@@ -214,9 +195,6 @@ class DocumentWatch:
                 self._cache.pop(place, None)
 
     def look_at_all(self) -> Iterator[None]:
-        """Pass all changed documents (such as metadata files) to the sessions. Yield after each document, to let other
-        tasks run.
-        """
         for place in list(self._documents):
             document = self._documents.get(place)
             if document is not None and self._examine(place, document):
@@ -224,7 +202,6 @@ class DocumentWatch:
             yield
 
     def _examine(self, place: str, document: _Document) -> bool:
-        """Read a document (such as a metadata file) if it may have changed; return whether its content has changed."""
         try:
             found = self._roots.system.stat(place)
         except OSError as error:
@@ -254,7 +231,6 @@ class DocumentWatch:
                 self._intake.document(handoff.number, name, data)
 
     def _read(self, place: str, document: _Document) -> bytes | None:
-        """Return the current content of a document (such as a metadata file), or None if the document cannot be read."""
         try:
             with os.fdopen(self._roots.open(place), "rb") as file:
                 data = file.read(self._files.document_max + 1)
@@ -279,12 +255,11 @@ class DocumentWatch:
 
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
-"""Reasons for the end of a session after which the file's path has new content. Documents beside the file, such as
-metadata files, may then belong to the new content."""
+"""Reasons for the end of a session after which path and documents may belong to new content."""
 
 
 class Desk(msgspec.Struct):
-    """Resources that all followed files of one source share, such as configuration, counters, descriptors and clock."""
+    """Resources that all followed files of one source share."""
 
     intake: FileIntake
     config: TailConfig
@@ -295,27 +270,23 @@ class Desk(msgspec.Struct):
     clock: Clock
     writers: Writers
     remember: Callable[[str, Trail], None]
-    """Function to call at the end of each session, with the file's path and the trail (first and last bytes, size and
-    checksum) of the content that was read."""
+    """Function to call at the end of each session, with the file's path and the trail of its content."""
     replaces: Mapping[str, tuple[str, ...]] = {}
-    """The earlier sessions of a file, by its path. The rows of the file's new session replace their rows (see
-    `Chosen`)."""
+    """The earlier sessions of a file, by its path, whose rows the file's new session replaces."""
 
 
 class Handoff:
-    """The session of one file. `content` is the trail (first and last bytes, size and checksum) of the content that was
-    passed to the daemon."""
+    """The session of one file. `content` is the trail of what was passed on."""
 
     def __init__(self, desk: Desk) -> None:
         self.number: int | None = None
         """The session's number; None while the session is not open."""
         self.content = Trail()
         self.lost = False
-        """Whether this run of the daemon has found a loss of bytes in the file."""
         self.sent: dict[str, int] = {}
-        """CRC-32 of each document (such as a metadata file) that was passed to the session, by the document's name."""
+        """CRC-32 of each document that was passed to the session, by the document's name."""
         self.is_moved = False
-        """Whether the file has another path now, and the documents beside this path were not passed on yet."""
+        """Whether the file has another path now, and the documents beside it were not passed on yet."""
         self._desk = desk
 
     @classmethod
@@ -336,24 +307,21 @@ class Handoff:
             self._desk.intake.loss(self.number, loss)
 
     def tell(self, facts: FileFacts) -> None:
-        """Report changed facts of the file to the daemon: its path, its inode, whether it has stopped growing, or where
-        its last gzip member begins."""
+        """Report changed facts of the file to the daemon."""
         if self.number is not None:
             self._desk.intake.file(self.number, facts)
 
     def moved(self) -> None:
-        """Pass on no document (such as a metadata file) until a check of the file at its new path calls `documents`."""
+        """Pass on no document until a check of the file at its new path calls `documents`."""
         self._desk.documents.forget(self)
         self.is_moved = True
 
     def documents(self, path: str) -> None:
-        """Pass on the documents (such as metadata files) that the format keeps beside the file's current path."""
         self.is_moved = False
         if self.number is not None:
             self._desk.documents.follow(self, path)
 
     def let_go(self) -> None:
-        """Release the open session so that another source can continue it."""
         if self.number is not None:
             self._desk.documents.forget(self)
             self._desk.intake.let_go(self.number)
@@ -363,8 +331,7 @@ class Handoff:
         if self.number is None:
             return
         if reason not in SUCCEEDED:
-            # Pass the latest documents (such as metadata files) to the session before it is closed. After a restart,
-            # changes are noticed only once a search has found the file.
+            # After a restart, changed documents are noticed only once a search has found the file.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)
@@ -373,9 +340,7 @@ class Handoff:
 
 
 class Resting:
-    """Determines whether a file rests: whether it has stopped growing because its writer has ended or pauses. Remembers
-    the writer and what was last reported.
-    """
+    """Determines whether a file rests: it has stopped growing because its writer has ended or pauses."""
 
     __slots__ = ("_desk", "_missed", "_process", "_sought", "told")
 
@@ -385,12 +350,11 @@ class Resting:
         self._desk = desk
         self._process: Process | None = None
         self._sought = False
-        """Whether the process that writes the file was searched for since the file last grew."""
+        """Whether the writer was searched for since the file last grew."""
         self._missed = False
-        """Whether the last check already found that the process that writes the file has ended."""
+        """Whether the last check already found that the writer has ended."""
 
     def grows(self) -> None:
-        """Record that more of the file was read, so that it no longer counts as a file that has stopped growing."""
         self.told = None
         self._sought = self._missed = False
 
@@ -403,14 +367,12 @@ class Resting:
         return True
 
     def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
-        """Find out why a file has stopped growing. Return whether the reason must be reported, because it is not the
-        last reported one.
+        """Find out why a file, read to its end and unchanged, has stopped growing. Return whether this must be
+        reported.
 
-        Call this method only if the file was read to its end and has not changed since the last check.
-
-        `written` is the time of the last write (Unix ns). `unchanged` is the time (seconds) during which checks found
-        no change. `pending` is the number of bytes behind the last complete gzip member. Raise OSError if the file
-        cannot be examined."""
+        `written` is the time of the last write (Unix ns), `unchanged` the time (seconds) without a change, and
+        `pending` the number of bytes behind the last complete gzip member. Raise OSError if the file cannot be
+        examined."""
         if self.told is not None and self.told.why in {"process_gone", "ended"}:
             return False
         why = self._why(path, birth, written, unchanged)
@@ -427,12 +389,10 @@ class Resting:
             self._process = self._seek(path, birth) or self._process
             self._sought = True
         if self._process is not None and not desk.writers.runs(self._process):
-            # Search for the writer again: the process that was found before may be an earlier owner of the writer's
-            # PID, which the system has reused.
+            # The system may have reused the PID for the writer.
             self._process = self._seek(path, birth) or self._process
         if self._process is not None and not desk.writers.runs(self._process):
-            # Report the end of the process at the next check, because the process may have written to the file after
-            # the file was read.
+            # The process may have written to the file after the file was read, so report its end at the next check.
             missed, self._missed = self._missed, True
             return "process_gone" if missed else None
         quiet = (desk.clock.wall_ns() - written) / 1e9

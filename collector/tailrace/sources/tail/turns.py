@@ -1,18 +1,14 @@
 """Decide which files of a source are followed, and which compressed files have an inflater (decompressor).
 
-`Turns` limits the number of followed files to `files_max`.
-
-`Inflaters` limits the memory for decompression to `inflating_max`. A file whose last gzip member is incomplete needs an
-inflater, which takes 48 KiB. Only the most recently read files keep their inflaters. When another file grows, its last
-member must be decompressed again from its beginning. Three rules limit this repeated work:
+A file whose last gzip member is incomplete needs an inflater, which takes 48 KiB. Only the most recently read files
+keep theirs, within `inflating_max`. When another file grows, its last member must be decompressed again. Three rules
+limit this work:
 
 - At most `ACTIVE` files are read at a time. A file's turn ends when the whole file is read, or when as many new bytes
   were read as were decompressed again.
-- A deleted file, and a file with at least as many new bytes as must be read again, waits in `_line`, in order of
-  arrival, until it is read whole. On average, each compressed byte is then decompressed at most four times.
-- All other files share the rate `AGAIN_RATE` for repeated decompression. Within this rate, they come before the files
-  in `_line`: first files with few bytes to decompress again, and files that have waited long.
-"""
+- A deleted file, and a file with at least as many new bytes as must be read again, waits in order of arrival. On average,
+  each compressed byte is then decompressed at most four times.
+- All other files share the rate `AGAIN_RATE` for repeated decompression, and come first within this rate."""
 
 from __future__ import annotations
 
@@ -27,8 +23,7 @@ from tailrace.sources.tail.phase import NEXT, FileEvent
 
 
 class Turns:
-    """Limits the number of followed files to `places`. Other files wait, and are followed in the
-    order in which they began to wait."""
+    """Limits the number of followed files to `places`. Other files wait, in order."""
 
     def __init__(self, places: int) -> None:
         self.places = places
@@ -36,7 +31,6 @@ class Turns:
         self._waiting: dict[Followed, None] = {}
 
     def __iter__(self) -> Iterator[Followed]:
-        """Yield the files that are followed (read while they grow)."""
         return iter(self._following)
 
     @property
@@ -51,14 +45,12 @@ class Turns:
         return file in self._waiting
 
     def take(self, file: Followed) -> None:
-        """Count a file as followed. The caller has checked the limit, unless the file continues an existing session:
-        such a file is followed even beyond the limit."""
+        """Count a file as followed. A file that continues an existing session is followed even beyond the limit."""
         self._waiting.pop(file, None)
         self._following.add(file)
 
     def give_back(self, file: Followed) -> None:
-        """Count a file as not followed any more, so that another file can be followed. The file may
-        still wait to be followed again."""
+        """Count a file as not followed any more. It may still wait to be followed again."""
         self._following.discard(file)
 
     def forget(self, file: Followed) -> None:
@@ -66,7 +58,6 @@ class Turns:
         self._waiting.pop(file, None)
 
     def given(self) -> list[Followed]:
-        """Remove the files from the queue that can be followed now, and return them."""
         free = max(0, self.places - len(self._following))
         files = list(islice(self._waiting, free))
         for file in files:
@@ -78,83 +69,69 @@ ACTIVE = 4
 """Maximum number of compressed files that are read in the same period, by turns."""
 ACTIVE_BYTES = ACTIVE * INFLATING_BYTES
 TURN = 16 * 2**20
-"""Number of bytes, read from a file and decompressed from it, after which the file's turn ends and another file gets
-its inflater (decompressor)."""
+"""Number of bytes, read from a file and decompressed from it, after which the file's turn ends."""
 AGAIN_RATE = 128 * 2**20
-"""Maximum rate of repeated decompression: bytes read again plus bytes decompressed again, per second. This work takes
-about a tenth of a core."""
+"""Maximum rate (bytes read again plus bytes decompressed again, per second), which takes about a tenth of a core."""
 
 
 class Inflaters:
-    """Decides which compressed files of one source have an inflater (decompressor). With `once`, as in an import, a
-    file's turn ends only at the end of the file."""
+    """Decides which compressed files of one source have an inflater. With `once`, each file is read in one turn."""
 
     def __init__(self, limit: int, *, once: bool) -> None:
         self.limit = limit
-        """Maximum memory (bytes) for inflaters (decompressors); it must be at least `ACTIVE_BYTES`."""
+        """Maximum memory (bytes) for inflaters; it must be at least `ACTIVE_BYTES`."""
         self._rate = float("inf") if once else AGAIN_RATE
         self._turn = float("inf") if once else TURN
         self._active: dict[Followed, float] = {}
-        """The files that are read at present. Each file's turn ends when `Followed.passed` reaches the value here."""
+        """The files that are read at present, each with the value of `Followed.passed` at which its turn ends."""
         self._idle: OrderedDict[Followed, int] = OrderedDict()
-        """The files that keep an inflater (decompressor) although it is not their turn, each with the inflater's
-        memory (bytes). The most recently read file is last."""
         self._idle_bytes = 0
         self._unread: set[Followed] = set()
-        """Files that had unread bytes when their last turn to be read ended."""
         self._line: dict[Followed, None] = {}
-        """Compressed files that wait for their turn, in the order of requests."""
         self._later: dict[Followed, int] = {}
-        """Files that must be decompressed again and wait because of `AGAIN_RATE`, each with the number of its entry
-        in `_heap`. Entries in `_heap` with other numbers are outdated."""
+        """Files that wait because of `AGAIN_RATE`, each with the number of its valid entry in `_heap`."""
         self._heap: list[tuple[float, int, Followed]] = []
         self._order = count()
         self._next_again = float("-inf")
 
     @property
     def waiting(self) -> int:
-        """Return the number of files that must be decompressed again and wait because of `AGAIN_RATE`."""
+        """Return the number of files that wait because of `AGAIN_RATE`."""
         return len(self._later)
 
     @property
     def next(self) -> float:
-        """Return the earliest time at which a waiting file may be read; infinity if no file waits, or if `ACTIVE` files
-        are being read."""
+        """Return the earliest time at which a waiting file may be read; infinity if there is none."""
         if len(self._active) == ACTIVE or not (self._line or self._later):
             return float("inf")
         return float("-inf") if self._line else self._next_again
 
     def must_wait(self, file: Followed) -> bool:
-        """Return whether a compressed file must wait for its turn before it is read. If so, `begin`
-        yields the file when its turn begins."""
+        """Return whether a compressed file must wait until `begin` yields it."""
         if file.compressed is None or file in self._active:
             return False
         self._line[file] = None
         return True
 
     def grown(self, file: Followed) -> None:
-        """Move a file from `_later` (files that wait because of the limit `AGAIN_RATE`) to `_line` (files that wait in
-        order of arrival), if it has grown so much that this limit does not apply to it (see `_may_begin`)."""
+        """Let a waiting file wait in order of arrival if it has grown so much that `AGAIN_RATE` does not apply."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None
 
     def begin(self, now: float) -> Iterator[Followed]:
-        """Yield the waiting files whose turn to be read begins now."""
         while len(self._active) < ACTIVE and (file := self._next(now)) is not None:
             self._idle_bytes -= self._idle.pop(file, 0)
             self._active[file] = file.passed + max(self._turn, _again(file))
             yield file
 
     def used(self, file: Followed) -> None:
-        """End a file's turn if the file has nothing left to read or its turn is used up. Call this method after each
-        attempt to read the file. Then drop inflaters (decompressors) beyond the memory limit."""
+        """End a file's turn, if it has nothing left or its turn is used up, and drop inflaters beyond the memory limit."""
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # A file that will not grow keeps its inflater (decompressor) until the end of the file: the last content comes
-        # only after all bytes were fed. A new inflater would not reach this content before the end, and the file would
-        # count as changed.
+        # A file that will not grow keeps its inflater to the end: the last content comes only after all bytes were fed,
+        # so with a new inflater the file would count as changed.
         lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
         if file.queued and lasts:
             return
@@ -176,15 +153,12 @@ class Inflaters:
         self._leave(file)
 
     def _leave(self, file: Followed) -> None:
-        """Remove a file from `_later`, the files that wait because of `AGAIN_RATE`. Remove all invalid entries from
-        their queue `_heap` if they are more than half of it."""
         if self._later.pop(file, None) is not None and len(self._heap) > 2 * len(self._later):
             self._heap = [entry for entry in self._heap if self._later.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)
 
     def _next(self, now: float) -> Followed | None:
-        # Try the files that wait because of `AGAIN_RATE` first. Otherwise the files in `_line`, which wait in order of
-        # arrival, could delay them for ever.
+        # The files in `_line` could delay the files that wait because of `AGAIN_RATE` for ever.
         return self._next_later(now) or self._next_in_line(now) or self._next_later(now)
 
     def _next_in_line(self, now: float) -> Followed | None:
@@ -208,14 +182,12 @@ class Inflaters:
 
 
 def _again(file: Followed) -> int:
-    """Return the work that precedes a file's first new content: the number of bytes to read again plus the number of
-    bytes to decompress again."""
+    """Return how many bytes must be read again and decompressed again before a file's first new content."""
     return sum(file.compressed.repeated) if file.compressed is not None else 0
 
 
 def _may_begin(file: Followed) -> bool:
-    """Return whether a file may be decompressed again without regard to `AGAIN_RATE`, which limits repeated
-    decompression."""
+    """Return whether a file may be decompressed again without regard to `AGAIN_RATE`."""
     if file.compressed is None or file.final or file.behind >= file.compressed.repeated[0]:
         return True
     return file.location.is_unlinked

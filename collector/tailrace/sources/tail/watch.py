@@ -1,15 +1,9 @@
 """Search for files, check them for changes, and read them, in short steps that do not block.
 
 One task handles all files of a source. A check determines the size of a file. The files that have grown are then read
-in turn, one chunk each. The generator `Watch.steps` is this loop. Between two steps, it yields what its caller must
-wait for (`Wait`).
-
-A file that was deleted or renamed stays open and is read until nothing was written to it for
-`LINGER` seconds, because its writer may still have it open. Then its session ends, unless a search
-has found the file, or a copy of it, at another path.
-
-`TailSource` is the source that runs these steps in the event loop.
-"""
+in turn, one chunk each. A file that was deleted or renamed stays open and is read until nothing was written to it for
+`LINGER` seconds, because its writer may still have it open. Then its session ends, unless a search has found the file,
+or a copy of it, at another path."""
 
 from __future__ import annotations
 
@@ -36,8 +30,7 @@ from tailrace.spool.payloads import FileState
 
 LINGER = 5.0
 MISSING_LINGER = 600.0
-"""Time (seconds) for which the session of a file waits for the file to appear again, if its file
-system seems to be unmounted."""
+"""Time (seconds) for which the session of a file waits for an unmounted file system."""
 LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
 """Maximum number of reads, and maximum time (seconds) for reads, before other tasks run."""
@@ -48,24 +41,19 @@ UNREADABLE = "unreadable"
 
 
 class Chosen(NamedTuple):
-    """Facts about the files that an import has chosen. Each of these files is read into a session of its own, even if
-    it is a copy of another one."""
+    """Facts about the files that an import has chosen. Each is read into a session of its own, even if it is a copy."""
 
     replaces: Mapping[str, tuple[str, ...]]
     """For each path, the earlier sessions whose rows the new session of this path replaces."""
     within: Mapping[str, str] = {}
-    """For each path, the directory in which the import found it. A link that leads out of this
-    directory is not followed."""
 
 
 Wait = float | Literal["others", "room"]
-"""The condition for the next step: wait for a number of seconds, let other tasks run ("others"), or wait until the
-daemon has room for more chunks ("room")."""
+"""The condition of the next step: a number of seconds, a run of other tasks ("others"), or room for chunks ("room")."""
 
 
 class Watch:
-    """Follows the files of one source. With `once`, it reads the present files to their ends, ends
-    all sessions and finishes. With `chosen`, it treats no file as a copy of another one."""
+    """Follows the files of one source. With `once`, it reads the present files to their ends, and finishes."""
 
     def __init__(
         self,
@@ -106,8 +94,7 @@ class Watch:
         self._resume(intake.files(self))
 
     def steps(self) -> Generator[Wait, None, None]:
-        """Search for files, check them and read them, each as soon as it is due. Before each step,
-        yield what to wait for. Close all files at the end."""
+        """Search for files, check them and read them, each as soon as it is due. Yield what to wait for."""
         try:
             while True:
                 for _ in self._discovery.run():
@@ -144,23 +131,21 @@ class Watch:
         self._inflaters.limit = config.inflating_max
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether this source claims a file that another source has found: it follows this file, or another file
-        of which this file may be a copy. `head` is the first bytes of the file's content."""
+        """Return whether another source must not read a file that it has found and that begins with `head`."""
         now = self._clock.monotonic()
         return catalog.claims(self._catalog, path, (device, inode), head, now)
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows a possible copy of a file, but does not follow the copy yet. `path` was the
-        file's path, and `head` is its first bytes."""
+        """Return whether this source knows a possible copy of a file with the former path `path`, and does not follow
+        it yet."""
         return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
-        """Continue the given sessions, whose files no source follows at present. The next search finds the files
-        again. If the unread end of a session's file was already reported as lost, close the session: an earlier
-        daemon was killed before it could do so."""
+        """Continue the given sessions, whose files the next search finds."""
         for number, state in files.items():
             file = Followed.resumed(self._desk, number, state, self._clock.monotonic())
             if state.unread:
+                # An earlier daemon was killed before it could close the session.
                 file.handoff.end(file.location.path, "replaced")
                 continue
             self._turns.take(file)
@@ -187,7 +172,6 @@ class Watch:
         return figures
 
     def _look_at_documents(self) -> Iterator[Wait]:
-        """Check all documents (such as metadata files) for changes, if they are due."""
         if self._clock.monotonic() < self._documents_due:
             return
         documents = self._desk.documents
@@ -197,8 +181,8 @@ class Watch:
         self._documents_due = self._clock.monotonic() + self._catalog.idle_interval(len(documents))
 
     def _check(self, file: Followed, now: float) -> None:
-        """Check a file for changes. Then decide whether to read it, to end its session, or to stop following it. Raise
-        OSError if a file cannot be examined or read."""
+        """Check a file, and decide whether to read it, to end its session, or to stop following it. Raise OSError if
+        that fails."""
         if self._is_left_behind(file):
             self._let_go(file)
             return
@@ -219,7 +203,7 @@ class Watch:
                 file.rest(now)
             file.let_rest(now)
             if file.phase is Phase.FOLLOWED:
-                return  # return early in the most frequent case, in which nothing has changed
+                return  # the most frequent case: nothing has changed
         if file.phase in WAITING and not self._decide(file, now):
             return
         if not file.queued and self._is_over(file, now):
@@ -228,11 +212,11 @@ class Watch:
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> bool:
-        """Decide whether a waiting file is read from now on. Return False if the decision must wait for the next
-        check: the caller must then keep the file, even a deleted one. Raise OSError if a file cannot be read."""
+        """Decide whether a waiting file is read from now on. Raise OSError if it cannot be read.
+
+        Return False if the file must be kept until the next check, even if it was deleted."""
         self._turns.give_back(file)
         if not file.size or not file.location.is_readable or self._turns.waits(file):
-            # Keep the file and decide at a later check: it is empty or unreadable, or waits for its turn (`files_max`).
             return True
         if self._turns.are_taken:
             self._turns.wait(file)
@@ -240,8 +224,7 @@ class Watch:
         if not self._once and (others := self._is_of_others(file)) != "no":
             return others == "yes"
         if self._has_later_relatives(file, now):
-            # First check the files that were just found, because this file may be a copy of one of them. Then check
-            # this file again.
+            # This file may be a copy of one of the files that were just found, so check those first.
             self._catalog.check_at(file, self._clock.monotonic())
             return True
         begun, waits = None, catalog.is_part(self._catalog, file, now)
@@ -253,15 +236,11 @@ class Watch:
             return True
         file.wait_for(FileEvent.MAY_BE_COPY)
         if waits is None:
-            # Continue comparing the file with its possible originals at its next check.
+            # The next check continues the comparison.
             self._catalog.check_at(file, self._clock.monotonic())
         return True
 
     def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
-        """Read a file from now on. Raise OSError if the file cannot be read.
-
-        If a copy of the file is already followed (`begun`), continue its session with this file, and stop reading the
-        copy."""
         copies = catalog.yielding(self._catalog, file)
         for other in copies:
             other.reset(FileEvent.GIVEN_UP)
@@ -281,15 +260,10 @@ class Watch:
         self._turns.take(file)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
-        """Return whether another source or an earlier session prevents a new session for a file:
+        """Return whether another source or an earlier session prevents a new session for a file.
 
-        - `yes`: another source follows the file or its possible original.
-        - `later`: check the file again later. Either a session that no source follows has read the file or its possible
-          original, and this source continues the session from now on. Or the ingest does not know yet whether there is
-          such a session.
-        - `no`: the file may be read into a new session.
-
-        Raise OSError if the file cannot be read."""
+        With `later`, this source now continues a session of the file or its possible original, or the ingest does not
+        know yet whether there is one. Raise OSError if the file cannot be read."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if isinstance(former, str):
@@ -300,11 +274,9 @@ class Watch:
         return "later" if former else "no"
 
     def _find_anew(self, file: Followed, former: Mapping[int, FileState]) -> None:
-        """Continue the sessions `former`, which no source follows. `file`, and the waiting files with an inode in
-        `former`, then count as newly found.
-
-        If one of the sessions has read such a file, the session takes over its path and open descriptor, because a
-        deleted file cannot be opened again."""
+        """Continue the sessions `former`, which no source follows, with `file` and waiting files that have their
+        inodes."""
+        # A session takes over the open descriptor of its file, because a deleted file cannot be opened again.
         nodes = ((state.facts.device, state.facts.inode) for state in former.values())
         known = {file, *filter(None, map(self._catalog.of_node, nodes))}
         waiting = [each for each in known if each.phase in WAITING]
@@ -323,8 +295,7 @@ class Watch:
                 self._discovery.admit(vacated)
 
     def _is_left_behind(self, file: Followed) -> bool:
-        """Return whether a file still exists at its path, but this source no longer finds it,
-        because the configured patterns have changed."""
+        """Return whether a file still exists, but the changed patterns no longer match it."""
         at = file.location
         if at.gone is None or file.handoff.number is None or self._once:
             return False
@@ -333,49 +304,40 @@ class Watch:
         return self._catalog.at(at.path) is file and at.stands
 
     def _let_go(self, file: Followed) -> None:
-        """Stop following a file without ending its session, so that another source that finds the
-        file can continue it."""
+        """Stop following a file without ending its session, so that another source can continue it."""
         file.handoff.let_go()
         self._forget(file)
 
     def _has_later_relatives(self, file: Followed, now: float) -> bool:
-        """Search for files that have replaced a file's relatives (possible copies or originals) at their paths, and add
-        them to the catalog. Return whether there are any."""
+        """Add the files that have replaced files of a file's group to the catalog. Return whether there are any."""
         replaced = catalog.replaced(self._catalog, file, now)
         for other in replaced:
             self._discovery.admit(other.location.path)
         return bool(replaced)
 
     def _is_over(self, file: Followed, now: float) -> bool:
-        """Return whether to stop following a file that was deleted or renamed: it has not grown for `LINGER`
-        seconds, and a search that began after its disappearance has not found it at another path."""
+        """Return whether to stop following a deleted or renamed file that has not grown for some time."""
         at = file.location
         if at.gone is None or now - at.changed_at < self._linger:
             return False
         if not self._once and self._discovery.searched_at <= at.gone_at:
             return False
         if file.phase in {Phase.NEW, Phase.CROWDED} and at.is_open and file.behind:
-            # first decide whether to read the bytes of this file, which has not been followed so far
-            return False
+            return False  # first decide whether to read its bytes
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
-        """End a deleted file that does not grow any more: continue its session with a copy or, if there is none, read
-        the file to its end.
-
-        If its file system seems to be unmounted, let the file go after `MISSING_LINGER`. Raise OSError if a copy cannot
-        be read."""
+        """Continue the session of a deleted file with a copy, or read the file to its end. Raise OSError if that fails."""
         if self._bequeath(file, now):
             return
         if self._once or not file.location.is_missing:
             file.final = True
             self._enqueue(file)
-        elif now - file.location.gone_at >= MISSING_LINGER:
+        elif now - file.location.gone_at >= MISSING_LINGER:  # the file system seems to be unmounted
             self._let_go(file)
 
     def _bequeath(self, file: Followed, now: float) -> bool:
-        """Continue the session of a removed file with a copy of the file; return whether a copy exists. Raise OSError
-        if a copy cannot be read."""
+        """Continue the session of a removed file with a copy; return whether there is one. Raise OSError if that fails."""
         heir = catalog.heir(self._catalog, file, now)
         if heir is None:
             return False
@@ -411,10 +373,8 @@ class Watch:
         yield "others"
 
     def _after_last_piece(self, file: Followed) -> None:
-        """Handle a file that was read whole. If more content may come, do nothing. Otherwise continue the file's
-        session with a copy, or end the session if there is no copy. Raise OSError if a copy cannot be read."""
+        """End or continue the session of a `final` file that was read whole. Raise OSError if a copy cannot be read."""
         if file.final:
-            # Now that all content was read, search for a copy that continues the session.
             gone = file.location.gone
             if gone is None or not self._bequeath(file, self._clock.monotonic()):
                 self._close(file, gone or END_OF_FILE)
@@ -426,8 +386,7 @@ class Watch:
         path = file.location.path
         head = file.handoff.content.head
         if not self._once and head and not file.behind and self._desk.intake.is_awaited(path, head):
-            # Another source knows a possible copy of this file. Release the session, so that the other source can
-            # continue it.
+            # Another source knows a possible copy of this file, and can continue the session.
             self._let_go(file)
             return
         juniors = [junior for junior in self._catalog.juniors(file) if junior.size]
@@ -438,8 +397,7 @@ class Watch:
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """Remove a file from the catalog. Other files may wait as possible copies of this file; check them again
-        soon."""
+        """Remove a file from the catalog. Check the files soon that wait as possible copies of it."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
@@ -450,8 +408,6 @@ class Watch:
             self._catalog.check_soon(other, now)
 
     def _forget_waiting(self) -> None:
-        """Forget all files that are left. They wait as possible copies of other files, and no other file is left to
-        read."""
         for file in list(self._catalog):
             self._figures.files_ended += 1
             self._forget(file)
@@ -463,8 +419,7 @@ class Watch:
         self._inflaters.grown(file)
 
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
-        """Count an error of a file, and check the file again after a delay that grows with each error. If the file
-        is `final`, or if the source reads each file once, as an import does, close the file instead."""
+        """Count an error of a file, and check it again after a growing delay. In an import, close the file."""
         if error.errno != errno.ENOENT:
             self._complaints.failed(name_of(error))
         if error.errno == errno.ESTALE:
@@ -476,8 +431,8 @@ class Watch:
 
 
 class TailSource:
-    """The source that follows files. With `once`, `run` reads the present files to their ends, ends
-    all sessions and returns. With `chosen`, no file is treated as a copy of another one."""
+    """The source that follows files. With `once`, it ends when the present files are read. With `chosen`, no file is a
+    copy."""
 
     def __init__(
         self,
@@ -492,7 +447,6 @@ class TailSource:
         shown, more = config.paths[:PATHS_SHOWN], len(config.paths[PATHS_SHOWN:])
         self.address = ", ".join(shown) + (f" and {more} more" if more else "")
         self.watch: Watch | None = None
-        """The object that follows the files; None before the source runs."""
         self._name = name
         self._config = config
         self._clock = clock
@@ -526,7 +480,6 @@ class TailSource:
             self.watch.reconfigure(config)
 
     def cut(self, number: int, reason: str) -> None:
-        """Stop reading a session's file until the file is replaced or rewritten."""
         if self.watch is not None:
             self.watch.cut(number, reason)
 
