@@ -213,7 +213,7 @@ def test_files_that_no_version_knows_go_once_a_day_if_they_are_old(fill, keep_up
 
 
 def test_all_is_synced_before_a_vacuum(fill, keep_up, root, monkeypatch, clock):
-    """Rule 4: the merged file must be on disk before the files it replaces are gone."""
+    """The merged file must be on disk before the files it replaces are gone."""
     fill(3)
     monkeypatch.setattr(layout, "REMOVED_HOURS", 0)
     keep_up()
