@@ -11,7 +11,9 @@ from contextlib import suppress
 from importlib import import_module
 
 HEAPS = 2
-"""Maximum number of heaps in a process of `tailrace view`. One for each thread takes 60 MB more memory."""
+"""Maximum number of heaps in a process of `tailrace view`.
+
+To draw 200 million spans, one heap for each thread takes 60 MB more memory."""
 
 LARGE = 512 * 2**10
 """Minimum size (bytes) of a block of memory that returns to the system when it is freed.

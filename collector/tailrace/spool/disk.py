@@ -176,6 +176,7 @@ class Disk:
     @contextlib.contextmanager
     def naming(self, directory: Path) -> Iterator[None]:
         """Sync a directory at the end of the `with` block, so that names that the block changes are on disk."""
+        # Open the directory first, so that the block changes nothing if no file descriptor is free.
         with opening(directory):
             fd = self.files.open_directory(directory)
         try:
@@ -257,7 +258,9 @@ class Disk:
             self.files.close(fd)
 
     def replace(self, path: Path, *parts: bytes) -> None:
-        """Replace the content of a file by the joined `parts`. After a crash, it has either the old or the new content."""
+        """Replace the content of a file durably by the joined `parts`.
+
+        After a crash, the file has either the old or the new content."""
         new = path.with_name(f"{path.name}.new")
         with self.naming(path.parent):
             fd = self.create(new)
@@ -303,9 +306,9 @@ class Disk:
 
 
 class LockedDirectory:
-    """A directory that this process has locked, and its file `lock`, which contains the pid of this process.
+    """A directory that this process has locked, and the file `lock` in it, which contains the pid of this process.
 
-    It is also locked, because users can remove the file, and some file systems cannot lock directories."""
+    Both are locked: users may remove the file, and some file systems cannot lock directories."""
 
     def __init__(self, path: Path, fd: int, disk: Disk) -> None:
         self.path = path

@@ -115,11 +115,11 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Random id of one run of the daemon."""
     number: int
     about: dict[str, int | float | str]
-    """Attributes of the heartbeat's row: facts about the latest commit and the collector's state."""
+    """Attributes of the heartbeat's row: delays of the latest committed heartbeat, and the collector's state."""
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of an OPEN entry, which begins a session, with the limits that were configured then."""
+    """Payload of an OPEN entry, which begins a session, with the limits of that time, because a replay needs the same."""
 
     source: str
     format: str
@@ -155,11 +155,13 @@ HEAD, LAST = 256, 64
 """Numbers of bytes to recognize a file after a restart: its first bytes, and those before the reading position."""
 
 UNSAYING = 2
-"""Number of bytes at the start of a file that are ignored when the file is recognized by its content."""
+"""Number of bytes at the start of a file that a tracer may change. They are ignored when the file is recognized."""
 
 
 def checksum(crc: int, data: bytes, offset: int) -> int:
-    """Continue the CRC-32 `crc` of a file's content with `data`, which begins at `offset` (bytes) in the content."""
+    """Continue the CRC-32 `crc` of a file's content with `data`, which begins at `offset` (bytes) in the content.
+
+    The first `UNSAYING` bytes of the file do not count."""
     return crc32(data[UNSAYING - offset :] if offset < UNSAYING else data, crc)
 
 
@@ -188,7 +190,7 @@ class FileState(msgspec.Struct):
         self._go_on(data)
 
     def lose(self, loss: FileLoss) -> None:
-        """Skip a loss in the file. A hole reads as zeros."""
+        """Record a loss in the file. Skip a hole, which reads as zeros."""
         self._go_on(bytes(min(loss.skip, HEAD)))
         self.offset += loss.skip - min(loss.skip, HEAD)
         self.unread |= loss.detail == "unread" and not loss.stated

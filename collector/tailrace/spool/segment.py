@@ -90,7 +90,7 @@ class Scan(NamedTuple):
 
 
 def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
-    """Return the frames of consecutive entries. `synced` is the position up to which the log is synced before them."""
+    """Return the frames of consecutive entries, for a log that is synced up to the position `synced`."""
     pieces: list[bytes] = []
     for position, _, kind, session, time_ns, payload in entries:
         covered = COVERED.pack(position, kind | (position - synced) << 8, session, time_ns)
@@ -100,7 +100,7 @@ def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
 
 
 def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
-    """Decode the entries in `buffer`, which begins at a log position, up to its end or the first bad frame."""
+    """Decode the entries in `buffer` up to its end or the first bad frame. `position` is its log position."""
     entries: list[Entry] = []
     view = memoryview(buffer)
     offset = synced = 0
@@ -133,7 +133,7 @@ def _name_fault(rest: bytes | memoryview, position: int) -> Fault:
 
 
 def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
-    """Return the offset of the first whole frame in `buffer`, which begins at a log position, or None."""
+    """Return the offset of the first whole frame in `buffer`, or None. `position` is the log position of `buffer`."""
     for offset in _candidates(buffer, position):
         if scan(buffer[offset : offset + FRAME_MAX], position + offset, salt).entries:
             return offset
@@ -325,6 +325,7 @@ class SegmentWriter:
             fd = disk.files.open(segment.path, write=True)
         try:
             if leftovers:
+                # Otherwise an old frame would count as an entry once the new entries end where it begins.
                 disk.truncate(fd, segment.offset(end), segment.path)
             _write_again(fd, segment, synced, end)
             disk.sync_file(fd, segment.path)

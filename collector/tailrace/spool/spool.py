@@ -89,6 +89,7 @@ class Spool:
         self._segment_size = segment_size
         self._max_size = config.max_size
         chunk = min(PAYLOAD_MAX, segment_size)
+        # The newest segment and the spare file may be nearly empty, and one more chunk may come.
         self.held_max = config.max_size - 2 * segment_size - chunk
         """Maximum size (bytes) of the entries on disk, beyond which sources must wait."""
         self._lock = threading.Lock()
@@ -99,6 +100,7 @@ class Spool:
         self._recent: list[Entry] = []
         self._disk_lock = threading.Lock()
         """Lock for changes to the segment files."""
+        # Each change replaces the list, so that other threads need no lock to read it.
         self._segments = segments
         self._writer = writer
         self._spare: Spare | None = None
@@ -205,6 +207,7 @@ class Spool:
 
         Meanwhile call `sync` periodically, even without new entries, because `sync` retries the allocation of room."""
         crowded = self._used >= self._max_size or self.durable - self.begin > self.held_max
+        # With one segment, `release` could free nothing, and sources would wait for ever.
         return self.shortage is not None or (crowded and len(self._segments) > 1)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
@@ -299,8 +302,8 @@ class Spool:
         """Return entries from `position` on, in order: at least one, and about `limit` bytes; none at the end of the
         synced log.
 
-        Raise ValueError unless an entry begins at `position`. Raise StoreError if an acknowledged entry cannot be read
-        any more: continue at `next_readable`. Raise FullError if no file descriptor is free: retry the call."""
+        Raise ValueError for a position that is not in the synced log. Raise StoreError if an acknowledged entry cannot
+        be read any more: continue at `next_readable`. Raise FullError if no file descriptor is free: retry the call."""
         self._refuse()
         if position >= self.begin:
             with self._lock:
@@ -327,8 +330,9 @@ class Spool:
         return found.entries
 
     def next_readable(self, position: int) -> int:
-        """Return the first position after `position` at which an entry begins or the log or its unreadable segment
-        ends."""
+        """Return the position of the first readable entry after `position` in its segment, or the segment's end.
+
+        Raise FullError if no file descriptor is free."""
         self._refuse()
         segment = self._segment_at(position)
         with contextlib.suppress(OSError), waiting(segment.path):

@@ -84,6 +84,7 @@ def losses(
         return list(_by_stream(noted))
     counts = counts_of(root / file.path)
     whole = {*sessions, tuple(same.get(column) for column in _WHO)}
+    # A damaged file may contain wrong strings, so trust its rows only if their sessions are known from elsewhere.
     if counts and sum(counts.values()) == file.rows and all(c[:3] in whole for c in counts):
         return list(_by_stream(counts))
     if "source" in same and "format" in same:
@@ -234,7 +235,9 @@ def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool
     new = log.path(version).with_name(f"{version:020}.json#{os.getpid()}")
     try:
         owned.write_new(new, b"\n".join(map(msgspec.json.encode, actions)))
-        os.link(new, log.path(version))
+        os.link(
+            new, log.path(version)
+        )  # unlike a rename, fails if another writer has used the version
     except FileExistsError:
         return False
     finally:

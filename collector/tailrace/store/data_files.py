@@ -93,7 +93,7 @@ def _buffers(buffers: list[Buffer | None]) -> list[pa.Buffer | None]:
 
 
 def _nulls(count: int, type_: pa.DataType) -> pa.Array:
-    """Return an Arrow column of `count` nulls. All columns of a type share one buffer."""
+    """Return an Arrow column of `count` nulls, whose buffer is shared by columns of about this length."""
     return _nulls_of(1 << count.bit_length(), type_).slice(0, count)
 
 
@@ -131,7 +131,7 @@ def _run_column(runs: list[RowRun], name: str) -> pa.ChunkedArray:
 
 
 def _zeros(count: int) -> pa.Array:
-    """Return `count` dictionary indices that are all 0. All such columns share one buffer."""
+    """Return `count` dictionary indices that are all 0, with a buffer shared by columns of about this length."""
     return _zeros_of(1 << count.bit_length()).slice(0, count)
 
 
@@ -341,6 +341,7 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
         column = rows.column(number)
         nulls[name] = column.null_count
         if name in CODED:
+            # All chunks share one dictionary, and each of its values occurs in the rows.
             values = column.chunk(0).dictionary.to_pylist()
             bounds = (min(values), max(values)) if values else None
         else:

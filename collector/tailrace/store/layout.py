@@ -35,7 +35,7 @@ from tailrace.store.schema import (
 TABLE_NAME = "events"
 
 MERGED_ROW_GROUP = 131_072
-"""Maximum number of rows in a row group of a merged file. Smaller groups compress worse; larger ones are read whole."""
+"""Maximum number of rows in a row group of a merged file. Smaller groups compress worse; queries rarely skip larger ones."""
 
 LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
 """Time for which the log file of a version is kept after a later checkpoint replaces it, in a directory and at a URL.
@@ -144,7 +144,7 @@ def _obstacle(root: str) -> OSError | None:
 
 
 def _reach(root: Path) -> None:
-    """Raise StoreError if permissions hide whether a table exists."""
+    """Raise StoreError if it cannot be determined whether a table exists, for example without permission."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             (root / "_delta_log").stat()

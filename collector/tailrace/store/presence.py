@@ -156,7 +156,7 @@ class Entrance:
 
     def __init__(self, store: Path) -> None:
         self.alone = False
-        """Whether no other collector uses the store, or can start before `admit` is called."""
+        """Whether no other collector uses the store. If so, none can start before `admit` is called."""
         self._store = store
         self._path = store / WRITERS
         self._start = DirectoryLock(store, name=START, wait=True)

@@ -67,8 +67,9 @@ class EndOfLog:
         self._refills = {**others, collector: refills}
 
     def repair(self, above: list[int], base: int, journal: JournalContent) -> EndRepair:
-        """Remove the damaged versions among `above`, which follow the checkpoint `base`, if no row is lost by that.
+        """Remove damaged versions and all later ones, if no row is lost by that.
 
+        `above` are the versions after the checkpoint `base`, and `journal` is the content of the table's journal.
         Raise StoreError, and change nothing, if a damaged log entry can neither be restored nor removed."""
         actions, broken = self._read(above, base)
         wrong: dict[int, list[Damaged]] = {}
@@ -157,6 +158,7 @@ class EndOfLog:
         added = {action.add.path for action in above if action.add}
         merges = [those for those in taken if not any(map(_is_ours, those))]
         removed = {action.remove.path for those in merges for action in those if action.remove}
+        # Without a merge, the files that it has merged are in the table again, so they must still exist.
         if not all((self._log.root / path).is_file() for path in removed - added):
             return False
         writers = {self._collector} | _writers(above)

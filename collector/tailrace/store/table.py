@@ -177,9 +177,9 @@ class Table:
         """Open or create the table in the store `path`, a directory or URL. Repair a local one if this collector is
         `alone`.
 
-        `refills` returns whether the spool of `collector`, its permanent name, still has rows of damaged versions, and
-        `others` has such a function for each other collector. Raise StoreError for an unusable table, FullError if the
-        disk is full, or SyncError if a sync fails."""
+        `collector` is the collector's permanent name in the table. `refills` returns whether its spool still has the
+        rows of damaged versions, and `others` has such a function for each other collector. Raise StoreError for an
+        unusable table, FullError if the disk is full, or SyncError if a sync fails."""
         self = cls(layout.table_root(path), options, collector, clock)
         try:
             if self._local is not None:
@@ -237,7 +237,7 @@ class Table:
 
         Raise FullError or StoreError if success is unknown: call again with the same rows. Raise FencedError if another
         instance of this collector has committed, or SyncError if a sync fails: the process must end. Raise ValueError
-        if there are rows and the position does not advance."""
+        if there are rows and the position, which identifies the commit, does not advance."""
         with self._refusing_after_sync_error():
             begun = self._clock.monotonic()
             committed, count = self._position or 0, len(rows)
@@ -397,6 +397,7 @@ class Table:
 
     def _check_handle(self, position: int) -> None:
         """Raise FencedError unless the newest commit under this collector's name is of this instance, up to `position`."""
+        # After a commit of another instance with this name, the library itself would not refuse the next commit.
         if self._stands_at(self._table) != (position, self._epoch):
             raise self._fenced(self._table.transaction_version(self._spool_id))
 

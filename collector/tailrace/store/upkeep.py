@@ -206,7 +206,9 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 
 
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
-    """Return whether an upkeep is due at `now` (Unix ns). The first one waits until the table has `CROWDED` files."""
+    """Return whether an upkeep is due at `now` (Unix ns).
+
+    The first merge or vacuum waits until the table has `CROWDED` files."""
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED
     hourly = known and (plan.vacuum is not None or (plan.second and bool(plan.merges)))
@@ -263,6 +265,7 @@ def run(
         table = layout.open_table(root, config.options)
         plan = decide(data_files(table), state, config, clock.wall_ns())
         work.report.held = str(plan.held or "")
+        # A vacuum removes replaced files, so the versions that replaced them must be on disk before.
         work.sync_newest()
         if plan.delete_below is not None:
             work.delete(plan.delete_below)
