@@ -111,8 +111,9 @@ class Mode(NamedTuple):
     """How a collector runs.
 
     With `once`, it reads all files to their end, and ends when each source has read its input. With `last`, a stop also
-    ends the sessions of all producers. With `imports`, it only imports files, and is marked as unfinished while one of
-    its sessions is open. `watchdog_seconds` is how long the service manager's watchdog waits for a signal."""
+    ends the sessions of all producers, which must have ended before. With `imports`, it only imports files, and is
+    marked as unfinished while one of its sessions is open. `watchdog_seconds` is how long the service manager's
+    watchdog waits for a signal."""
 
     once: bool = False
     last: bool = False
@@ -245,8 +246,8 @@ class Daemon:
                 self.starts.end()
 
     async def _finish(self) -> None:
-        """Decode and commit all received bytes within the time limit of a stop, and record on disk whether any are
-        left."""
+        """Decode and commit all received bytes within the time limit of a stop. If that succeeds, record on disk that
+        the collector has finished, or that an import has an open session."""
         decodes = not (self.starts and self.starts.rest)
         if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
             if self._mode.imports and self.ingest.open_sessions():
@@ -255,7 +256,7 @@ class Daemon:
                 self.disk.marks.finish()
 
     async def _end_with_names(self, stop: trio.Event) -> None:
-        """Stop the daemon when the path of a file that it uses leads to another file."""
+        """Stop the daemon when the path of a file that it uses no longer leads to the file."""
         await flagged(self.loops.names.lost)
         stop.set()
 

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dict[str, Refills]:
-    """Return a function for each other collector of `store`, by its identity, that checks its spool for a repair.
+    """Return for each other collector of `store`, by its identity, a function that checks its spool (see `_refills`).
 
     `own` is the directory of this collector. Raise OSError if a directory cannot be read."""
     found: dict[str, Refills] = {}
@@ -153,8 +153,8 @@ class OpenedDisk(NamedTuple):
     committed: int
     marks: RunningMarks
     check_store: Callable[[], None]
-    """Function that raises LostError if a path of the store leads to another directory, or StoreError for a lost lock
-    file."""
+    """Function that raises LostError if a path of the store leads to another directory, or StoreError if a lost lock
+    file cannot be created again."""
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def opened(
         ingest = restored(spool, checkpoint, committed)
         ingest.paces.limit(config.metrics.series_max)
         if is_wanted(table, checkpoint):
-            # Decode the spool's entries before any file is changed, so that an unreadable entry fails here.
+            # Decode the spool's entries before any file is changed, so that an unreadable entry refuses the start here.
             read = partial(next_entries, spool, ingest, health, committed)
             replay(ingest, committed, read=read, working=working)
             upgrade_table(table)
@@ -259,7 +259,8 @@ def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) 
 
 def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
     """Check that the paths of all locks and directories in `held` lead to the opened files. Any thread may call this."""
-    # Check directories first, so that no lock file is created in a replaced directory.
+    # Check directories first, so that no lock file is created in a replaced directory. `turn` keeps two threads from
+    # creating the same lock file.
     with turn:
         for each in reversed(list(held)):
             each.check()

@@ -285,6 +285,7 @@ class Receiving:
         time = self._spool.timeline.now()
         if self._gate.closed:
             self._waited_until = time
+        # Bytes that are not decoded yet may contain the end of a record.
         caught_up = self._ingest.position == self._spool.end
         now = time if caught_up else self._ingest.now
         sources = self._context.config.sources.items()
@@ -323,7 +324,7 @@ class Receiving:
         logger.info("source %s: %s %s", name, config.format, source.address, extra={"source": name})
 
     async def _stop(self, name: str, reason: str) -> None:
-        """Stop a source, and return when it has read everything that peers had sent. `reason` closes its sessions."""
+        """Stop a source, and return when it has read everything that peers had sent. Close its sessions with `reason`."""
         task = self._tasks[name]
         if task.intake is not None:
             task.intake.stopped = reason

@@ -5,7 +5,8 @@ system over them. The next start would not find data that was written afterwards
 every acknowledgement, around every commit, and at intervals. After a loss, the collector acknowledges nothing more,
 commits the remaining rows if possible, and ends.
 
-A client that reads slowly is answered when it reads again. A lost datagram with an answer is not repeated, because the
+The ingest decodes only synced bytes, so its answers may be sent at once. A client that reads slowly is answered when it
+reads again. A lost datagram with an answer is not repeated, because the
 client repeats its announcement."""
 
 from __future__ import annotations
@@ -103,8 +104,9 @@ EVERY = 0.1
 """Time (seconds) between two rounds of acknowledgements to all waiting clients."""
 
 IN_A_ROUND = 250
-"""Number of answers in a round above which the pause after the round grows in proportion. An answer takes 15 to 70 µs.
-"""
+"""Number of answers in a round above which the pause after the round grows in proportion.
+
+An answer takes 15 to 70 µs, so many clients would otherwise leave no time for receiving and decoding."""
 
 AT_ONCE = 32
 

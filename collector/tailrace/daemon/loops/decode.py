@@ -126,7 +126,7 @@ TURN_SECONDS = 0.01
 A record of 23 bytes can begin a session, which takes as long as a hundred events."""
 
 LONG_TURN, LONG_REST = 0.05, 0.1
-"""Time (seconds) of decoding from which a turn is long, and the share of this time for which other tasks then run."""
+"""Time (seconds) of decoding without a pause that counts as long; other tasks then run for this share of the time."""
 
 LOOK_SECONDS = 0.02
 """Time (seconds) between two checks of whether the spool is decoded up to a position."""

@@ -124,7 +124,7 @@ class Timekeeping:
         self._reported_at = 0.0
 
     def begin(self, ahead: Ahead) -> None:
-        """Continue the log's time from the last entry. `ahead.clock` is wall time minus log time (ns) in that entry."""
+        """Continue the log's time from the last entry. `ahead.clock` is wall time minus log time (ns), as last recorded."""
         timeline = self._spool.timeline
         timeline.go_on(ahead.clock)
         now = timeline.ahead
@@ -166,7 +166,7 @@ LAST_ANSWERS_SECONDS = 0.5
 """Maximum time (seconds) during a stop for decoding and acknowledging the bytes received so far."""
 
 STOP_SECONDS = 60.0
-"""Maximum time (seconds) during a stop for committing to the table. Later entries stay in the spool."""
+"""Maximum time (seconds) during a stop for committing to the table. The rest stays in the spool."""
 
 
 class Loops:

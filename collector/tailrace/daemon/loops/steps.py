@@ -40,7 +40,7 @@ Steps = Generator[Step, Any, T]
 
 class Between:
     """Delays calls until no entry is half decoded. The decoding loop calls `begun` before each entry, and `over` after
-    it."""
+    it. Between these calls, other loops may only read the ingest's state."""
 
     def __init__(self) -> None:
         self._within = False

@@ -35,7 +35,7 @@ class RoomQueue:
         if self._waiting:
             self._waiting[0].awake.set()
 
-    # If a thousand connections checked for space at once, no time would be left for other work.
+    # Only the first task checks for space: a thousand connections at once would leave no time for other work.
     async def wait(self) -> None:
         """Wait until the spool has free space and all tasks that were in the queue earlier have left it."""
         if not self._waiting and not self._closed():
@@ -104,6 +104,7 @@ class Gate:
     @property
     def wants_release(self) -> bool:
         """Return whether connections wait for a checkpoint, after which the spool can remove segments."""
+        # A slow disk is no reason, because a checkpoint would add to its load.
         return self.full or self.crowded
 
     @property
