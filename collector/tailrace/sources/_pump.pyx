@@ -2,9 +2,7 @@
 """Read datagrams from a socket in a thread that does not wait for Python.
 
 The thread does not hold the GIL. It reads into one of two buffers (slabs). `take` makes the thread switch to the other
-slab, and then packs the datagrams of the first slab by peer. While the current slab is full, the thread reads nothing,
-and datagrams wait in the kernel.
-"""
+slab, and then packs the datagrams of the first slab. While its slab is full, datagrams wait in the kernel."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, ECONNREFUSED, EINTR, errno
@@ -108,7 +106,7 @@ cdef enum:
 
 cdef struct Head:
     # The header in front of each datagram in a slab. `drops` is the number of datagrams that the kernel had dropped when
-    # it queued this one. `group` is the number of the datagram's group, which `take` sets.
+    # it queued this one. `take` sets `group`.
     uint32_t size
     uint32_t address_size
     uint32_t group
@@ -146,7 +144,6 @@ cdef struct Shared:
 
 
 cdef void *_run(void *argument) noexcept nogil:
-    """Run the thread: read datagrams until `stop` is called or the socket fails."""
     cdef Shared *shared = <Shared *>argument
     cdef mmsghdr messages[AT_ONCE]
     cdef iovec parts[AT_ONCE]
@@ -159,7 +156,7 @@ cdef void *_run(void *argument) noexcept nogil:
     cdef size_t longest = LONGEST + sizeof(Head)
     cdef size_t fit
     sigfillset(&all_signals)
-    pthread_sigmask(SIG_SETMASK, &all_signals, NULL)  # leave signals to Python's threads
+    pthread_sigmask(SIG_SETMASK, &all_signals, NULL)  # Python's threads handle all signals
     memset(messages, 0, sizeof(messages))
     waited[0].fd, waited[0].events = shared.fd, POLLIN
     waited[1].fd, waited[1].events = shared.stop, POLLIN
@@ -193,7 +190,7 @@ cdef void *_run(void *argument) noexcept nogil:
         elif count == 0 or errno == EAGAIN:
             poll(waited, 2, -1)
             if shared.nap:
-                usleep(shared.nap)  # several datagrams arrive meanwhile, which the next call reads together
+                usleep(shared.nap)
         elif errno != EINTR and errno != ECONNREFUSED:  # ECONNREFUSED: an earlier reply did not reach its peer
             pthread_mutex_lock(&shared.mutex)
             shared.error = errno
@@ -228,10 +225,10 @@ cdef class Pump:
     cdef readonly int wake
 
     def __cinit__(self, int fd, size_t room, unsigned int nap = 0):
-        """Start the thread. It reads from the socket `fd` into two slabs of `room` bytes each.
+        """Start the thread, which reads from the socket `fd` into two slabs of `room` bytes each.
 
-        If the socket was empty and a datagram arrives, the thread first sleeps for `nap` microseconds, so that one call
-        reads several datagrams. Raise OSError or MemoryError if the thread cannot start."""
+        Raise OSError or MemoryError if the thread cannot start. After a wait for a datagram, the thread sleeps for `nap`
+        microseconds, so that one call reads several."""
         cdef Shared *shared = &self.shared
         self.wake = shared.wake = shared.stop = -1
         pthread_mutex_init(&shared.mutex, NULL)
@@ -267,7 +264,7 @@ cdef class Pump:
         free(self.slabs[1].bytes)
 
     def stop(self):
-        """End the thread. `take` still returns the datagrams that the thread has read. All later ones wait in the kernel."""
+        """End the thread. `take` still returns what the thread has read; later datagrams wait in the kernel."""
         self._stop()
 
     cdef void _stop(self) noexcept:
@@ -286,12 +283,10 @@ cdef class Pump:
     def take(self, size_t chunk, size_t parts):
         """Return the datagrams that the thread has read since the last call, in about `parts` parts or fewer.
 
-        A new part begins where the kernel has dropped datagrams in between. A part is a tuple: the payloads of each peer
-        (host and port), and the numbers of datagrams that the kernel had dropped when it queued the first and when it
-        queued the last datagram of the part.
-
-        A payload contains datagrams of at most `chunk` bytes together, or one longer datagram. It has the format of
-        `spool.entry.pack_datagrams`. Raise OSError if the socket has failed."""
+        A part begins where the kernel has dropped datagrams. It is a tuple: the payloads by peer (host, port), and the
+        numbers of datagrams that were dropped before its first and before its last datagram. A payload has at most
+        `chunk` bytes of datagrams, or one longer datagram (format: `spool.entry.pack_datagrams`). Raise OSError if the
+        socket has failed."""
         cdef uint64_t wakes
         cdef Slab *slab
         cdef int error
@@ -312,12 +307,11 @@ cdef class Pump:
             slab.used = slab.datagrams = 0
 
     cdef list _packed(self, Slab *slab, size_t chunk, size_t parts):
-        """Return the datagrams of one slab, in the form that `take` returns."""
         cdef size_t groups_max = slab.datagrams, table_size = 64, count = 0
         while table_size < 2 * groups_max:
             table_size *= 2
         cdef Group *groups = <Group *>calloc(groups_max, sizeof(Group))
-        cdef uint32_t *table = <uint32_t *>calloc(table_size, sizeof(uint32_t))  # hash table: by peer, the number of its newest group; 0 is an empty slot
+        cdef uint32_t *table = <uint32_t *>calloc(table_size, sizeof(uint32_t))  # hash table of each peer's newest group, counted from 1
         cdef list found = []
         cdef list payloads = []
         cdef size_t i, n
@@ -350,10 +344,10 @@ cdef class Pump:
 cdef size_t _group(
     Slab *slab, Group *groups, uint32_t *table, size_t table_size, size_t chunk, size_t least
 ) noexcept nogil:
-    """Assign each datagram of a slab to a group. Return the number of groups. Each group becomes one payload.
+    """Assign each datagram of a slab to a group, which becomes one payload. Return the number of groups.
 
-    A part has more than `least` datagrams, and ends where the kernel dropped datagrams. The first group of a part is
-    marked by `begins`. It has the part's numbers of dropped datagrams."""
+    A part ends where the kernel dropped datagrams, after more than `least` datagrams. Its first group has `begins` set,
+    and the part's numbers of dropped datagrams."""
     cdef size_t at = 0, count = 0, slot, first = 0, datagrams = 0
     cdef Head *head
     cdef Group *group
@@ -397,7 +391,6 @@ cdef inline uint64_t _hash(const Head *head) noexcept nogil:
 
 
 cdef void _fill(Slab *slab, Group *groups) noexcept nogil:
-    """Copy the sizes and the bytes of a slab's datagrams into the payloads of their groups."""
     cdef size_t at = 0
     cdef Head *head
     cdef Group *group
@@ -412,7 +405,6 @@ cdef void _fill(Slab *slab, Group *groups) noexcept nogil:
 
 
 cdef object _peer(const Group *group):
-    """Return the host and the port of a group's peer, in the form that Python's sockets use."""
     cdef char host[64]
     cdef char port[8]
     cdef int failed = getnameinfo(

@@ -142,7 +142,7 @@ SEND_BUFFER = 16 * 2**10
 """Size (bytes) of the send buffer requested from the kernel, which by default buffers megabytes for a peer."""
 
 UNSENT_MAX = 24 * 2**10
-"""Maximum number of bytes that a connection buffers: all replies that the daemon sends to a client at one time."""
+"""Maximum number of bytes that a connection buffers: room for all replies that are sent to a client at one time."""
 
 TOKEN = b"tailrace-token "
 LINE_MAX = 512
@@ -217,6 +217,7 @@ class Connection:
                     # The peer makes TLS send messages, such as answers to key updates, but does not read them.
                     return data, ended or Refusal.TLS
                 self._push(outgoing)
+        # A source without tokens removes a token line, too, so that clients may send one before it is required.
         if self.opening is not None:
             data = self._open(self.opening + data, ended)
         return data, ended

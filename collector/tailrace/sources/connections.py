@@ -68,8 +68,9 @@ class Listener(Protocol):
     greeting_timeout: float
     """Maximum time (seconds) for TLS handshake and token together."""
     enough: int
-    """Number of bytes from which a poll of a socket counts as large (see `AdaptiveRest`), less than a socket buffers.
-    """
+    """Number of bytes from which a poll of a socket counts as large (see `AdaptiveRest`).
+
+    It must be less than a socket buffers, because a writer blocks when the buffer is full."""
     look_seconds: float
     """Interval (seconds) between two checks whether clients can reach the listening socket, while none connects."""
 
@@ -169,7 +170,7 @@ class ConnectionSource:
         return sock
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
-        """Accept one connection, after the receiving task has removed closed connections."""
+        """Accept one connection. Wake the receiving task, so that it removes closed connections before the next accept."""
         self._resting.cancel()
         try:
             sock, address = listener.accept()

@@ -214,7 +214,9 @@ def _bind(sock: socket.socket, path: Path) -> None:
 
 
 def in_use(path: Path) -> bool:
-    """Return whether a process listens on the unix socket at a path. Raise OSError if this is unknown or no socket."""
+    """Return whether a process listens on the unix socket at a path.
+
+    Raise OSError if this cannot be determined, or if the file is not a socket."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -54,7 +54,8 @@ class Intake(Protocol):
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
         """Record that the kernel dropped `count` datagrams at a socket since the log time `since`, and `total` ever.
 
-        Call this before appending the datagrams that the kernel queued after the drops."""
+        Call this before appending the datagrams that the kernel queued after the drops. If they were read together with
+        datagrams from before the drops, make this call and append all of them within one `moment`."""
         ...
 
     def drops_before(self, socket: int) -> tuple[int, int]:
@@ -224,7 +225,9 @@ class Source(Protocol):
     async def run(
         self, intake: AnyIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Receive data until the task is cancelled. A source of finished files returns when it has read all of them."""
+        """Receive data until cancelled; call `task_status.started()` once the source listens.
+
+        A source of finished files returns when it has read all of them."""
         ...
 
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type

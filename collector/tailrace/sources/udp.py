@@ -57,7 +57,9 @@ PUMP_BYTES = 2 * ROOM + 2 * 2**20
 """
 
 DRAIN_MAX = 4096
-"""Maximum number of datagrams that are read before other tasks run (about 8 ms)."""
+"""Maximum number of datagrams that are read before other tasks run (about 8 ms).
+
+Receiving comes before decoding, because the kernel may drop datagrams that wait."""
 
 PARTS_MAX = 8
 """Maximum number of parts into which the datagrams of one read are divided, because each part costs log entries."""

@@ -240,7 +240,7 @@ def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
     """Return whether a file must wait as a possible copy of a followed, earlier or ended file.
 
     Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
-    # `_has_original` also checks other files for changes, which may end their sessions.
+    # Call `_has_original` first: it also checks other files for changes, which may end their sessions.
     if (found := _has_original(catalog, file, now)) is not False:
         return found
     ended = ended_like(catalog, file)
@@ -372,7 +372,8 @@ def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
 def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now: float) -> bool:
     """Return whether another source must not read a file that it has found and that begins with `head`.
 
-    This source follows the file or its possible original, or knows a possible original that has ended."""
+    This is so if this source follows the file or its possible original, or knows the file and a possible original that
+    has ended."""
     known = catalog.of_node(node)
     if known is not None and known.phase not in WAITING:
         return True

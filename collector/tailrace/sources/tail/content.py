@@ -67,7 +67,9 @@ class RawBytes:
     ) -> bytes | SparseRange | Literal["changed"] | None:
         """Return the next bytes of the file (at most `limit`), or a hole; None if no data is available now.
 
-        Return "changed" if bytes that were read have changed. Raise OSError if the file cannot be read."""
+        Return "changed" if bytes that were read have changed, or if the file has shrunk before the first read.
+
+        Raise OSError if the file cannot be read."""
         fd, size, past_holes, final = view
         trail = self.trail
         if trail.offset >= size:
@@ -278,7 +280,7 @@ def _kind(begin: bytes, *, final: bool) -> type[RawBytes | Compressed] | None:
 
 def head(fd: int) -> bytes:
     """Return the first bytes of a file's content. Raise OSError if the file cannot be read."""
-    # The file may grow between two calls, so that their results would not fit together.
+    # Read once: the file may grow between two calls, so that their results would not fit together.
     begin = os.pread(fd, HEAD, 0)
     kind = _kind(begin, final=False)
     if kind is not Compressed:
@@ -343,7 +345,7 @@ class ReadPart:
 
     @property
     def is_compressed_earlier(self) -> bool:
-        """Return whether the file is compressed and was read by an earlier run of the daemon."""
+        """Return whether the file is compressed and was read by an earlier run, so that the trail lacks its first bytes."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(self, head: bytes, last: bytes, size: int) -> Judgement:

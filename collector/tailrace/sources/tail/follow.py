@@ -212,6 +212,7 @@ class Followed:
                 self._touched = False
                 self._part.begin_check()
         if self.handoff.is_moved and self.location.gone is None:
+            # The check comes first: if the path has other content, it has ended the session.
             self.handoff.documents(self.location.path)
         return replaced
 
@@ -503,7 +504,7 @@ class Followed:
             return
         part = self._part
         head, last = identity.look(fd, part.trail)
-        # The file may have been truncated or rewritten meanwhile.
+        # Read the size last, because the file may have been truncated or rewritten meanwhile.
         self.size = self._system.fstat(fd).st_size
         if (
             part.is_compressed_earlier

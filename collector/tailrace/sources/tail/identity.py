@@ -5,7 +5,7 @@ last bytes before the reading position. Each check applies these rules in order:
 
 1. The file is shorter than the bytes that were read: *truncated*. The file counts as a new file.
 2. The first bytes differ: *rewritten*. The file counts as a new file. The first two bytes are ignored, because
-   DFTracer 1.0 replaces two blanks by "[\\n" when a trace is finished, without loss of data.
+   DFTracer 1.0 replaces two blanks by "[\n" when a trace is finished, without loss of data.
 3. The last bytes before the reading position differ. A file that has grown is *rewritten*. In a file that has not
    grown, bytes were *overwritten* (ovnisort sorts in place), and reading continues.
 4. The first two bytes differ in another way than in rule 2: *overwritten*.

@@ -229,7 +229,7 @@ class Search:
         links: list[_Place] = []
         visited: set[tuple[int, int, frozenset[Parts]]] = set()
         while places or links:
-            # A file that a link also leads to is then found at its own path.
+            # Directories come before links, so that a file to which a link also leads is found at its own path.
             is_link = not places
             path, wanted = (places or links).pop()
             if is_link or len(visited) % BREATH == BREATH - 1:

@@ -331,7 +331,7 @@ class Handoff:
         if self.number is None:
             return
         if reason not in SUCCEEDED:
-            # After a restart, changed documents are noticed only once a search has found the file.
+            # Pass on changed documents now: after a restart, they are noticed only once a search has found the file.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)
