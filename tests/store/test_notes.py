@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -142,13 +146,32 @@ def test_a_store_that_may_only_be_read_says_so(everybodys):
     (everybodys / "notes").chmod(0o755)
 
 
-def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
-    notes = NoteStore(str(tmp_path), {})
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
+ADD = """
+import sys
+from pathlib import Path
+from tailrace.errors import FullError, StoreError
+from tailrace.store.notes import Note, NoteStore
+try:
+    NoteStore(sys.argv[1], {}).add(Note(made=3, from_=1, to=2, text="slow here"))
+except (FullError, StoreError) as error:
+    print(type(error).__name__, error, [path.name for path in Path(sys.argv[1], "notes").iterdir()])
+"""
 
-    def fail(path):
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "fsync", fail)
-    with pytest.raises(FullError, match="no room to keep a note"):
-        notes.add(note())
-    assert list((tmp_path / "notes").iterdir()) == []
+@pytest.mark.skipif(
+    shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode,
+    reason="no user namespaces",
+)
+@pytest.mark.parametrize(
+    ("spoiled", "said"),
+    [
+        ('head -c 4096 /dev/zero > "$1/other"', "FullError .*: no room to keep a note: "),
+        ('mount -o remount,ro "$1"', "StoreError .*: Read-only file system"),
+    ],
+)
+def test_a_failed_write_is_a_refusal_and_leaves_nothing(tmp_path, spoiled, said):
+    place = f'mount -t tmpfs -o size=4k none "$1" && mkdir "$1/notes" && {spoiled}'
+    run = ["sh", "-c", f'{place} && exec "$2" -c "$3" "$1"', "sh", tmp_path, sys.executable, ADD]
+    answer = subprocess.run([*NAMESPACE, *run], capture_output=True, text=True, check=True).stdout
+    assert re.fullmatch(f"{said}.* \\[\\]\n", answer)

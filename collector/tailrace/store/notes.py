@@ -15,7 +15,6 @@ import msgspec
 
 from tailrace import owned
 from tailrace.errors import FullError, StoreError
-from tailrace.store.durable import fsync
 from tailrace.store.layout import is_local
 from tailrace.store.refusal import line, refusal
 
@@ -153,16 +152,11 @@ class _Directory:
             raise refusal(error, str(self._path / name), "read the note") from error
 
     def write(self, name: str, data: bytes) -> None:
-        part = self._path / f".{name}.part"
         try:
             self._path.mkdir(exist_ok=True)
             owned.refuse_foreign(self._path)
-            owned.write_new(part, data, durable=False)
-            fsync(part)
-            part.replace(self._path / name)
-            fsync(self._path)
+            owned.write_file(self._path / name, data, durable=True)
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise refusal(error, str(self._path), "keep a note") from error
 
     def remove(self, name: str) -> bool:
