@@ -15,7 +15,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.schema import TcpConfig
 from tailrace.security.files import LOOK_EVERY
 from tailrace.security.guard import guard
-from tailrace.sources.connection import LINE_MAX
+from tailrace.sources.connection import LINE_MAX, Connection
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listeners import TcpListener
 from tests.security.authority import PAST, Authority, StoppedClock, replace
@@ -189,6 +189,30 @@ async def test_a_peer_that_does_not_read_is_not_waited_for(tls, authority):
             data += await stream.receive_some(65536)
         assert data == sent * PACKET
         await until(lambda: source.can_reply(1))
+
+
+async def test_a_peer_that_reads_nothing_and_breaks_tls_loses_no_order(tls, authority):
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours, "peer", "peer")
+    certificates = guard(
+        "sources.s", TcpConfig(format="heph", listen="127.0.0.1:0", **tls), SystemClock()
+    ).certificates
+    transport = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
+    client = trio.SSLStream(transport, authority.client(), server_hostname=NAME)
+    with ours, theirs:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.do_handshake)
+            await connection.secure(certificates.context())
+        connection.receive()
+        await client.send_all(b"tailrace-tok")
+        assert await connection.next() == (b"", None)
+        connection.answer(lambda: None)
+        for packet in (PACKET, b"."):
+            while connection.reply(packet) == "sent":
+                pass
+        await client.send_all(b" and later")
+        await transport.send_all(b"\x17\x03\x03\x00\x30" + b"\0" * 48)
+        assert connection.receive() == (b"tailrace-tok and later", "tls error")
 
 
 async def test_what_was_sent_before_a_stop_is_taken_in(tls, authority):

@@ -213,10 +213,11 @@ class Connection:
         else:
             data, ended = self._channel.receive()
             if outgoing := self._channel.take_outgoing():
-                if len(self._unsent) + len(outgoing) > UNSENT_MAX:
+                if len(self._unsent) + len(outgoing) <= UNSENT_MAX:
+                    self._push(outgoing)
+                else:
                     # The peer makes TLS send messages, such as answers to key updates, but does not read them.
-                    return data, ended or Refusal.TLS
-                self._push(outgoing)
+                    ended = ended or Refusal.TLS
         # A source without tokens removes a token line, too, so that clients may send one before it is required.
         if self.opening is not None:
             data = self._open(self.opening + data, ended)
