@@ -20,6 +20,7 @@ from tests.forms import in_turn
 from tests.job.test_mpirun import MPICH, OPEN_MPI, need
 from tests.program import COMMAND, environment, run
 from tests.system.producers import free_ports
+from tests.system.test_odd_files import FULL, READ_ONLY, needs_mounts, spoiled
 
 
 def both(directory, *command, **environ):
@@ -207,3 +208,23 @@ def test_workers_and_the_controller_of_xdist_lose_nothing(tmp_path):
     for each in as_ever, traced:
         assert re.search("^1 failed, 29 passed", each.stdout, re.MULTILINE)
     assert (totals["stored"], totals["missing"], totals["unknown"]) == (3 + 60 + 3, {}, False)
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from tailrace.errors import StoreError
+from tailrace.run.certificate import write
+try:
+    write({}, Path(sys.argv[1], "run.json"))
+except StoreError as error:
+    print(error, Path(sys.argv[1], "run.json").exists())
+"""
+
+
+@needs_mounts
+@pytest.mark.parametrize("how", [FULL, READ_ONLY])
+def test_a_certificate_that_cannot_be_written_is_a_refusal_and_leaves_nothing(tmp_path, how):
+    answer = spoiled(tmp_path, how, WRITE)
+    assert answer.startswith(f"{tmp_path}/run.json: ")
+    assert answer.endswith(" False\n")

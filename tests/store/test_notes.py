@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +12,7 @@ import pytest
 from tailrace.errors import FullError, StoreError
 from tailrace.store import notes as module
 from tailrace.store.notes import ListedNotes, Note, NoteStore
-from tests.system.test_odd_files import nobody
+from tests.system.test_odd_files import FULL, READ_ONLY, needs_mounts, nobody, spoiled
 
 
 def note(text="slow here", **values):
@@ -146,7 +143,6 @@ def test_a_store_that_may_only_be_read_says_so(everybodys):
     (everybodys / "notes").chmod(0o755)
 
 
-NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 ADD = """
 import sys
 from pathlib import Path
@@ -159,19 +155,13 @@ except (FullError, StoreError) as error:
 """
 
 
-@pytest.mark.skipif(
-    shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode,
-    reason="no user namespaces",
-)
+@needs_mounts
 @pytest.mark.parametrize(
-    ("spoiled", "said"),
+    ("how", "said"),
     [
-        ('head -c 4096 /dev/zero > "$1/other"', "FullError .*: no room to keep a note: "),
-        ('mount -o remount,ro "$1"', "StoreError .*: Read-only file system"),
+        (FULL, "FullError .*: no room to keep a note: "),
+        (READ_ONLY, "StoreError .*: Read-only file system"),
     ],
 )
-def test_a_failed_write_is_a_refusal_and_leaves_nothing(tmp_path, spoiled, said):
-    place = f'mount -t tmpfs -o size=4k none "$1" && mkdir "$1/notes" && {spoiled}'
-    run = ["sh", "-c", f'{place} && exec "$2" -c "$3" "$1"', "sh", tmp_path, sys.executable, ADD]
-    answer = subprocess.run([*NAMESPACE, *run], capture_output=True, text=True, check=True).stdout
-    assert re.fullmatch(f"{said}.* \\[\\]\n", answer)
+def test_a_failed_write_is_a_refusal_and_leaves_nothing(tmp_path, how, said):
+    assert re.fullmatch(f"{said}.* \\[\\]\n", spoiled(tmp_path, how, ADD))

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +47,25 @@ def nobody():
         yield
     finally:
         os.seteuid(before)
+
+
+_NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
+
+FULL = 'head -c 4096 /dev/zero > "$1/other"'
+READ_ONLY = 'mount -o remount,ro "$1"'
+
+needs_mounts = pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run([*_NAMESPACE, "true"], check=False).returncode,
+    reason="no user namespaces",
+)
+
+
+def spoiled(directory, how, code):
+    """The output of `code`, whose argument is a directory that is `how`, with a directory `notes` in it."""
+    place = f'mount -t tmpfs -o size=4k none "$1" && mkdir "$1/notes" && {how}'
+    run = ["sh", "-c", f'{place} && exec "$2" -c "$3" "$1"', "sh", directory, sys.executable, code]
+    return subprocess.run([*_NAMESPACE, *run], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("format_", [None, "jets"])

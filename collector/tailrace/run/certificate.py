@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -329,7 +330,9 @@ def write(certificate: Signed, path: Path) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            free.unlink(missing_ok=True)  # Remove the certificate, which was written only partly
+            # Remove the certificate, which was written only partly
+            with suppress(OSError):
+                free.unlink(missing_ok=True)
             raise StoreError(f"{free}: {refusal_text(error.errno, free)}") from error
         return free
     raise AssertionError("there is always a next name")
