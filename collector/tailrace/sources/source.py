@@ -235,7 +235,7 @@ class Source(Protocol):
         ...
 
     def cut(self, number: int, reason: str) -> None:
-        """Stop receiving from a session's peer or file, if possible. `reason` is recorded as the end of the session."""
+        """Disconnect a session's peer, if it has a connection. `reason` is recorded as the end of the session."""
         ...
 
     def can_reply(self, number: int) -> bool:

@@ -404,20 +404,6 @@ async def test_a_short_read_is_read_on(autojump_clock, followed, intake, settle,
     assert tail.source.figures().behind_bytes == 0
 
 
-async def test_a_file_that_was_cut_off_is_left_until_it_is_another(
-    autojump_clock, followed, files, intake, settle
-):
-    tail = await followed(b"garbage")
-    tail.source.cut(0, "garbage")
-    files.append("a", b"more garbage")
-    await settle()
-    assert intake.contents == [b"garbage"]
-    assert intake.sessions[0].closed == "garbage"
-    files.write("a", b"good")
-    await settle()
-    assert intake.contents == [b"garbage", b"good"]
-
-
 async def test_a_link_within_the_root_is_the_same_file_and_one_out_of_it_is_refused_once(
     autojump_clock, follow, files, intake, settle, tmp_path
 ):

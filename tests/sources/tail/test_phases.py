@@ -26,7 +26,6 @@ AFTER_REWRITING = {
     Phase.CROWDED: Phase.CROWDED,
     Phase.FOLLOWED: Phase.NEW,
     Phase.SHADOW: Phase.FOLLOWED,
-    Phase.LEFT: Phase.NEW,
 }
 
 
@@ -116,17 +115,6 @@ def test_a_file_that_is_rewritten(followed, files, phase):
     assert file.phase is NEXT[FileEvent.REWRITTEN][phase] is AFTER_REWRITING[phase]
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_a_file_whose_session_ends(followed, phase):
-    file = followed().file("a")
-    file.phase = phase
-    file.leave("record_max")
-    assert file.phase is NEXT[FileEvent.ENDED][phase] is Phase.LEFT
-    file.phase = phase
-    file.close("deleted", copied=False)
-    assert file.phase is Phase.LEFT
-
-
 def test_a_file_without_content_that_may_be_a_copy(monkeypatch, files):
     files.write("a.gz", gzip.compress(TEXT)[:10])
     following = Following(files)
@@ -155,7 +143,7 @@ def test_a_shadow_with_more_content(followed, files):
 
 def test_the_table_has_no_other_cell():
     tested = {event: set(WAITING) for event in DECISIONS}
-    tested[FileEvent.REWRITTEN] = tested[FileEvent.ENDED] = set(Phase)
+    tested[FileEvent.REWRITTEN] = set(Phase)
     tested[FileEvent.GIVEN_UP] = {Phase.FOLLOWED}
     tested[FileEvent.LONGER] = {Phase.SHADOW}
     assert {event: set(row) for event, row in NEXT.items()} == tested

@@ -290,7 +290,7 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
         return True
     paths = catalog.originals(file)
     for other in filter(None, map(catalog.at, paths)):
-        if other is not file and other.phase is not Phase.LEFT:
+        if other is not file:
             # `other` may have grown or ended since its last check. Its next check reports an error.
             with suppress(OSError):
                 other.look(now)

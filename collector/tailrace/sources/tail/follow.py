@@ -301,11 +301,6 @@ class Followed:
         self.handoff.tell(self.facts)
         self.handoff.moved()
 
-    def leave(self, reason: str) -> None:
-        """Close the file's session and do not read the file until it is replaced or rewritten."""
-        self.handoff.end(self.location.path, reason)
-        self.phase = NEXT[FileEvent.ENDED][self.phase]
-
     def may_have_copy(self, other: Followed, head: bytes) -> bool:
         """Return whether another file, which begins with `head`, may be a copy of this file."""
         known = self.handoff.content
@@ -444,7 +439,6 @@ class Followed:
         """Close the file's session. Report unread bytes as lost, unless a copy may exist (`copied`) and nothing was
         read."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
-        self.phase = NEXT[FileEvent.ENDED][self.phase]
 
     def _hand_on(
         self, piece: bytes | SparseRange | InflationBegun | Torn | Bad | StatedLoss | Unread

@@ -1,6 +1,6 @@
 """Define the phases of a followed file, and the phase after each event, as a table.
 
-A file waits, is read, or is no longer read. A file that is rewritten waits again."""
+A file waits or is read. A file that is rewritten waits again."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ class Phase(Enum):
     """The file is read into a session."""
     SHADOW = "shadow"
     """The file begins like an ended file, and is read only to find out whether it has more content."""
-    LEFT = "left"
-    """The file is not read until it is replaced or rewritten."""
 
 
 class FileEvent(Enum):
@@ -40,12 +38,12 @@ class FileEvent(Enum):
     LONGER = auto()
     """A file in the phase `SHADOW` has more content than the ended file."""
     REWRITTEN = auto()
-    ENDED = auto()
 
 
 WAITING = Phase.NEW, Phase.COPY, Phase.FOREIGN, Phase.CROWDED
 """Phases in which the next check decides whether to read the file."""
 READ = Phase.FOLLOWED, Phase.SHADOW
+"""Phases in which the file is read, into a session or only for a comparison."""
 
 # The phase of a file after each event, by its phase before. An event cannot happen in a phase that is not listed.
 NEXT: dict[FileEvent, dict[Phase, Phase]] = {
@@ -59,5 +57,4 @@ NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.REWRITTEN: dict.fromkeys(Phase, Phase.NEW)
     # In `CROWDED`, it keeps its position in the queue. In `SHADOW`, it gets a session.
     | {Phase.CROWDED: Phase.CROWDED, Phase.SHADOW: Phase.FOLLOWED},
-    FileEvent.ENDED: dict.fromkeys(Phase, Phase.LEFT),
 }

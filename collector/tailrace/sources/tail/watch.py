@@ -151,13 +151,6 @@ class Watch:
             self._turns.take(file)
             self._catalog.add(file, self._clock.monotonic())
 
-    def cut(self, number: int, reason: str) -> None:
-        """Stop reading a session's file until the file is replaced or rewritten."""
-        for file in self._turns:
-            if file.handoff.number == number:
-                file.leave(reason)
-                break
-
     @property
     def figures(self) -> SourceFigures:
         figures = self._figures
@@ -480,8 +473,7 @@ class TailSource:
             self.watch.reconfigure(config)
 
     def cut(self, number: int, reason: str) -> None:
-        if self.watch is not None:
-            self.watch.cut(number, reason)
+        """Do nothing, because the ingest rejects no session of a file."""
 
     def can_reply(self, number: int) -> bool:  # noqa: ARG002 - nobody is at the other end of a file
         return False
