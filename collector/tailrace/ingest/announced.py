@@ -1,21 +1,9 @@
-"""Manage the announced sessions of a source (clients/PROTOCOL.md): how long the daemon keeps each session, and the
-acknowledgements for its client.
+"""Manage the announced sessions of a source (clients/PROTOCOL.md), and the acknowledgements for their clients.
 
-An announced session is one incarnation (run) of the client's program, over any number of connections. Without the
-client's goodbye, a session ends after it has had no connection for `resume_time`. After the goodbye, it ends when its
-last connection closes; on a datagram socket, it ends `reorder_time` after the goodbye.
-
-The daemon keeps the sequence numbers of an ended session for `resume_time`, because a client that missed the
-acknowledgement of its goodbye sends the goodbye again.
-
-If more than `sessions_max` sessions are without a connection, or if a new stream needs room, the daemon drops sessions
-early. It begins with the session that has been without a connection for the longest time. A client resumes a session by
-stating the session's id.
-
-Any acknowledgement (`tailrace.ack`) may be lost, so a client can use each one without earlier ones. An acknowledgement
-states a number for each stream. It acknowledges all events below this number, except the ranges of missing events
-(holes) that it lists, which the client should resend. If there is no room to list a hole, the stated number is the
-hole's first number.
+Without the client's goodbye, a session ends after `resume_time` without a connection. After the goodbye, it ends
+when its last connection closes; on a datagram socket, `reorder_time` after the goodbye. An acknowledgement
+(`tailrace.ack`) states a number for each stream. It acknowledges all events below this number except the missing
+ranges (holes) that it lists.
 """
 
 from __future__ import annotations
@@ -39,19 +27,15 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Announced:
-    """An announced session (one to which the client gave an id), with the acknowledgements that its client still needs."""
+    """An announced session (one to which the client gave an id), with the acknowledgements that are due."""
 
     def __init__(self, state: AnnouncedState, incarnation: Incarnation) -> None:
         self.state = state
         self.incarnation = incarnation
         self.asked = True
-        """Whether the next acknowledgements must cover all streams of the session, for example because the client asked
-        for this.
-
-        The next call of `next_told` adds all streams to `owed`, and sets this flag to False."""
+        """Whether the next acknowledgements must cover all streams of the session."""
         self.owed: dict[str, None] = {}
-        """Streams that must still be acknowledged, even without new events. Acknowledgements cover them in this
-        order."""
+        """Streams that must still be acknowledged, even without new events, in the order of their acknowledgement."""
         self.cut: dict[str, None] = {}
         """Streams whose last acknowledgement left out some of the missing numbers, because it had no room for them."""
 
@@ -69,17 +53,13 @@ class Announced:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the containers that hold the state of this session, so that a memory limit can shrink the containers."""
         return self.incarnation.holdings
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row about state that was evicted because of a memory limit. `what` contains the number of evicted
-        entries by kind, such as `spans`."""
         self.incarnation.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:
-        """Process the client's announcement of the session. If a connection number is given, send acknowledgements over
-        this connection from now on."""
+        """Process the client's announcement. From now on, acknowledgements go to the connection `number`, if given."""
         state = self.state
         self.asked |= said.turn > state.turn
         state.turn = max(state.turn, said.turn)
@@ -87,28 +67,25 @@ class Announced:
         state.voice = state.voice if number is None else number
 
     def unhear(self, number: int) -> None:
-        """Stop sending acknowledgements over the connection with this number."""
         if self.state.voice == number:
             self.state.voice = None
 
     def carry(self, number: int) -> None:
-        """Add a connection over which the client's events arrive."""
         self.state.carriers.append(number)
         self.state.ended = False
         self.asked = True
 
     @property
     def more(self) -> bool:
-        """Return whether acknowledgements are due to the client, because it asked for them or sent new events."""
         counters = self.incarnation.counters
         return self.asked or bool(self.owed) or (counters is not None and bool(counters.news))
 
     def next_told(self, most: int) -> list[str]:
         """Return at most `most` streams for the next acknowledgements, and mark these streams as acknowledged.
 
-        Streams with new events come first, because the client waits for their acknowledgement. Streams in `owed` come
-        second. Streams in `cut` come last, and only if there are streams of the first two kinds: the client already
-        knows the missing numbers of a stream in `cut`, and must first resend or discard them."""
+        Streams with new events come first, because the client waits for them, then those in `owed`. Streams in `cut`
+        come last and not alone: the client must first resend or discard the missing events that it already knows.
+        """
         counters = self.incarnation.counters
         if counters is None:
             return []
@@ -124,8 +101,7 @@ class Announced:
         return streams
 
     def untell(self, streams: Collection[str], news: Container[str]) -> None:
-        """Queue streams for `next_told` again, because their acknowledgements could not be sent. `news` contains the
-        streams that had new events."""
+        """Undo `next_told` for streams that were not acknowledged. `news` contains those with new events."""
         counters = self.incarnation.counters
         if counters is not None:
             counters.news = dict.fromkeys(s for s in streams if s in news) | counters.news
@@ -134,7 +110,6 @@ class Announced:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the session may change without further input, when a time limit passes."""
         return self.incarnation.waiting or not (self.state.ended or self._goes_on)
 
     @property
@@ -142,7 +117,7 @@ class Announced:
         return bool(self.state.carriers) and not self.incarnation.state.goodbye_at
 
     def over(self, now: int) -> bool:
-        """Return whether the session can end: the client's goodbye has arrived, and no late event can follow."""
+        """Return whether the client's goodbye has arrived and no late event can follow."""
         state, said = self.state, self.incarnation.state.goodbye_at
         if not said or state.ended:
             return False
@@ -151,28 +126,24 @@ class Announced:
         return not state.carriers
 
     def forgotten(self, now: int) -> bool:
-        """Return whether the session has been without a connection for `resume_time`."""
         state = self.state
         return not state.carriers and state.left + state.info.ledger.resume_time.ns <= now
 
 
 HOLES_MAX = 64
 STREAMS_IN_ONE, HOLES_IN_ONE = 24, 12
-"""Maximum number of streams and of missing ranges (holes) in one acknowledgement. It then fits into 1200 bytes even
-with the longest numbers.
-
-A stream with missing events that the daemon no longer requests (`given_up`) counts as two streams."""
+"""Maximum number of streams and of missing ranges (holes) in one acknowledgement, which then fits into 1200 bytes
+even with the longest numbers. A stream with missing events that are no longer requested (`given_up`) counts as two
+streams."""
 
 STREAMS_MOST = 8 * STREAMS_IN_ONE
-"""Maximum number of streams that one call of `answers` acknowledges, so that the acknowledgements fit into the socket
-buffer of a datagram client."""
+"""Maximum number of streams that one call of `answers` acknowledges: the socket buffer of a client is small."""
 
 _first = attrgetter("first")
 
 
 class ClientAnswer:
-    """Encoded acknowledgement for the client of a session. The sender sets `taken` to False if the acknowledgement
-    could not be sent."""
+    """Encoded acknowledgement for a client. The sender sets `taken` to False if it could not send it."""
 
     __slots__ = ("data", "number", "taken")
 
@@ -183,16 +154,12 @@ class ClientAnswer:
 
 
 _Missing = tuple[str, int, int]
-"""Missing events that the client should resend: their stream, the first number as the client sends it, and their count.
-"""
+"""Missing events that the client should resend: stream, first number as the client sends it, and count."""
 
 
 class _Standing(NamedTuple):
-    """Content of an acknowledgement for one stream.
-
-    The daemon needs no event with a number below `number` any more, except the events in `missing`, which the client
-    should resend. `number` is None if the ledger does not check the stream's numbers. `given_up` is the number of
-    missing events that the daemon no longer requests."""
+    """Acknowledgement of one stream: all events below `number`, except those in `missing`. `number` is None if the
+    ledger does not check the stream's numbers."""
 
     stream: str
     number: int | None
@@ -203,12 +170,8 @@ class _Standing(NamedTuple):
 def answers(
     known: Announced, number: int, pack: Callable[[Acknowledgement], bytes], now: int
 ) -> Iterator[ClientAnswer]:
-    """Yield the encoded acknowledgements for at most `STREAMS_MOST` streams. All of them describe the state at the time
-    of the first one.
-
-    The caller tries to send each acknowledgement at once. If this fails, the caller sets the attribute `taken` of the
-    acknowledgement to False, and the iteration ends. The next call of `answers` begins with the streams of all
-    acknowledgements that were not sent."""
+    """Yield the encoded acknowledgements for at most `STREAMS_MOST` streams, until the consumer sets `taken` of one
+    to False. The next call begins with the streams whose acknowledgements were not sent."""
     counters = known.incarnation.counters
     news = dict(counters.news) if counters else {}
     taken, untold = True, list[str]()
@@ -224,7 +187,6 @@ def answers(
 
 
 def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
-    """Yield the acknowledgements before their encoding; each covers as many streams as it has room for."""
     incarnation, turn = known.incarnation.state, known.state.turn
     goodbye = bool(incarnation.goodbye_at)
     said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
@@ -245,7 +207,6 @@ def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
 
 
 def _standing(known: Announced, now: int) -> list[_Standing]:
-    """Return the content of the next acknowledgements, one item for each stream, and mark the streams as acknowledged."""
     counters = known.incarnation.counters
     if counters is None:
         return []
@@ -280,18 +241,13 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
 
 
 def _given_up(stream: StreamCounter, oldest: int) -> int:
-    """Return the number of a stream's missing events that the daemon no longer requests from the client.
-
-    These are the events of evicted gaps, and of gaps that the ledger noticed at or before the time `oldest`."""
+    """Return how many missing events are no longer requested: evicted gaps, and gaps noticed at or before `oldest`."""
     old = (gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since <= oldest)
     return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
-    """Return the ranges of missing numbers whose events the client should resend, ordered by number.
-
-    Leave out events that the client has discarded, and reported gaps that the ledger noticed at or before the time
-    `oldest`."""
+    """Return the ranges of missing numbers to resend: all holes, and the gaps noticed after the time `oldest`."""
     holes = [hole for hole in stream.holes if hole.reason not in OF_CLIENTS]
     holes += [gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since > oldest]
     return sorted(holes, key=_first)
@@ -335,9 +291,6 @@ class Announcements:
         return sum(self._known[id_].incarnation.waiting for id_ in self._waiting)
 
     def incarnations(self) -> Iterator[tuple[str, Incarnation]]:
-        """Yield the id of each announced session and its incarnation, which holds the state of the client's program
-        run.
-        """
         return ((id_, self._known[id_].incarnation) for id_ in sorted(self._known))
 
     def awaited(self) -> Iterator[Incarnation]:
@@ -353,8 +306,7 @@ class Announcements:
         return total
 
     def find(self, id_: str, now: int) -> Announced | None:
-        """Return the session with an id, or None. If the session has been without a connection for `resume_time`, drop
-        it and return None."""
+        """Return the session with an id, or None. Drop a session without a connection for `resume_time`."""
         known = self._known.get(id_)
         if known and known.forgotten(now):
             self.forget(id_, now)
@@ -362,8 +314,7 @@ class Announcements:
         return known
 
     def add(self, id_: str, incarnation: Incarnation, info: OpenInfo, number: int) -> Announced:
-        """Make an announced session of the incarnation (program run) that a connection began, and return the session.
-        `number` is the connection's number."""
+        """Give the id to the incarnation (program run) that the connection `number` began; return the new session."""
         incarnation.announce(id_)
         state = self._states[id_] = AnnouncedState(incarnation.state, info, [number], bearer=number)
         self._known[id_] = known = Announced(state, incarnation)
@@ -371,8 +322,7 @@ class Announcements:
         return known
 
     def move(self, id_: str, incarnation: Incarnation) -> None:
-        """Move a session to another incarnation, after the ingest has found that the events of both incarnations belong
-        to one run of the producer."""
+        """Move a session to another incarnation (program run), because the events of both belong to one run."""
         known = self._known[id_]
         known.incarnation.state.id = ""
         incarnation.announce(id_)
@@ -381,21 +331,18 @@ class Announcements:
         self.heard(id_)
 
     def carry(self, id_: str, number: int) -> None:
-        """Add a connection to the announced session with this id."""
         self._known[id_].carry(number)
         self._away.pop(id_, None)
         self.heard(id_)
 
     def heard(self, id_: str) -> None:
-        """Record that a session may have changed, because data of the session arrived or the session's connections
-        changed."""
+        """Record that data of a session arrived, or that its connections changed."""
         self.news.add(id_)
         self.changed.add(id_)
         self._watch(id_)
 
     def leave(self, id_: str, number: int, now: int) -> None:
-        """Remove a closed connection from a session. End the session if the client's goodbye has arrived and no
-        connection is left."""
+        """Remove a closed connection. End the session if its goodbye has arrived and no connection is left."""
         known = self._known[id_]
         state = known.state
         state.carriers.remove(number)
@@ -414,8 +361,7 @@ class Announcements:
             self.forget_first(now, "too many sessions")
 
     def expire(self, now: int) -> None:
-        """Write gap rows for missing events that can no longer arrive late. End sessions after their goodbye, and drop
-        sessions that have been without a connection for `resume_time`."""
+        """Report missing events that can no longer arrive late, and end or drop the sessions whose time is over."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             known = self._known[id_]
@@ -427,8 +373,7 @@ class Announcements:
             self.forget(id_, now)
 
     def started(self, before: int, now: int) -> None:
-        """Record that no daemon ran from the time `before` to now. Extend all time limits of the sessions by this
-        downtime, because clients could neither reconnect nor resend."""
+        """Begin `resume_time` anew and wait longer for late events, because no daemon ran since `before`."""
         for id_ in self._away:
             self._known[id_].state.left = now
         for known in self._known.values():
@@ -436,7 +381,6 @@ class Announcements:
                 known.incarnation.counters.windows.stood_still(now - before)
 
     def settle(self, now: int) -> None:
-        """Write gap rows for all missing events that may still arrive late, because the daemon stops."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             self._known[id_].incarnation.settle(now)
@@ -449,21 +393,18 @@ class Announcements:
             self._budget.weigh(self._known[id_], now)
 
     def forget_first(self, now: int, why: str) -> bool:
-        """Drop the session that has been without a connection for the longest time. Return whether there was such a
-        session."""
+        """Drop the session that has been without a connection for the longest time. Return False if there is none."""
         if not self._away:
             return False
         self.forget(next(iter(self._away)), now, why)
         return True
 
     def forget_all(self, why: str, now: int) -> None:
-        """Drop all sessions without a connection."""
         for id_ in list(self._away):
             self.forget(id_, now, why)
 
     def forget_earlier(self, session: str, now: int) -> None:
-        """Drop the ended sessions of earlier clients that wrote to the file of the present client. `session` is the id
-        of the collector's session that reads this file."""
+        """Drop the ended sessions of earlier clients that wrote to the file of the collector's session `session`."""
         for id_ in list(self._away):
             state = self._known[id_].state
             if state.info.session == session and state.incarnation.ended:
@@ -476,8 +417,7 @@ class Announcements:
         why: str = "not resumed",
         about: dict[str, object] | None = None,
     ) -> None:
-        """Remove a session, and close its incarnation (the state of the client's program run). If the session had not
-        ended yet, write the row of its end with the reason `why`."""
+        """Remove a session. If it had not ended yet, write the row of its end with the reason `why`."""
         known = self._known.pop(id_)
         self._budget.drop(known)
         del self._states[id_]
@@ -492,10 +432,8 @@ class Announcements:
 
     def tell(self, can_reply: Callable[[int], bool]) -> Iterator[Announced]:
         """Yield the sessions whose clients want acknowledgements, have not received all of them, and can be reached
-        now.
-
-        `can_reply` returns whether a connection can accept a packet. If the acknowledgements did not cover all streams
-        of a session, a later call yields the session again."""
+        now. `can_reply` returns whether the connection with a given number can accept a packet. A later call yields
+        a session again if its acknowledgements did not cover all its streams."""
         for id_ in sorted(self.news):
             known = self._known.get(id_)
             if known is None or not known.state.acknowledge or known.state.voice is None:

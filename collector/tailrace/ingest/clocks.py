@@ -1,15 +1,8 @@
 """Measure the producers' clocks: their speed, and the time by which they are ahead of the collector's clock.
 
-This module reads no clock: the caller states when events arrived.
-
-- `Paces` measures the speed of each session's clock against wall time, over the last minute. For each interval of
-  `STEP` ns in which events arrived, it keeps the latest event time (ticks) and the time of the last arrival. It
-  measures at most `most` sessions. Once a measured session has been silent for a minute, another session may take its
-  place. After a restart of the daemon, all speeds are measured anew.
-- `Lead` is the time by which a producer's clock is ahead of the collector's clock. An event that ends at the time `e`
-  of the producer's clock arrives at `e - lead` or later. Therefore the event with the shortest delay determines the
-  lead. The assumed lead falls by 1 ns in `_DRIFT` ns, because the producer's clock may be slower than the collector's.
-  The next incarnation (producer run) at the same address inherits the lead, because it runs on the same host.
+`Paces` measures the speed of each session's clock against wall time, over the last minute. It does not survive a
+restart of the daemon. `Lead` is the time by which a producer's clock is ahead. An event that ends at the time `e` of
+this clock arrives at `e - lead` or later, so the event with the shortest delay determines the lead.
 """
 
 from __future__ import annotations
@@ -22,51 +15,40 @@ from math import inf
 from tailrace.ingest.state import IncarnationState
 
 WINDOW = 60 * 10**9
-"""Duration (ns) over which the speed of a producer's clock is measured.
-
-A session without events for this time counts as silent. A session whose clock does not advance for this time counts as
-stalled."""
+"""Duration (ns) over which the speed of a clock is measured, and after which a session counts as silent."""
 
 STEP = 5 * 10**9
 
 RECENT = 3
-"""Number of earlier intervals (of `STEP` ns) whose event times are compared with the time of a new event. If the new
-event is later than all of them, and than those in the present interval, the producer's clock has advanced.
-
-One interval would be too few, because the streams of a session may lag behind one another. With too many, one event
+"""Number of earlier intervals (of `STEP` ns) whose event times a new event must exceed to show that the producer's
+clock advances. One is too few, because the streams of a session may lag behind one another. With more, one event
 with a wrong time would block the measurement for longer."""
 
 
 class Progress(StrEnum):
     ADVANCING = "advancing"
     STALLED = "stalled"
-    """State of a producer's clock: events arrive, but for a minute none of them had a later time than the events
-    before."""
     SILENT = "silent"
-    """State of a producer's clock: no event arrived for a minute."""
 
 
 class Pace:
-    """Measures the pace of one session's clock against wall time. Times are arrival times (Unix ns)."""
+    """Measures the speed of one session's clock against wall time. Arrival times are Unix ns."""
 
     __slots__ = ("_bar", "_steps", "advanced", "heard", "source", "ticks_per_second")
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.ticks_per_second: float | None = None
-        """Ticks per simulated second, if known."""
         self.heard = 0
-        """Time of the last arrival of events."""
         self.advanced = 0
         """Arrival time of the last event whose time was later than all recent event times (see `RECENT`)."""
         self._steps: deque[tuple[int, int]] = deque()
-        """Time of the last arrival, and latest event time (ticks), of each interval of `STEP` ns, oldest interval
-        first."""
+        """Time of the last arrival, and latest event time (ticks), of each interval of `STEP` ns, oldest first."""
         self._bar: float = -inf
         """Latest event time (ticks) in the present interval of `STEP` ns and the `RECENT` intervals before."""
 
     def add(self, now: int, tick: int) -> None:
-        """Record that events of the session arrived at the time `now`; `tick` is the latest tick among them."""
+        """Record that events with the latest tick `tick` arrived at the time `now`."""
         steps = self._steps
         goes_on = bool(steps) and self.heard // STEP == now // STEP
         if not goes_on:
@@ -94,30 +76,27 @@ class Pace:
 
     @property
     def ticks_per_wall_second(self) -> float | None:
-        """Return the speed of the producer's clock over the last minute, in ticks per second of wall time. Return 0 if
-        the clock stands still or was set back. Return None until events have arrived in two different steps (intervals
-        of `STEP` ns)."""
+        """Return the clock's speed over the last minute, in ticks per second of wall time; 0 if it stands still or
+        was set back. Return None until events have arrived in two intervals of `STEP` ns."""
         (begun, first), (heard, last) = self._steps[0], self._steps[-1]
         return max(0, last - first) * 1e9 / (heard - begun) if heard > begun else None
 
     @property
     def slowdown(self) -> float | None:
-        """Return how many seconds of wall time one simulated second takes; None if the clock's pace or the ticks per
-        simulated second are unknown."""
+        """Return how many seconds of wall time one simulated second takes; None if unknown."""
         pace = self.ticks_per_wall_second
         return self.ticks_per_second / pace if pace and self.ticks_per_second else None
 
 
 class Paces:
-    """Measures the paces of all sessions: the speeds of their producers' clocks."""
+    """Measures the speeds of all sessions' clocks."""
 
     def __init__(self, most: int = 1000) -> None:
         self._most = most
         self._followed: OrderedDict[str, Pace] = OrderedDict()
         """Measured clock speed of each session, by session name. The session that has been silent longest is first."""
         self._others: dict[str, str] = {}
-        """Source of each open session whose clock speed is not measured because of the limit `_most`, by session name.
-        """
+        """Source of each open session that the limit `_most` leaves without measurement, by session name."""
 
     def take(
         self,
@@ -127,7 +106,6 @@ class Paces:
         ticks_per_second: float | None,
         now: int,
     ) -> None:
-        """Record the latest tick of the records that arrived from a session; do nothing if `tick` is None."""
         if tick is None:
             return
         pace = self._followed.get(session)
@@ -142,15 +120,13 @@ class Paces:
         pace.add(now, tick)
 
     def limit(self, most: int) -> None:
-        """Set the maximum number of measured sessions. Stop measuring the sessions that have been silent longest if
-        there are more."""
+        """Set the maximum number of measured sessions. Drop those that have been silent longest."""
         self._most = most
         while len(self._followed) > most:
             session, pace = self._followed.popitem(last=False)
             self._others[session] = pace.source
 
     def over(self, session: str) -> None:
-        """Stop measuring the clock of a session that has ended."""
         self._followed.pop(session, None)
         self._others.pop(session, None)
 
@@ -161,8 +137,7 @@ class Paces:
         return sum(of == source for of in self._others.values())
 
     def _make_room(self, now: int) -> bool:
-        """Return whether one more session can be measured. Stop measuring sessions that have been silent for a minute
-        if necessary."""
+        """Stop measuring silent sessions if necessary. Return whether one more session can be measured."""
         followed = self._followed
         while len(followed) >= self._most:
             first = next(iter(followed), None)
@@ -177,33 +152,26 @@ _DRIFT = 1000
 
 
 class Lead:
-    """Measures the lead of a producer's clock: the time of this clock (ns since its zero) minus the collector's time
-    (Unix ns).
-
-    The state of the incarnation (producer run) holds the measurement, so that it survives a restart of the daemon."""
+    """Measures the lead of a producer's clock: its time (ns since its zero) minus the collector's (Unix ns)."""
 
     def __init__(self, state: IncarnationState) -> None:
         self._state = state
 
     def at(self, now: int) -> int | None:
-        """Return the assumed lead (ns) of a producer's clock over the collector's clock at a time (Unix ns). This is
-        the measured lead, less the drift since the measurement. Return None before the first event."""
+        """Return the lead (ns) at a time (Unix ns), less the possible drift since it was measured; None if unknown."""
         lead = self._state.lead
         return None if lead is None else lead - (now - self._state.lead_at) // _DRIFT
 
     @property
     def times(self) -> int:
-        """Return the number of different arrival times of the observed events. Events with the same arrival time are
-        one observation, because all of them may have been delayed together."""
+        """Return how many arrival times were observed. Events that arrive together may all have been delayed, and
+        count once."""
         return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
-        """Take over the measured lead of an earlier incarnation (producer run): the time by which the producer's clock
-        is ahead of the collector's clock. The first records of the present incarnation arrive now.
-
-        `apart` is the time (ns) from the zero of the earlier incarnation's clock to the zero of the present one's. Do
-        nothing if the first records would then have a delay above `most` ns: somebody may have set the producer's
-        clock."""
+        """Take over the measured lead of an earlier incarnation (producer run) on the host. `apart` is the time (ns)
+        between the zeros of the two clocks. Do nothing if records that arrive now would then have a delay above
+        `most` ns: somebody may have set the clock."""
         known = earlier.at(now)
         if known is None or known - apart + now > most:
             return
@@ -212,8 +180,7 @@ class Lead:
         state.heard_at, state.heard_times = before.heard_at, before.heard_times
 
     def hear(self, latest: int | None, now: int) -> None:
-        """Update the lead of the producer's clock over the collector's clock with events that arrive now. `latest` is
-        their latest end (ns, by the producer's clock); None if the events have no end."""
+        """Update the lead with events that arrive now. `latest` is their latest end (ns) by the producer's clock."""
         if latest is None:
             return
         if now != self._state.heard_at:

@@ -1,19 +1,9 @@
 """Manage the incarnations (runs of the producer) of one session, which follow one another.
 
-A session has a current incarnation, and may have a previous one. On a datagram socket, late events of an incarnation
-may arrive after the next incarnation has begun. Therefore an ended incarnation lingers: it accepts late events for
-`reorder_time`. If the epoch of the ended or of the next incarnation is unknown, their clocks cannot be compared. The
-ended incarnation then lingers only if it received an event during the last `reorder_time`.
-
-A file may contain records of several processes. Each process has an incarnation of its own, with its own restarts. The
-incarnation of the last record is the current one; the incarnations of the other processes wait for further records.
-
-An incarnation may begin in doubt: later events may show that the producer did not restart, so that these events belong
-to the previous incarnation. The module `succession` decides. If the producer did not restart, the previous incarnation
-continues, with the epoch and the session id that arrived meanwhile.
-
-If the client announces its session, the incarnation belongs to the announced session (see `announced`). Earlier
-connections may have begun the incarnation, and later connections may continue it.
+On a datagram socket, late events of an incarnation may arrive after the next one has begun. Therefore an ended
+incarnation accepts late events for `reorder_time`. An incarnation may begin in doubt: if later events show that the
+producer did not restart, the previous incarnation continues (see `succession`). In a file with records of several
+processes, each process has an incarnation of its own.
 """
 
 from __future__ import annotations
@@ -26,13 +16,11 @@ from tailrace.ingest.state import IncarnationState, SessionState, Tally
 from tailrace.spool.payloads import EOF
 
 _EPOCHS_KEPT = 8
-"""Maximum number of epochs that a session remembers, to recognise a repeated epoch of an earlier incarnation (producer
-run)."""
+"""Maximum number of epochs that a session remembers, to recognise a repeated epoch of an earlier producer run."""
 
 
 class Generations:
-    """Holds the current and the previous incarnation (producer run) of a session. After `save`, the session's state
-    contains everything that a restarted daemon needs."""
+    """Holds the current and the previous incarnation (producer run) of a session."""
 
     def __init__(
         self,
@@ -44,10 +32,8 @@ class Generations:
         unordered: bool,
         of_file: Callable[[], dict[str, object]],
     ) -> None:
-        """Restore the incarnations (producer runs) of a session from its state.
-
-        `unordered` is true if records may overtake each other, as in datagrams. `of_file` returns additional attributes
-        for the first row of each incarnation."""
+        """Restore the incarnations (producer runs) from `state`. `unordered` is true if records may overtake each
+        other, as in datagrams. `of_file` returns additional attributes for the first row of each incarnation."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -61,26 +47,22 @@ class Generations:
 
     @property
     def doubt(self) -> bool:
-        """Return whether it is uncertain that the producer restarted, so that the current incarnation (producer run)
-        may turn out to be the previous one."""
+        """Return whether it is uncertain that the producer restarted."""
         return bool(self._state.doubt)
 
     @property
     def linger(self) -> int:
-        """Return how long (ns) an ended incarnation (producer run) waits for late events."""
         return self._state.info.ledger.reorder_time.ns
 
     @property
     def waiting(self) -> bool:
-        """Return whether an incarnation (producer run) waits for late events. During the wait, the spool needs timer
-        entries (ticks), because a tick ends the wait."""
+        """Return whether an incarnation (producer run) waits for late events. A tick of the spool ends the wait."""
         if self.previous is None and not self._aside and not self.current.waiting:
             return False  # the most frequent case: the session has only its current incarnation
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
 
     @property
     def awaited(self) -> Iterator[Incarnation]:
-        """Yield the producer runs without a session id that may still receive late events."""
         return (each for each in self.unannounced if each.waiting)
 
     @property
@@ -98,9 +80,6 @@ class Generations:
 
     @property
     def _lingering(self) -> Incarnation | None:
-        """Return the previous incarnation (producer run) if it has certainly ended and only waits for late events;
-        otherwise None.
-        """
         return None if self._state.doubt else self.previous
 
     def save(self) -> None:
@@ -113,7 +92,6 @@ class Generations:
     # Methods that take the records that arrive in a session
 
     def opened(self, now: int) -> None:
-        """Write the row about the beginning of the current incarnation (producer run)."""
         info = self._state.info
         opened = self.current.own.wall(now)
         about: dict[str, object] = {
@@ -128,10 +106,7 @@ class Generations:
         self.current.own.session("open", about | self._first_words(self.current), now)
 
     def take_turn(self, pending: int) -> None:
-        """Continue an announced session (one to which the client gave an id) on this connection, if the session's last
-        bytes came from another connection.
-
-        `pending` is the number of bytes of an unfinished record in this connection's decoder."""
+        """Set the base of offsets, if the announced session's last bytes came from another connection."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state
@@ -140,18 +115,14 @@ class Generations:
                 state.base = current.reached - (state.place - pending)
 
     def reach(self) -> None:
-        """Record, for the current and the previous incarnation (producer run), the offset up to which bytes have
-        arrived.
-        """
+        """Record the offset up to which bytes have arrived."""
         state = self._state
         reached = self.current.state.reached = state.base + state.place
         if self.previous:
             self.previous.state.reached = reached
 
     def note_news(self) -> None:
-        """Record that the announced sessions of the current and previous incarnation (producer run) may have new events
-        to acknowledge.
-        """
+        """Record that clients may have to receive acknowledgements of new events."""
         for each in (self.current, self.previous):
             if each and each.state.id:
                 self._announcements.heard(each.state.id)
@@ -159,8 +130,8 @@ class Generations:
     # Methods that end incarnations (producer runs)
 
     def expire(self, now: int) -> None:
-        """Write gap rows for missing events that can no longer arrive late. Finish the previous incarnation (producer
-        run) if it has waited long enough for late events."""
+        """Write gap rows for missing events that can no longer arrive late. Finish the previous run after `linger`
+        ns."""
         for each in self.unannounced:
             each.expire(now)
         previous = self._lingering
@@ -168,16 +139,13 @@ class Generations:
             self._finish_previous(now)
 
     def settle(self, now: int) -> None:
-        """Write gap rows for all missing events that may still arrive late, and finish the waiting previous incarnation
-        (producer run), because the daemon stops."""
         if self._lingering:
             self._finish_previous(now)
         for each in self.unannounced:
             each.settle(now)
 
     def close(self, reason: str, about: dict[str, object], now: int) -> None:
-        """End all incarnations (producer runs) of the session. The session's connection or file has ended, or its peer
-        was evicted. `about` contains attributes for the row of the end."""
+        """End all incarnations (producer runs). `about` contains attributes for the row of the end."""
         self._finish_previous(now)
         for each in self._aside.values():
             each.finish(reason, {}, now)
@@ -190,9 +158,8 @@ class Generations:
             self.current.depart(now, cut=cut)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
-        """Remove this connection from the announced session `id_`, which other connections may continue.
-
-        If the input is a file, end all announced sessions in it that no connection continues: several clients may have
+        """Remove this connection from the announced session `id_`, which other connections may continue. If the
+        input is a file, end all announced sessions in it that no connection continues: several clients may have
         written to the file, one after the other."""
         left = {"left": reason, "peer": self._state.info.peer}
         self.current.own.session("leave", left | about, now)
@@ -206,10 +173,7 @@ class Generations:
     # Methods for input in which several processes have written records
 
     def turn(self, process: int, now: int) -> None:
-        """Make the incarnation (run) of `process` the current one, because this process wrote the next records. Begin
-        the incarnation if it does not exist yet.
-
-        The incarnation of the former process stays open for that process's further records."""
+        """Make the incarnation (run) of `process` the current one, because this process wrote the next records."""
         state, old = self._state, self.current
         if process == state.process:
             return
@@ -221,22 +185,17 @@ class Generations:
             self.opened(now)
 
     def keep(self, processes: Collection[int], now: int) -> None:
-        """End the incarnations (runs) of all processes except `processes`, because the decoder has forgotten those
-        processes.
-
-        Further records of a forgotten process go to an incarnation that all forgotten processes share."""
+        """End the incarnations (runs) of all processes except `processes`, which the decoder still knows."""
         for process in sorted(self._aside.keys() - set(processes)):
             self._aside.pop(process).finish("evicted", {}, now)
 
     def of(self, process: int) -> Incarnation:
-        """Return the incarnation (run of a process) that receives the records of a process."""
         return self._aside.get(process, self.current)
 
     # Methods that begin or continue an incarnation (producer run)
 
     def restart(self, why: str, now: int, *, clocked: bool = False) -> None:
-        """Begin a new incarnation (producer run) because the producer restarted on its connection or address. `clocked`
-        means that the epochs of both incarnations are known, so that their events can be told apart by time."""
+        """Begin a new incarnation (producer run). `clocked` means that the epochs of both incarnations are known."""
         old = self.current.state.name
         self.begin(why, now)
         if not clocked:
@@ -244,16 +203,12 @@ class Generations:
         self._say_restart(old, now)
 
     def begin(self, why: str, now: int, *, in_doubt: bool = False) -> None:
-        """End the current incarnation (producer run) and begin a new one. The ended incarnation still accepts late
-        events. `in_doubt` states that later events may show that the producer has not restarted."""
+        """End the current producer run and begin a new one. If `in_doubt`, later events may undo the restart."""
         self._set_aside(f"restart: {why}", now, in_doubt=in_doubt)
         self.current = self._next()
 
     def begin_late(self, why: str, now: int) -> Incarnation:
-        """Begin and return an incarnation (producer run) that ended before the current one began, but whose first
-        records arrive only now.
-
-        It only accepts further late records, and does not become the current incarnation."""
+        """Begin and return an incarnation (producer run) that has already ended, and whose first records are late."""
         self._finish_previous(now)
         late = self.previous = self._next()
         late.state.ended, late.state.ended_at = f"restart: {why}", now
@@ -263,7 +218,6 @@ class Generations:
         return late
 
     def _next(self) -> Incarnation:
-        """Create the next incarnation (producer run) of the session, numbered after all earlier ones."""
         state, reached = self._state, self.current.state.reached
         state.restarts += 1
         return self._attach(
@@ -271,9 +225,8 @@ class Generations:
         )
 
     def decide(self, *, anew: bool, now: int) -> None:
-        """Record whether the producer has restarted, which was in doubt. If `anew`, the current incarnation (producer
-        run) stays. Otherwise the previous incarnation continues in its place, unless other connections also use the
-        current one."""
+        """End the doubt whether the producer has restarted. If not `anew`, its previous run continues, unless other
+        connections use the current one."""
         old, new = self.previous, self.current
         if anew or old is None or self._is_shared(new):
             self._began(now)
@@ -289,8 +242,7 @@ class Generations:
         new.finish(f"resumes {old.state.name}", {}, now)
 
     def _is_shared(self, incarnation: Incarnation) -> bool:
-        """Return whether an incarnation (producer run) belongs to an announced session that has connections besides
-        this one."""
+        """Return whether an incarnation (producer run) belongs to an announced session with further connections."""
         id_ = incarnation.state.id
         return bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
 
@@ -306,8 +258,7 @@ class Generations:
         self.current.own.session("restart", about | self._first_words(self.current), now)
 
     def resume(self, known: Announced, offset: int, now: int) -> None:
-        """Continue on this connection an announced session that began on another connection. The record with the
-        announcement is at `offset` in this connection's bytes."""
+        """Continue an announced session, whose announcement is at `offset` in this connection's bytes."""
         own, info = self.current.state, self._state.info
         # Add the connection to the session before the call of `_set_aside`, which might otherwise drop the session.
         self._announcements.carry(known.incarnation.state.id, self._state.number)
@@ -327,8 +278,7 @@ class Generations:
         self.reach()
 
     def _take_over_clock(self, other: Incarnation, about: dict[str, object], now: int) -> None:
-        """Copy the clock of the incarnation (producer run) `other` if the current incarnation has no clock. Both are
-        the same run. Write a `resume` row with the copied clock and the attributes `about`."""
+        """Take over the clock of the incarnation `other` (the same producer run), and write a `resume` row."""
         current, its = self.current.state, other.state
         if its.epoch is not None and current.epoch is None:
             current.epoch, current.clock = its.epoch, its.clock
@@ -339,22 +289,19 @@ class Generations:
         self.current.own.session("resume", about | self._whose(), now)
 
     def _first_words(self, incarnation: Incarnation) -> dict[str, object]:
-        """Return attributes for the first table row of an incarnation (producer run): the file that it is read from, and
-        the collector."""
+        """Return attributes for the first row of an incarnation (producer run): its file, and the collector's name."""
         about = self._of_file()
         incarnation.own.awaits_end = "ends" in about
         return about | self._whose()
 
     def _whose(self) -> dict[str, object]:
-        """Return the row attribute that names the receiving collector; no attribute for the collector `main`."""
         name = self._state.info.collector
         return {"collector": name} if name else {}
 
     # Methods that end the previous incarnation (producer run)
 
     def _set_aside(self, why: str, now: int, *, in_doubt: bool = False) -> None:
-        """End the current incarnation (producer run) and make it the previous one. If datagrams may be late, it still
-        accepts events. Otherwise finish it at once."""
+        """End the current producer run and make it the previous one. Finish it at once if no event can be late."""
         self._finish_previous(now)
         old = self.previous = self.current
         old.state.ended, old.state.ended_at = why, now
@@ -365,10 +312,8 @@ class Generations:
             self._finish_previous(now)
 
     def _finish_silent(self, now: int) -> None:
-        """Finish the previous incarnation (producer run) if it received no event during the last `linger` nanoseconds.
-
-        Its late events may still arrive. But if an epoch is unknown, nothing distinguishes them from events of the
-        current incarnation."""
+        """Finish the previous producer run if it is silent, because without epochs its late events cannot be
+        distinguished from those of the current run."""
         if self.previous and self.previous.silent(now - self.linger):
             self._finish_previous(now)
 
@@ -383,25 +328,19 @@ class Generations:
             old.finish(old.state.ended, {}, old.state.ended_at)
 
     def know(self, epoch: int, name: str) -> None:
-        """Remember which incarnation (producer run) stated an epoch, so that the epoch is recognised when it arrives
-        again.
-        """
+        """Remember which incarnation (producer run) stated an epoch."""
         epochs = self._state.epochs
         epochs[epoch] = name
         if len(epochs) > _EPOCHS_KEPT:
             del epochs[next(iter(epochs))]
 
     def name_of(self, epoch: int) -> str | None:
-        """Return the name of the incarnation (producer run) that stated an epoch; None for an epoch that the session
-        does not remember.
-        """
+        """Return the name of the incarnation (producer run) that stated an epoch; None for an unknown epoch."""
         return self._state.epochs.get(epoch)
 
     def earlier(self, epoch: int) -> Incarnation:
-        """Return the incarnation (producer run) that stated the epoch `epoch` before.
-
-        If this incarnation is already finished, return a new, empty one with its name, which receives only the record
-        with the repeated epoch."""
+        """Return the incarnation (producer run) that stated `epoch`, or an empty one with its name if it is
+        finished."""
         name = self._state.epochs[epoch]
         if self.previous and self.previous.state.name == name:
             return self.previous

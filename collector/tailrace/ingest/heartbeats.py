@@ -1,7 +1,7 @@
-"""Process the daemon's heartbeats as numbered events. The ledger counts them like a producer's events. A missing number
-therefore shows that the spool has lost an entry.
+"""Process the daemon's heartbeats as numbered events, so that a missing number shows that the spool has lost an
+entry.
 
-Each run of the daemon is a session, from its first heartbeat until the daemon stops, or until the next run starts.
+Each run of the daemon is a session, from its first heartbeat until the daemon stops or the next run starts.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _CLOCK = {"clock": "unix_ns", "ticks_per_second": 1e9, "epoch": 0}
 
 
 class HeartbeatSession:
-    """Manages the session of the daemon's heartbeats. The ingest's state holds everything that a restarted daemon
-    needs."""
+    """Manages the session of the daemon's heartbeats."""
 
     def __init__(self, state: IngestState, tally: Tally, attach: Callable[[], Attach]) -> None:
         self._state = state
@@ -40,16 +39,13 @@ class HeartbeatSession:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the session waits for heartbeats that may arrive late."""
         return self._incarnation is not None and self._incarnation.waiting
 
     @property
     def account(self) -> Account:
-        """Return the counts of expected, seen and missing heartbeats of the daemon's current run."""
         return self._incarnation.account if self._incarnation else Account()
 
     def beat(self, beat: Heartbeat, size: int, now: int) -> None:
-        """Process the next heartbeat, which has `size` bytes."""
         incarnation = self._incarnation
         if incarnation is None or incarnation.state.name != beat.session:
             self.end("collector restart", now)
@@ -65,19 +61,16 @@ class HeartbeatSession:
         incarnation.take(listed([record]), now)
 
     def expire(self, now: int) -> None:
-        """Write gap rows for missing heartbeats that can no longer arrive late."""
         if self._incarnation:
             self._incarnation.expire(now)
 
     def damaged(self, size: int) -> bool:
-        """Write a gap row, because up to `size` lost bytes of the spool may have been heartbeats. Return False and
-        write no row if no heartbeat session is open."""
+        """Write a gap row for up to `size` lost bytes of the spool. Return False if no heartbeat session is open."""
         if self._incarnation:
             self._incarnation.own.damaged(size)
         return self._incarnation is not None
 
     def end(self, reason: str, now: int) -> None:
-        """End the session, because the daemon's run has ended."""
         incarnation, self._incarnation, self._state.heartbeats = self._incarnation, None, None
         if incarnation:
             incarnation.finish(reason, {}, now)

@@ -1,5 +1,4 @@
-"""Process one incarnation of a producer: convert its records to rows, and write gap rows for the events that are
-missing according to the ledger."""
+"""Process one incarnation of a producer: convert its records to rows, and write gap rows for missing events."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class SourceShare(NamedTuple):
 
 
 class Incarnation:
-    """One incarnation of a producer: the part of a session between two restarts of the producer. `state` holds
-    everything that a restarted daemon needs."""
+    """One incarnation of a producer: the part of a session between two restarts of the producer."""
 
     def __init__(
         self,
@@ -62,10 +60,6 @@ class Incarnation:
         share: SourceShare,
         sink: Sink,
     ) -> None:
-        """Restore the incarnation (producer run) from `state`.
-
-        `sender` describes the producer. `share` contains what all sessions of the source share. `sink` receives the
-        rows."""
         limits, bits = sender.limits, sender.bits
         self._tally = share.tally
         self.state = state
@@ -97,15 +91,12 @@ class Incarnation:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the containers whose memory grows with the producer's events, so that a memory limit can shrink the
-        containers."""
+        """Return the containers whose memory grows with the producer's events, for the memory limits."""
         if self.counters:
             return [self.counters.marks, self.counters.windows, self._references]
         return [self._spans.spans, self._references] if self._spans else []
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row about state that was evicted because of a memory limit. `what` contains the number of evicted
-        entries by kind, such as `spans`."""
         self.report(now)
         add_counts(self._tally.evicted, what)
         if self._spans:
@@ -114,15 +105,14 @@ class Incarnation:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the incarnation (producer run) waits for late events. During the wait, the spool needs timer
-        entries (ticks), because a tick ends the wait."""
+        """Return whether missing events may still arrive late. A tick of the spool (timer entry) ends the wait."""
         counters = self.counters
         holes = counters is not None and (counters.windows.waiting or self._unnamed > 0)
         return holes or self._references.waiting or self._gap_rows.waiting
 
     @property
     def _unnamed(self) -> int:
-        """Return the number of events that the client discarded before numbering them, and that no gap row reports yet."""
+        """Return how many events the client discarded before numbering them and no gap row reports yet."""
         counters = self.counters
         return max(0, counters.unnumbered - counters.state.unnumbered) if counters else 0
 
@@ -138,7 +128,6 @@ class Incarnation:
 
     @property
     def empty(self) -> bool:
-        """Return whether no event has arrived."""
         return not self.state.counters.streams and not self.state.references.seen
 
     @property
@@ -148,10 +137,8 @@ class Incarnation:
     # Methods that count records of this incarnation (producer run) and write rows
 
     def take(self, chunk: Chunk, now: int) -> int:
-        """Count the events of a chunk and write its rows. Return the number of processed rows.
-
-        If this is less than the number of rows in the chunk, the next row shows a restart of the producer and begins
-        another incarnation."""
+        """Count the events of a chunk and write its rows. Return the number of processed rows. If rows are left, the
+        first of them shows a restart of the producer and begins another incarnation."""
         taken, counters = chunk, self.counters
         if counters:
             # Count all events before the first row is written, because counting may write rows about other incarnations
@@ -180,9 +167,6 @@ class Incarnation:
         return sum(records.rows for records in taken)
 
     def _note_times(self, records: Records, now: int) -> None:
-        """Record the latest times of the producer's clock, from which its speed, its lead over the collector's clock
-        and the time span of a run are computed.
-        """
         if self._datagrams and records.rows:
             self.lead.hear(records.latest_end, now)
         state, latest = self.state, records.latest_tick
@@ -210,8 +194,7 @@ class Incarnation:
         self.report(now)
 
     def _believe(self, facts: SessionFacts, now: int) -> None:
-        """Apply what a record states about the producer's events: totals, discarded events, events that were never
-        sent, and the end."""
+        """Apply what a record states about totals, discarded events, events that were never sent, and the end."""
         state = self.state
         if facts.totals:
             self._references.total(facts.totals)
@@ -228,8 +211,7 @@ class Incarnation:
             state.goodbye_at = now
 
     def _hear_clock(self, facts: SessionFacts, now: int) -> None:
-        """Record the epoch, clock and tick rate that a record states. In a datagram, an epoch or an announcement also
-        shows a time that the producer's clock has reached."""
+        """Record the epoch, clock and tick rate that a record states."""
         state = self.state
         if facts.epoch is not None:
             self._hear_epoch(facts.epoch)
@@ -250,18 +232,15 @@ class Incarnation:
             self._siblings.come()
 
     def malformed(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store unreadable bytes in the quarantine file, and write gap rows about them. `pieces` are malformed records
-        whose bytes are adjacent."""
+        """Store adjacent unreadable records in the quarantine file, and write gap rows about them."""
         self._unreadable.take(session, pieces)
 
     def refused(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store bytes in the quarantine that the ingest refuses, because the host that sent them began too many
-        sessions. Write a gap row with an unknown number of missing events."""
+        """Store bytes in the quarantine, because their host began too many sessions, and write a gap row."""
         self.own.malformed(session, [[piece] for piece in pieces], 0)
 
     def claim(self, record: Record, now: int) -> None:
-        """Process a decoder's report that events are missing, or that events of an earlier report have arrived after
-        all."""
+        """Process a decoder's report that events are missing, or that missing events have arrived after all."""
         about = record.detail
         if isinstance(about, Missing):
             if self._is_elsewhere(record):
@@ -283,30 +262,24 @@ class Incarnation:
                 self.piece(about.piece, said.reason)
 
     def _is_elsewhere(self, record: Record) -> bool:
-        """Return whether to ignore a decoder's report that a missing record has arrived after all (a heal). Ignore it
-        if another file of the same run has already delivered the record with this id."""
+        """Return whether another file of the run has already delivered the record that a heal reports as arrived."""
         if not self._pieces or record.kind != Kind.HEAL or record.counter is None:
             return False
         return not self._pieces.take_back(self.state.name, record.counter)
 
     def piece(self, piece: RunPiece, said: str = "") -> None:
-        """Record which part of a run this input contains, if the run is spread over several inputs.
-
-        `said` is the reason that the decoder gave for missing records of the run, if any."""
+        """Record which part of a run this input contains. `said` is the decoder's reason for missing records."""
         if self._pieces:
             times = self.state.times or ANY_TIME
             self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said))
 
     def copies(self, records: int) -> None:
-        """Count the records of a datagram that repeats an earlier one."""
         self._references.add_copies(records)
 
     def datagrams(self, count: int) -> None:
-        """Count the datagrams that arrived from the producer."""
         self.state.counters.datagrams += count
 
     def announce(self, id_: str) -> None:
-        """Make the incarnation (producer run) an announced session with the id that its client chose."""
         if self._siblings:
             self._siblings.go()
         self.state.id = id_
@@ -314,18 +287,14 @@ class Incarnation:
             self.counters.announced = True
 
     def forget_marks(self) -> None:
-        """Drop the marks (fingerprints) of events, because the session has lost its last connection. Without a
-        connection, only events that the client resends can arrive, and their sequence numbers suffice to find
-        duplicates."""
+        """Drop the marks (fingerprints) of events: without a connection, only resent events can arrive."""
         if self.counters:
             self.counters.marks.forget_all()
 
     def inherit(self, other: Incarnation, now: int) -> None:
-        """Count the events of the incarnation (producer run) `other` in this incarnation instead, because the producer
-        sent them before it announced its session.
-
-        The stored rows of these events keep the name of `other`. Do nothing if one of the events cannot belong to this
-        incarnation."""
+        """Count the events of the incarnation `other` in this one, because the producer sent them before it
+        announced its session. Do nothing if one of them cannot belong to this incarnation (producer run). The stored
+        rows of these events keep the name of `other`."""
         mine, its = self.counters, other.counters
         if mine is None or its is None or self.denies(its.numbers.remembered()):
             return
@@ -340,8 +309,7 @@ class Incarnation:
     # Methods that check whether an event belongs to this incarnation (producer run)
 
     def denies(self, events: Iterable[Numbered]) -> bool:
-        """Return whether one of the given events cannot belong to this incarnation (producer run): its number shows a
-        restart, or a different event arrived under this number."""
+        """Return whether one of the events shows a restart, or another event arrived under its number."""
         counters = self.counters
         return counters is not None and any(
             count is not None
@@ -353,10 +321,7 @@ class Incarnation:
         )
 
     def denies_statement(self, facts: SessionFacts) -> bool:
-        """Return whether a report of discarded events, or a goodbye, cannot belong to this incarnation (producer run).
-
-        This is so if an event arrived that the report calls discarded, or an event with a number above the end that the
-        goodbye states."""
+        """Return whether a report of discarded events, or a goodbye, contradicts the events that have arrived."""
         statements = self._statements
         if statements is None:
             return False
@@ -365,15 +330,12 @@ class Incarnation:
         return statements.deny(facts.discarded, finals)
 
     def silent(self, since: int) -> bool:
-        """Return whether no event has arrived after the time `since` (Unix ns). Return False if the ledger does not
-        check the numbers of all streams, because the times of their last events are then unknown.
-        """
+        """Return whether no event has arrived after the time `since` (Unix ns); False if this is unknown."""
         state = self.state.counters
         return not state.uncounted and all(s.heard <= since for s in state.streams.values())
 
     def depart(self, now: int, *, cut: bool) -> None:
-        """Remember the next number of each stream, so that a producer that reconnects without an announcement is
-        recognised. `cut` means that the connection broke."""
+        """Remember the next number of each stream, to recognise the producer when it reconnects."""
         if self._siblings:
             self._siblings.depart(now, cut=cut and not self.state.goodbye_at)
 
@@ -402,16 +364,14 @@ class Incarnation:
             self.own.finding(gap)
 
     def finish(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
-        """Write the row of the end and close the incarnation (producer run). The caller must pass no further record to
-        the incarnation."""
+        """Write the row of the end and close the incarnation (producer run), which accepts no further record."""
         self.end(reason, about, now, cut=cut)
         self.release()
 
     def end(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
-        """Write the row of the end of the incarnation (producer run). Late events may still arrive.
-
-        Without a goodbye, also write a gap of unknown size in two cases: if the client announced the session; or if the
-        connection broke (`cut`) and other connections do not continue all streams."""
+        """Write the row of the end of the incarnation (producer run). Late events may still arrive. Without a
+        goodbye, also write a gap of unknown size if the client announced the session, or if the connection broke
+        (`cut`) and other connections do not continue all streams."""
         if not self.state.goodbye_at:
             if self._statements:
                 self._statements.over(now, comes_back=bool(self.state.id))
@@ -430,8 +390,7 @@ class Incarnation:
         self._paces.over(self.state.name)
 
     def release(self) -> None:
-        """Add the counts of the incarnation (producer run) to the sums of the source. Call this method when no further
-        event can arrive and all gaps are written."""
+        """Add the counts of the finished incarnation (producer run) to the sums of the source."""
         self._paces.over(self.state.name)
         if self._pieces:
             self._pieces.over(self.state.name)
@@ -444,8 +403,7 @@ class Incarnation:
     # Methods that write gap rows, and heal rows (which take a reported gap back)
 
     def report(self, now: int) -> None:
-        """Write rows for the results of the ledger that have no row yet: gap rows, and heal rows (which take a reported
-        gap back)."""
+        """Write the gap and heal rows for results of the ledger that have no row yet."""
         findings = self._references.findings
         if self._statements:
             self._statements.heal_numbered()
@@ -458,8 +416,7 @@ class Incarnation:
 
 
 class SpanRows:
-    """Writes one row for the begin and the end of each span, matched by id. At each commit, also writes a row for each
-    span that is still open."""
+    """Writes one row for each span whose begin and end are matched by id, and one for each span open at a commit."""
 
     def __init__(
         self,
@@ -468,7 +425,6 @@ class SpanRows:
         tally: Tally,
         at_last: Callable[[Callable[[], None]], None],
     ) -> None:
-        """Prepare rows for the spans of one session. `at_last` schedules a function call before the next commit."""
         self.spans = spans
         self._rows = rows
         self._tally = tally
@@ -476,8 +432,7 @@ class SpanRows:
         self.watch_begins()
 
     def take(self, chunk: Sequence[Records], now: int) -> None:
-        """Match end records to begin records by id, and write the rows. Use this for a producer that gives ids to
-        spans, but no numbers to events."""
+        """Match end records to begin records by id, and write the rows."""
         kinds: Counter[str] = Counter()
         for records in chunk:
             kinds.update(records.kinds)
@@ -493,7 +448,6 @@ class SpanRows:
             self._at_last(self.write_begins)
 
     def write_begins(self) -> None:
-        """Write a row for each open span that has no row yet."""
         self._rows.write_begins(self.spans.begins())
 
     def match_block(self, block: Block, now: int) -> None:
@@ -505,18 +459,15 @@ class SpanRows:
                 self.match(others, now)
 
     def match(self, columns: RecordColumns, now: int) -> None:
-        """Match the begins and ends of spans in columns of records, and write the rows of the records."""
         rows, flaws = self.spans.take(columns, now)
         add_counts(self._tally.flaws, flaws)
         self._rows.write(rows, [None] * len(rows[KIND]))
 
 
 def is_whole(state: IncarnationState, said: Goodbye) -> bool:
-    """Record a goodbye or a part of a goodbye. Return whether the goodbye is complete.
-
-    A goodbye too long for one packet arrives in numbered parts, and the last part states that no further part follows.
-    Datagrams may overtake one another or get lost, so the last part may arrive first, or alone. Until all parts have
-    arrived, the session continues, because the last numbers of some streams are unknown."""
+    """Record a goodbye or a part of it. Return whether the goodbye is complete. A long goodbye arrives in numbered
+    parts, and the last part is marked. Datagrams may overtake one another or get lost, so the last part may arrive
+    first, or alone."""
     if said.part is None:
         return not said.more
     came = int.from_bytes(state.goodbye_parts, "little") | 1 << said.part

@@ -1,11 +1,9 @@
-"""Write the rows of an incarnation (producer run): the rows of its records with their wall times, and the collector's own
-rows about its begin and end, about missing events, and about unreadable bytes.
+"""Write the rows of an incarnation (producer run): its records, and the collector's own rows about its begin and
+end, missing events and unreadable bytes.
 
-A gap in a stream begins a period of `reorder_time`. The first `gap_rows_max` gaps of the period get one row each. At
-the end of the period, its further gaps are merged into one row for each reason. A merged row has the first missing
-number `seq`, the last missing number `last` and the number `events` of missing numbers. Merged rows with the same
-reason never overlap. A late number is therefore in at most one of them. Gaps of numbers that the client discarded
-are never merged, because the client may give the reason of any number later.
+A gap in a stream begins a period of `reorder_time`. The first `gap_rows_max` gaps of the period get one row each;
+further gaps are merged into one row for each reason. Merged rows with the same reason never overlap. Gaps of numbers
+that the client discarded are not merged, because the client may give the reason of any number later.
 """
 
 from __future__ import annotations
@@ -57,19 +55,15 @@ if TYPE_CHECKING or active():
     from tailrace.rows._columns import shifted
 
 Emit = Callable[[str, Emitted, int], None]
-"""Function that receives the name of an incarnation (producer run), its rows (see `Batch.extend`) and the approximate
-memory (bytes) of the rows."""
+"""Function that receives the name of an incarnation, its rows (see `Batch.extend`) and their memory (bytes)."""
 
 KeepPiece = Callable[[str, int, bytes], None]
-"""Function that appends to a session's quarantine file; it receives the session's name, the position (bytes) in the
-quarantine file, and the encoded bytes."""
+"""Function that appends bytes to a session's quarantine file. Arguments: session, position (bytes), bytes."""
 
 
 class Sink(NamedTuple):
-    """The functions that receive a session's rows and unreadable bytes.
-
-    `wall` converts the time of a spool entry to wall time. `at_last` schedules a call right before the next commit, for
-    rows of spans that are still open then."""
+    """The functions that receive a session's rows and unreadable bytes. `wall` converts the time of a spool entry to
+    wall time; `at_last` schedules a call right before the next commit."""
 
     emit: Emit
     quarantine: KeepPiece
@@ -78,11 +72,10 @@ class Sink(NamedTuple):
 
 
 ROW_BYTES = 600
-"""Approximate memory (bytes) that a row of Python values takes in a batch and during a commit, without the bytes of its
-record."""
+"""Approximate memory (bytes) of a row of Python values in a batch and during a commit, without its record's bytes."""
 
 PACKED_ROW_BYTES = 96
-"""Approximate memory (bytes) that a row takes as part of a block, without the bytes of its record."""
+"""Approximate memory (bytes) of a row in a block, without its record's bytes."""
 
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -93,9 +86,7 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class RecordRows:
-    """Writes the rows of the records of an incarnation (producer run), and counts the records and their flaws in the
-    sums of the source.
-    """
+    """Writes the rows of an incarnation's records, and counts the records and their flaws for the source."""
 
     def __init__(self, state: IncarnationState, tally: Tally, emit: Emit) -> None:
         self._state = state
@@ -107,8 +98,7 @@ class RecordRows:
         columns: Sequence[Sequence[Any]],
         seqs: list[int | None],
     ) -> None:
-        """Write the rows of records with their sequence numbers. `columns` has the fields of the records, and may also
-        have the columns `DEPTH` and `END_OFFSET` of spans."""
+        """Write the rows of records. For spans, `columns` also has the columns `DEPTH` and `END_OFFSET`."""
         attributes = columns[ATTRIBUTES]
         if any(columns[FLAW]):
             attributes, flaws = write_flaws(columns[FLAW], attributes)
@@ -132,8 +122,7 @@ class RecordRows:
         self._tally.rows += len(seqs)
 
     def write_one(self, record: Record, time: int | None = None) -> None:
-        """Write the row of a record without a sequence number. `time` is the row's wall time if the producer's clock
-        does not provide one."""
+        """Write the row of a record without a sequence number. `time` (Unix ns) replaces the producer's time."""
         if record.flaw:
             add_counts(self._tally.flaws, {record.flaw: 1})
         state = self._state
@@ -147,10 +136,7 @@ class RecordRows:
         self._tally.rows += 1
 
     def write_begins(self, begins: Sequence[tuple[int, OpenSpan]]) -> None:
-        """Write rows of spans that have begun and not ended yet. `begins` contains them by id.
-
-        The source's count of rows leaves these rows out: their number depends on the times of commits, which differ in
-        a replay."""
+        """Write rows of open spans. The source's count of rows leaves them out, because they differ in a replay."""
         if not begins:
             return
         state, rows = self._state, len(begins)
@@ -177,8 +163,6 @@ class RecordRows:
         depths: Values = None,
         end_offsets: Values = None,
     ) -> None:
-        """Write the rows of a block of decoded records. `seqs` are the sequence numbers of events. `depths` and
-        `end_offsets` are the depths and end offsets of the rows that are spans."""
         if block.flaw is not None:
             flaws = Counter(block.flaw.list(block.rows))
             add_counts(self._tally.flaws, {flaw: n for flaw, n in flaws.items() if flaw})
@@ -189,7 +173,6 @@ class RecordRows:
         self._tally.rows += block.rows
 
     def count(self, kinds: Mapping[str, int], now: int) -> None:
-        """Count records by kind, and remember the time of the first record."""
         if not self._state.records:
             self._state.began = now
         self._state.records += sum(kinds.values())
@@ -204,7 +187,7 @@ def add_counts(sums: dict[str, int], more: Mapping[str, int]) -> None:
 def wall_times(
     starts: Sequence[int | None], epoch: int | None, ticks_per_second: float | None
 ) -> list[int | None]:
-    """Convert start times in ticks to Unix nanoseconds. A time is None if it is unknown or does not fit into 64 bits."""
+    """Convert start times in ticks to Unix ns. A time is None if it is unknown or does not fit into 64 bits."""
     if epoch is None or not ticks_per_second:
         return [None] * len(starts)
     if ticks_per_second == 1e9:
@@ -218,7 +201,6 @@ def wall_times(
 
 
 def block_times(block: Block, epoch: int | None, ticks_per_second: float | None) -> Values:
-    """Convert the start times of a block's rows to Unix nanoseconds, as `wall_times` does."""
     starts = block.start
     if epoch is None or not ticks_per_second or starts is None:
         return None
@@ -243,8 +225,7 @@ def _fits(time: int) -> bool:
 
 
 class GapRows:
-    """Selects which gaps of one incarnation (producer run) get a row of their own. Merges the other gaps into one row
-    for each stream and reason."""
+    """Selects the gaps that get a row of their own, and merges the other gaps of each stream and reason."""
 
     def __init__(self, limits: LedgerConfig, state: dict[str, StreamRows]) -> None:
         self.state = state
@@ -253,20 +234,16 @@ class GapRows:
 
     @property
     def waiting(self) -> bool:
-        """Return whether merged gaps have no row yet. Their rows follow when `reorder_time` is over."""
         return bool(self.state) and any(rows.ranges for rows in self.state.values())
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield each stream with merged gaps that have not been written as rows, and the number of events that these
-        gaps report as missing.
-        """
+        """Yield each stream with merged gaps that have no row yet, and the number of events that these gaps lack."""
         for stream, rows in self.state.items():
             if rows.ranges:
                 yield stream, sum(gathered.count for gathered in rows.ranges.values())
 
     def write(self, findings: Iterable[Finding], now: int) -> Iterator[Finding]:
-        """Yield the findings that must be written as rows now: heals (which take reported gaps back), the first
-        `gap_rows_max` gaps of each period of `reorder_time`, and the merged gaps of ended periods."""
+        """Yield the findings to write as rows now; merged gaps follow when their period of `reorder_time` ends."""
         for finding in findings:
             stream, first, reason = finding.stream, finding.seq, finding.reason
             if first is None:
@@ -297,12 +274,10 @@ class GapRows:
                 yield finding
 
     def expire(self, now: int) -> Iterator[Finding]:
-        """Yield the merged gaps of the streams whose period of `reorder_time` is over at the time `now`."""
         for stream in [s for s, rows in self.state.items() if rows.since + self._window <= now]:
             yield from self._end(stream)
 
     def close(self) -> Iterator[Finding]:
-        """Yield all merged gaps that have not been written as rows."""
         for stream in list(self.state):
             yield from self._end(stream)
 
@@ -321,8 +296,7 @@ class GapRows:
 
 
 class OwnRows:
-    """Writes those rows of one incarnation (producer run) that do not come from the producer's records, and adds their
-    counts to the sums of the source."""
+    """Writes the rows of an incarnation that do not come from its records, and counts them for the source."""
 
     def __init__(
         self,
@@ -331,7 +305,7 @@ class OwnRows:
         sink: Sink,
     ) -> None:
         self.wall = sink.wall
-        """Function that converts the time of a spool entry to wall time, as written in rows."""
+        """Function that converts the time of a spool entry to wall time."""
         self._incarnation = incarnation
         self._tally = tally
         self._emit, self._quarantine = sink.emit, sink.quarantine
@@ -347,15 +321,14 @@ class OwnRows:
 
     @property
     def said_goodbye(self) -> bool:
-        """Return whether the producer has stated that it sends no further events, by a goodbye or a footer."""
+        """Return whether the producer has announced its end by a goodbye or a footer."""
         return bool(self._incarnation.goodbye_at)
 
     def session(self, name: OwnRow, about: dict[str, object], now: int) -> None:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
 
     def finding(self, finding: Finding, session: str = "") -> None:
-        """Write the row of a finding: a gap row, or a heal row (which takes a reported gap back). The row belongs to
-        this incarnation (producer run) or, if `session` is given, to that earlier session."""
+        """Write a gap row, or a heal row (which takes a gap back), for this or an earlier session."""
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
         sums[finding.reason] = sums.get(finding.reason, 0) + finding.events
         about: dict[str, object] = {"count": finding.events}
@@ -376,8 +349,7 @@ class OwnRows:
         )  # fmt: skip
 
     def of_pieces(self, found: FoundRuns) -> None:
-        """Write gap rows, and heal rows (which take a reported gap back), about runs that are spread over several
-        files. Each row belongs to the session of one of these files, even if this session has already ended."""
+        """Write gap and heal rows about runs that are spread over several files, for the sessions of these files."""
         for session, finding in found:
             self.finding(finding, session)
             more = finding.events if finding.kind == Kind.GAP else -finding.events
@@ -389,10 +361,7 @@ class OwnRows:
         self.finding(_CUT)
 
     def heal_cut(self, session: str) -> None:
-        """Write a heal row for the session `session`. It takes back the gap of unknown size that was reported because
-        the session's connection broke.
-
-        Other sessions now continue all streams of the session, and their event numbers show what is missing."""
+        """Take back the gap that a broken connection caused, because other sessions continue all streams."""
         self._tally.unknown_gaps -= 1
         self.finding(_CUT._replace(kind=Kind.HEAL), session)
 
@@ -406,9 +375,10 @@ class OwnRows:
     ) -> None:
         """Write one gap row for unreadable bytes with the same reason, and store the bytes in the quarantine.
 
-        Each of the `parts` is a list of adjacent unreadable records. `count` is the number of missing events, or 0 if
-        it is unknown or no event is missing. `go_on` states that no further event is missing, for example because the
-        bytes continue unreadable bytes that already have a gap row."""
+        Each of the `parts` is a list of adjacent unreadable records. `count` is the number of missing events, or 0
+        if it is unknown or no event is missing. `go_on` states that no further event is missing, for example because
+        an earlier gap row covers it.
+        """
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
         reason = Reason.TRUNCATED if why == "truncated" else Reason.MALFORMED
@@ -425,8 +395,7 @@ class OwnRows:
         self._row(Kind.GAP, reason, about, missing, stream=first.stream, offset=first.offset)
 
     def loss(self, session: SessionState, loss: FileLoss) -> None:
-        """Write a gap row for bytes that the source could not pass to the session, with an unknown number of missing
-        events."""
+        """Write a gap row for bytes that the source could not pass to the session."""
         about: dict[str, object] = {"count": 0, "bytes": loss.size, "detail": loss.detail}
         if loss.data:
             session.received += len(loss.data)
@@ -476,8 +445,8 @@ class OwnRows:
         offset: int | None = None,
         session: str = "",
     ) -> None:
-        """Write a row of this incarnation (producer run), or of another session if `session` is given. `missing` is the
-        number of missing events in a gap row; None means that the number is unknown."""
+        """Write a row of this incarnation, or of the session `session`. In a gap row, `missing` counts missing
+        events."""
         if kind == Kind.GAP and missing is None:
             self._tally.unknown_gaps += 1
         text = _json(attributes)
@@ -490,8 +459,7 @@ class OwnRows:
 
 
 _PARTS_MAX = 16
-"""Maximum number of gap rows about unreadable parts of one chunk. If there are more parts, one row covers all parts
-with the same reason, so that noise does not cause many rows."""
+"""Maximum number of gap rows about unreadable parts of one chunk, so that noise does not cause many rows."""
 
 _IN_PIECES = frozenset({"nul_bytes", "too_long"})
 """Reasons of unreadable bytes for which several pieces may belong to one line. The line ends at a newline."""
@@ -506,23 +474,17 @@ _flaw = attrgetter("flaw")
 
 
 class Unreadable:
-    """Writes the gap rows of unreadable bytes of one incarnation (producer run)."""
-
     def __init__(
         self, state: IncarnationState, own: OwnRows, references: References, *, counted: bool
     ) -> None:
-        """Prepare to write gap rows of one incarnation (producer run).
-
-        `counted` states that the producer numbers its events. The numbers then show which events are missing, so
-        unreadable bytes are not counted as missing events."""
+        """Prepare to write gap rows. `counted` states that the producer numbers its events."""
         self._state = state
         self._own = own
         self._references = references
         self._counted = counted
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store unreadable records in the quarantine. Write a gap row for each series of adjacent records with the same
-        reason. If there are more than `_PARTS_MAX` series, write one row for each reason."""
+        """Store unreadable records in the quarantine, and write a gap row for each adjacent series with one reason."""
         goes_on = self._state.unended == (pieces[0].offset, _flaw(pieces[0]))
         begins = {id(piece): self._is_missing(piece) for piece in pieces}
         parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
@@ -542,10 +504,8 @@ class Unreadable:
                     self._references.define(piece.id)
 
     def _is_missing(self, piece: Record) -> bool:
-        """Return whether an unreadable record counts as one missing event.
-
-        Return False if the producer numbers its events, because the numbers show missing events. Also return False if
-        the record continues the previous unreadable record, or if its number of events is unknown."""
+        """Return whether an unreadable record counts as one missing event. It does not if the producer numbers its
+        events, if it continues the previous record, or if its number of events is unknown."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = state.unended == (piece.offset, flaw)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS
@@ -559,10 +519,7 @@ class Unreadable:
 
 
 def _is_unknown(piece: Record) -> bool:
-    """Return whether the number of events in an unreadable record is unknown: the record consists of NULs, does not
-    belong to the format, or was not decoded.
-
-    NULs may replace any number of lines: a log rotation that truncates a file leaves them, and so does a crash before
-    lines were written."""
+    """Return whether an unreadable record may contain any number of events. A log rotation or a crash leaves NULs in
+    place of any number of lines."""
     data = piece.detail
     return piece.flaw in _UNKNOWN or (isinstance(data, bytes) and not data.strip(b"\0"))

@@ -1,14 +1,9 @@
 """Limit the state that producers make the daemon hold, and the number of sessions that producers begin.
 
-`Budget` limits the memory for the state of each session, of all sessions of one source together, and of all sources
-together. A session's opening entry in the spool contains the limits (`session_state_max`, `source_state_max`,
-`state_max`). The budget measures a session's memory after each entry of the spool, so that a replay of the spool evicts
-the same state. A session above its own limit loses its oldest entries. If a source or all sources exceed their limit,
-the largest sessions shrink to a common size, and small sessions lose nothing. Eviction reduces the memory to seven
-eighths of the limit, so that the next eviction is due only after much new state. Within a session, the largest
-containers shrink to a common size.
-
-`Beginnings` limits the number of sessions that a host begins per second.
+`Budget` limits the memory for each session, each source, and all sources together. It measures a session after each
+entry of the spool, so that a replay of the spool evicts the same state. A session above its own limit loses its
+oldest entries. Above the other limits, the largest sessions shrink to a common size. Eviction reduces the memory to
+seven eighths of the limit, so that it is rare. `Beginnings` limits the sessions that a host begins per second.
 """
 
 from __future__ import annotations
@@ -41,8 +36,7 @@ class StateHolder(Protocol):
     def holdings(self) -> Iterable[Holding]: ...
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row about state that was evicted because of a memory limit. `what` contains the number of evicted
-        entries by kind, such as `spans`."""
+        """Write a row that states how many entries of each kind a memory limit has evicted."""
         ...
 
 
@@ -54,14 +48,13 @@ class Budget:
         self.sources: dict[str, int] = {}
         """Memory (bytes) of the sessions' state, by source."""
         self.relieved = 0
-        """Number of times that a memory limit was exceeded and state evicted, since the process started."""
+        """Number of evictions by a memory limit, since the process started."""
         self.said = ""
         """Message that names the limit that was exceeded last."""
         self._held: dict[StateHolder, int] = {}
 
     def weigh(self, holder: StateHolder, now: int) -> None:
-        """Update the memory size of a session that may have changed. Evict entries if the session exceeds
-        `session_state_max`, its source `source_state_max`, or all sources together `state_max`."""
+        """Measure a session that may have changed, and evict entries if a memory limit is exceeded."""
         limits, source = holder.limits, holder.source
         if self._look(holder) > limits.session_state_max:
             self._relieve([holder], limits.session_state_max, lambda: self._held[holder], now)
@@ -76,12 +69,10 @@ class Budget:
         report(holder, now)
 
     def add(self, holder: StateHolder) -> None:
-        """Count the memory of a session that was restored from a checkpoint. Evict nothing, because the session was
-        within its limits at the checkpoint."""
+        """Count the memory of a session from a checkpoint, without eviction."""
         self._look(holder)
 
     def drop(self, holder: StateHolder) -> None:
-        """Stop counting the memory of a session that has ended."""
         held = self._held.pop(holder, 0)
         self.total -= held
         self.sources[holder.source] = self.sources.get(holder.source, 0) - held
@@ -103,8 +94,7 @@ class Budget:
     def _relieve(
         self, holders: Iterable[StateHolder], most: int, held: Callable[[], int], now: int
     ) -> None:
-        """Shrink the largest of the sessions `holders` to a common size, until the memory `held()` is at most seven
-        eighths of the limit `most` (bytes)."""
+        """Shrink the largest of `holders` to a common size, until `held()` is at most 7/8 of `most` bytes."""
         goal = most - most // 8
         heaviest = sorted(holders, key=lambda h: (-self._held[h], h.name))
         level = _level([self._held[holder] for holder in heaviest], held() - goal)
@@ -119,7 +109,7 @@ class Budget:
 
 def _level(held: list[int], excess: int) -> int:
     """Return the size (bytes) to which all larger objects must shrink so that `excess` bytes become free. `held`
-    contains the sizes of the objects in descending order."""
+    contains their sizes in descending order."""
     above = 0
     for count, (size, following) in enumerate(zip(held, [*held[1:], 0], strict=False), 1):
         above += size
@@ -154,25 +144,19 @@ def report(holder: StateHolder, now: int) -> None:
 SECOND = 10**9
 
 TOO_MANY_SESSIONS: Final = "too_many_sessions"
-"""Reason in the gap rows of bytes that the ingest refused because the host began too many sessions."""
+"""Reason in the gap rows of bytes that were refused because the host began too many sessions."""
 
 EVENTS = 100
-"""Number of delivered events for which a host may begin one more session. Processing so many events takes about as long
-as beginning one session."""
+"""Number of delivered events that cost about as much as one new session, and give a host one more session."""
 
 HOSTS_MAX = 1024
-"""Maximum number of hosts whose use of the session quota is remembered.
-
-If there are more, the daemon forgets the host that has begun no session for the longest time. This host then has its
-full quota again."""
+"""Maximum number of hosts whose use of the session quota is remembered. A forgotten host has its full quota."""
 
 
 @lru_cache(1024)
 def whose(host: str) -> str:
-    """Return the key under which the sessions of an address are counted: `loopback`, an IPv4 address, or the first 64
-    bits of an IPv6 address.
-
-    If `host` is not an IP address, return it unchanged."""
+    """Return the key under which an address is counted: `loopback`, an IPv4 address, or an IPv6 /64 prefix. Return
+    any other text unchanged."""
     try:
         address = ip_address(host.strip("[]"))
     except ValueError:
@@ -185,14 +169,12 @@ def whose(host: str) -> str:
 
 
 def host_of(peer: str) -> str:
-    """Return the address in a peer's name (`ADDRESS:PORT`), without the port. Each connection of a host has another
-    port."""
+    """Return the address in a peer's name (`ADDRESS:PORT`), without the port."""
     host, colon, port = peer.rpartition(":")
     return host if colon and port.isdigit() else peer
 
 
 def host_that_begins(peer: str) -> str:
-    """Return the key under which the sessions that a peer's host begins are counted (see `whose`)."""
     return whose(host_of(peer))
 
 
@@ -200,18 +182,15 @@ class Beginnings:
     """Limits how many sessions each host of one source begins per second."""
 
     def __init__(self, state: dict[str, int]) -> None:
-        """Continue from `state`: by host, the time (ns) from which the host has its full quota again. The full quota is
-        the number of sessions that a host may begin in one second."""
+        """Continue from `state`: by host, the time (ns) from which the host has its full quota again."""
         self._state = state
 
     def exhausted(self, host: str, rate: int, now: int) -> bool:
-        """Return whether a host has used its quota, so that it may not begin a session now. `rate` is the number of
-        sessions per second."""
+        """Return whether a host may not begin a session now. `rate` is the allowed number of sessions per second."""
         return max(self._state.get(host, 0), now) + SECOND // rate > now + SECOND
 
     def admit(self, host: str, rate: int, now: int) -> bool:
-        """Count a session that a host begins; return True. If the host has used its quota, return False and do not
-        count the session."""
+        """Count a session that a host begins. Return False, without counting it, if the host has used its quota."""
         if self.exhausted(host, rate, now):
             return False
         self._state[host] = max(self._state.pop(host, 0), now) + SECOND // rate

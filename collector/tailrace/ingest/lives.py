@@ -1,20 +1,9 @@
 """Define the rules that assign a record to an incarnation (producer run), as two tables.
 
-After a producer restarts, a record may belong to the new incarnation, or to the earlier one if its datagram is late.
-The producer repeats its epoch (start time of its clock) and its announcement (with the id of the session), but the
-datagrams may be lost.
-
-- `STATEMENTS` contains the rules for records with an epoch, a header or a session id. A record's kind
-  (`SessionStatement`), and whether the current incarnation can have sent it (`Standing`), determine an action
-  (`Course`). `succession` determines both and executes the action.
-- `EVENTS` contains the rules for events. Three facts determine the incarnation that receives the event (`Owner`): how
-  the event's number fits the earlier incarnation (`EventFit`), how it fits the later one (`Expectation`), and whether
-  the later one can have sent the event by now (`Timing`).
-
-The first epoch or announcement from an address may arrive after events from this address. These events may come from
-the same producer, or from an earlier one whose epoch or announcement was lost. Therefore a new incarnation begins in
-doubt. The next event, report of discarded events or goodbye (end of the session) decides: if it fits the previous
-incarnation, the previous incarnation continues.
+After a restart of the producer, a record may belong to the new incarnation, or to the earlier one if its datagram is
+late. `STATEMENTS` decides for records with an epoch, a header or a session id, and `EVENTS` for events. The first
+epoch or announcement from an address may belong to the producer of the events before it, or to a new one. Therefore
+a new incarnation begins in doubt, and the next event, report of discarded events or goodbye decides.
 """
 
 from __future__ import annotations
@@ -30,17 +19,14 @@ from tailrace.rows.records import ListRecords, numbered
 
 
 class SessionStatement(Enum):
-    """Kind of a record with facts about the session: an epoch, a header or a session id. Earlier records determine, for
-    example, whether an epoch is the first one."""
+    """Kind of a record with an epoch, a header or a session id, in relation to earlier records."""
 
     NONE = auto()
-    """The record has no epoch, header or session id."""
     HEADER = auto()
-    """A header that arrives after records of the current incarnation (producer run) and does not belong to these
-    records."""
+    """A header that arrives after records of the current incarnation (producer run) and does not belong to them."""
     SAME_EPOCH = auto()
     FIRST_EPOCH = auto()
-    """An epoch. The current incarnation (producer run) has no epoch yet."""
+    """An epoch, while the current incarnation (producer run) has none."""
     OTHER_EPOCH = auto()
     """An epoch that differs from the epoch of the current incarnation (producer run)."""
     PREVIOUS_EPOCH = auto()
@@ -48,13 +34,12 @@ class SessionStatement(Enum):
     OVER_EPOCH = auto()
     """The epoch of an incarnation (producer run) that accepts no further events."""
     LATE_EPOCH = auto()
-    """An unknown epoch that is older than the current one, but recent enough that datagrams of its producer run may
-    still arrive."""
+    """An unknown epoch that is older than the current one, but whose datagrams may still arrive late."""
     SAME_ID = auto()
     FIRST_ID = auto()
-    """A new session id. The current incarnation (producer run) has no session id."""
+    """A new session id, while the current incarnation (producer run) has none."""
     OTHER_ID = auto()
-    """A new session id. The current incarnation (producer run) has another session id."""
+    """A new session id, while the current incarnation (producer run) has another one."""
     EARLIER_ID = auto()
     """The id of an earlier incarnation (producer run) from this address, whose datagrams may be late."""
     KNOWN_ID = auto()
@@ -65,49 +50,34 @@ class Standing(Enum):
     """Whether the current incarnation (producer run) can have sent a record with an epoch, a header or a session id."""
 
     PASSED = auto()
-    """The record (epoch, header or session id) is in a datagram of another incarnation (producer run) than the current
-    one."""
+    """The record is in a datagram that belongs to another incarnation (producer run)."""
     EMPTY = auto()
     """The current incarnation (producer run) has received no event."""
     DOUBT = auto()
-    """It is uncertain whether the current incarnation (producer run) is a new one or the previous one of the producer;
-    the next event decides."""
+    """It is uncertain whether the producer has restarted; the next event decides."""
     FITS = auto()
-    """The record (epoch, header or session id) fits the current incarnation (producer run), because the next event may
-    belong to this incarnation.
-
-    Records whose action (`Course`) does not depend on the next event have this value, too."""
+    """The next event may belong to the current producer run, or the action does not depend on it."""
     DENIED = auto()
-    """The record (epoch or session id) does not fit the current incarnation (producer run), because the next event's
-    number shows a restart or repeats the number of another event of this incarnation."""
+    """The next event's number shows a restart of the producer, or is the number of another event."""
     OPEN = auto()
-    """It is unknown whether the current incarnation (producer run) sent the record (epoch or session id), because no
-    event follows the record in the same input."""
+    """No event follows the record in the same input."""
 
 
 class Course(Enum):
-    """Action for a record with an epoch, a header or a session id. The action determines which incarnation (producer
-    run) receives the record, and whether a new incarnation begins first."""
+    """Action for a record with an epoch, a header or a session id."""
 
     CURRENT = auto()
-    """The current incarnation (producer run) receives the record (epoch, header or session id)."""
     OF_DATAGRAM = auto()
-    """The record (epoch, header or session id) goes to the incarnation (producer run) that received an earlier record
-    of the same datagram."""
+    """The incarnation (producer run) of the datagram's earlier records receives the record."""
     EARLIER = auto()
-    """The earlier incarnation (producer run) with the stated epoch or session id receives the record with the epoch or
-    id. The current incarnation stays the current one."""
+    """The earlier incarnation (producer run) with the stated epoch or session id receives the record."""
     OVER = auto()
-    """The record repeats the epoch of a finished incarnation (producer run). This incarnation receives the record, but
-    no events."""
+    """The finished incarnation (producer run) with the stated epoch receives the record, but no events."""
     LATE = auto()
-    """A new incarnation (producer run) begins and receives the stated epoch. This epoch is older than the current one,
-    because its datagram arrived late. The current incarnation stays the current one."""
+    """A new incarnation (producer run) begins and receives the late epoch, but does not become the current one."""
     RESTART = auto()
-    """A new incarnation (producer run) begins, because the producer has restarted."""
     CLOCKED_RESTART = auto()
-    """A new incarnation (producer run) begins, because the producer has restarted. Both epochs are known, so the new
-    incarnation inherits the measured lead of the producer's clock over the collector's clock."""
+    """A new incarnation (producer run) begins, and takes over the measured lead of the earlier run's clock."""
     DOUBT = auto()
     """A new incarnation (producer run) begins, but later events may show that the producer did not restart."""
     RESUME = auto()
@@ -115,15 +85,11 @@ class Course(Enum):
 
 
 BEGINS = frozenset({Course.OVER, Course.LATE, Course.RESTART, Course.CLOCKED_RESTART, Course.DOUBT})
-"""Actions that create an incarnation (producer run) or continue one. They count against the number of sessions that a
-host may begin per second."""
+"""Actions that count against the number of sessions that a host may begin per second."""
 
 
 def _row(passed: Course, *others: Course) -> dict[Standing, Course]:
-    """Return one row of the table `STATEMENTS`: a dict from each `Standing` of a record to its action.
-
-    `passed` is the action for `PASSED`. `others` are the actions for EMPTY, DOUBT, FITS and so on, in the order of
-    `Standing`. A single action in `others` applies to `EMPTY`, `DOUBT` and `FITS`."""
+    """Return the action for each `Standing`. A single action in `others` applies to `EMPTY`, `DOUBT` and `FITS`."""
     others = others if len(others) > 1 else others * 3
     return dict(zip(Standing, (passed, *others), strict=False))
 
@@ -148,8 +114,7 @@ STATEMENTS: dict[SessionStatement, dict[Standing, Course]] = {
 }  # fmt: skip
 
 INTRODUCTIONS = frozenset({SessionStatement.FIRST_EPOCH, SessionStatement.FIRST_ID})
-"""Kinds of records with the first epoch or the first session id. The next event shows whether such a record belongs to
-the current incarnation (producer run)."""
+"""Kinds of records with the first epoch or session id. The next event shows to which producer run they belong."""
 
 WHY = {
     SessionStatement.HEADER: "header",
@@ -169,37 +134,31 @@ class EventFit(Enum):
     """Relation of an event's number to the earlier of the two producer runs that may have sent the event."""
 
     NEAR = "near"
-    """The event's number is missing in the earlier incarnation (producer run), or is one of the next that it can
-    send."""
+    """The number is missing in the earlier run, or is one of the next that the run can send."""
     OLD = "old"
-    """The event's number is so low that the earlier incarnation (producer run) no longer remembers which event had this
-    number."""
+    """The number is so low that the earlier run's event with this number is forgotten."""
     FAR = "far"
-    """The event's number is far ahead of the numbers of the earlier incarnation (producer run), or the stream is
-    unknown."""
+    """The number is far ahead of the earlier run's numbers, or the stream is unknown there."""
     COPY = "same"
-    """The same event arrived in the earlier incarnation (producer run), so recently that a duplicate of it may still
-    arrive. The epoch of at least one of the two incarnations is known."""
+    """The same event arrived in the earlier run, so recently that a duplicate may still arrive."""
     BLIND_COPY = "blind copy"
-    """The same event arrived in the earlier incarnation (producer run), and neither incarnation has stated an epoch.
-    The event may be a duplicate, or come from a repeated simulation that sends equal events."""
+    """The same event arrived in the earlier run, and neither run has stated an epoch: a duplicate, or an equal event
+    of a repeated simulation."""
     STALE_COPY = "stale copy"
-    """The same event arrived in the earlier incarnation (producer run), but too long ago for a duplicate to arrive
-    now."""
+    """The same event arrived in the earlier run, but too long ago for a duplicate to arrive now."""
 
 
 class Expectation(Enum):
     """Relation of an event's number to the later of the two producer runs that may have sent the event."""
 
     TAKEN = auto()
-    """The later incarnation (producer run) has received a different event with the same number."""
+    """The later run has received a different event with the same number."""
     NEXT = auto()
     OTHER = auto()
 
 
 class Timing(Enum):
-    """Whether the later of two incarnations (producer runs) can have sent an event by now, according to the event's
-    time and the producers' clock."""
+    """Whether the later of two producer runs can have sent an event by now, according to the producers' clock."""
 
     CAN = auto()
     CANNOT = auto()
@@ -212,7 +171,7 @@ class Owner(Enum):
     EARLIER = auto()
     LATER = auto()
     NEARER = auto()
-    """The incarnation (producer run) whose last event in the same stream is nearer in time to the event."""
+    """The incarnation whose last event in the same stream is nearer in time to the event."""
 
 
 _E, _L, _N = Owner.EARLIER, Owner.LATER, Owner.NEARER
@@ -236,16 +195,12 @@ EVENTS: dict[EventFit, dict[Expectation, dict[Timing, Owner]]] = {
 }  # fmt: skip
 
 _SLACK, _SLACK_MOST = 50 * 10**6, 10**9
-"""Minimum and maximum tolerance (ns) in the check whether a producer can have sent an event by now. The check assumes
-the shortest delay of all earlier events, but a new event may have a shorter one."""
+"""Minimum and maximum tolerance (ns) for an event that arrives with a shorter delay than all earlier events."""
 
 
 def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | None) -> Iterator[int]:
-    """Yield the indexes of records that may be late events of an earlier incarnation (producer run).
-
-    Leave out events whose number cannot belong to the earlier incarnation. If both epochs are known, also leave out
-    events that ended after the epoch of the later incarnation (`next_epoch`). Otherwise, also leave out events whose
-    number is far from the earlier incarnation's numbers."""
+    """Yield the indexes of records that may be late events of an earlier incarnation (producer run), according to
+    their number and the epoch of the later one."""
     counters, epoch = earlier.counters, earlier.state.epoch
     if counters is None:
         return
@@ -267,9 +222,8 @@ def owns(
     *,
     repeats: bool,
 ) -> bool:
-    """Return whether an event belongs to the earlier incarnation (producer run), not to the later one.
-
-    `repeats` states that duplicates of the earlier incarnation's events may still arrive."""
+    """Return whether an event belongs to the earlier of two incarnations (producer runs). `repeats` states that
+    duplicates of its events may still arrive."""
     ((stream, count, mark),) = numbered([event])
     (end,) = event.columns[END]
     if earlier.counters is None or later.counters is None or count is None:
@@ -292,12 +246,8 @@ def owns(
 
 
 def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timing:
-    """Return whether the later incarnation (producer run) can have sent an event by now.
-
-    `end` is the event's end time (ns) by the producer's clock. An event sent by now ends at most now plus the lead of
-    this clock over the collector's clock. If both epochs are known, the events of both incarnations determine the lead,
-    and an event with a later end gets `CANNOT`. Otherwise only the events of the later incarnation determine the lead,
-    and an event with a later end gets `UNKNOWN`."""
+    """Return whether the later incarnation (producer run) can have sent an event that ended at `end` (ns, by its
+    clock). An event ends at most at now plus the clock's lead."""
     epoch, next_epoch = earlier.state.epoch, later.state.epoch
     if epoch is None or next_epoch is None:
         lead = later.lead.at(now)
@@ -311,9 +261,6 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
 
 
 def _slack(apart: int, times: int) -> int:
-    """Return the tolerance (ns) for an event that arrives with a shorter delay than all earlier events.
-
-    `times` is the number of different arrival times of the earlier events. If it is small, all of these events may have
-    been delayed, so the tolerance is larger. `apart` is the time (ns) between the epochs of the earlier and the later
-    producer run."""
+    """Return the tolerance (ns) for an event with a shorter delay than all earlier ones. With few arrival times
+    (`times`), it is larger, because all earlier events may have been delayed."""
     return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

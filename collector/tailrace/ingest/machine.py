@@ -1,14 +1,8 @@
 """Run the ingest as a state machine: spool entries are the input, and a batch of rows is the output.
 
-Only `apply` and `steps` change the state. If an ingest is restored from a snapshot and processes the entries after the
-snapshot's position, it produces the same rows as the ingest that made the snapshot. The daemon's start depends on this
-property (ARCHITECTURE, "Invariants").
-
-If the disk has lost parts of the log, `Damage` writes gap rows. The lost bytes may belong to any session. `Ahead`
-computes the state that sources need at the end of the log, while the daemon still decodes an older part of the log: the
-open sessions, and the numbers of datagrams that the kernel dropped. It reads only a few kinds of entries. The offset up
-to which a file was read depends on all entries, so sources of files wait until the decoder has reached the end of the
-log.
+Only `apply` and `steps` change the state. An ingest that is restored from a snapshot and processes the entries after
+it produces the same rows as the ingest that made the snapshot. `Damage` writes gap rows if the disk has lost parts
+of the log. `Ahead` computes the open sessions at the end of the log while the daemon still decodes an older part.
 """
 
 from __future__ import annotations
@@ -54,8 +48,7 @@ _OF_ALL = frozenset({EntryKind.START, EntryKind.TICK, EntryKind.STOP})
 
 
 def read_state(snapshot: bytes) -> IngestState:
-    """Decode the state in a snapshot, and upgrade the state if an earlier version wrote the snapshot. Raise KeyError
-    for a version that `can_upgrade` rejects."""
+    """Decode and upgrade the state in a snapshot. Raise KeyError for a version that `can_upgrade` rejects."""
     return decode(upgraded(snapshot), IngestState)
 
 
@@ -67,18 +60,13 @@ class Rejected(NamedTuple):
 
 
 class Ingest:
-    """Processes the sessions of all sources, and the daemon's own session.
-
-    `rejected` lists the sessions whose peer the daemon should disconnect. Such a peer sent only unreadable data, its
-    host began too many sessions, or it sent the largest unfinished record when all unfinished records exceeded their
-    memory limit."""
+    """Processes the sessions of all sources, and the daemon's own session."""
 
     def __init__(
         self, state: IngestState | None = None, lacking: Mapping[int, int] | None = None
     ) -> None:
-        """Continue from the ingest's state `state`; without a state, begin at the start of the log.
-
-        `lacking` has, by session number, the number of bytes of an unfinished record that the spool has lost."""
+        """Continue from `state`, or begin at the start of the log. `lacking` has, by session number, the number of
+        bytes that the spool has lost."""
         self.state = state or IngestState()
         self.rejected: list[Rejected] = []
         self.batch = Batch()
@@ -87,7 +75,6 @@ class Ingest:
         self._sessions: dict[int, Session] = {}
         self._waiting: set[int] = set()
         self._unfinished: defaultdict[str, Unfinished] = defaultdict(Unfinished)
-        """Counts of the bytes in unfinished records, by source."""
         self._halfway = ""
         """Source of the spool entry that `steps` is processing; empty between two entries."""
         for number, saved in self.state.sessions.items():
@@ -104,8 +91,7 @@ class Ingest:
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Ingest:
-        """Return an ingest that continues from a snapshot. Raise KeyError for a snapshot of a version that
-        `can_upgrade` rejects."""
+        """Return an ingest that continues from a snapshot. Raise KeyError for a version that `can_upgrade` rejects."""
         return cls(read_state(snapshot))
 
     def snapshot(self) -> bytes:
@@ -113,8 +99,8 @@ class Ingest:
         return self.checkpoint(self.position + 1).state
 
     def checkpoint(self, named_from: int) -> UnfinishedSnapshot:
-        """Return the encoded state for a checkpoint. Leave out the bytes of an unfinished record if the record is long
-        and its first byte is in the spool at or after the position `named_from`."""
+        """Return the encoded state for a checkpoint. Leave out long unfinished records that begin at or after the
+        spool position `named_from`."""
         for number, session in self._sessions.items():
             self.state.sessions[number] = session.save(named_from)
         snapshot = UnfinishedSnapshot(encode(self.state), since(self.state))
@@ -130,7 +116,6 @@ class Ingest:
 
     @property
     def now(self) -> int:
-        """Return the time (Unix ns) of the last processed spool entry."""
         return self.state.now
 
     def wall(self, time: int) -> int:
@@ -139,19 +124,16 @@ class Ingest:
 
     @property
     def waiting(self) -> bool:
-        """Return whether the ingest waits for late events. During the wait, the spool needs timer entries (ticks),
-        because a tick ends the wait."""
+        """Return whether missing events may still arrive late. A tick of the spool (timer entry) ends the wait."""
         announced = any(a.waiting for a in self.shared.all_announced.values())
         return bool(self._waiting) or announced or self.heartbeats.waiting
 
     def open_windows(self, source: str) -> int:
-        """Return the number of a source's sessions that wait for late events."""
         connections = sum(self._sessions[n].state.info.source == source for n in self._waiting)
         return connections + self.shared.announced(source).open_windows
 
     def awaited(self, source: str) -> Iterator[tuple[str, str, int]]:
-        """Yield, for each session and stream of a source, the number of missing events that may still arrive late and
-        that no gap row reports yet."""
+        """Yield session, stream and number of the missing events that may still arrive late and have no gap row."""
         waiting = (self._sessions[number] for number in sorted(self._waiting))
         mine = (session for session in waiting if session.state.info.source == source)
         unannounced = (each for session in mine for each in session.generations.awaited)
@@ -164,14 +146,12 @@ class Ingest:
         return {number: session.state.info for number, session in self._sessions.items()}
 
     def files(self, numbers: Iterable[int]) -> dict[int, FileState]:
-        """Return the files of the given sessions, by session number. Leave out sessions that are closed or read no
-        file."""
+        """Return the files of the given sessions, by session number, without sessions that read no file."""
         found = ((number, self._sessions.get(number)) for number in numbers)
         return {n: session.state.file for n, session in found if session and session.state.file}
 
     def account(self, source: str) -> Account:
-        """Return the counts of expected, seen, missing and duplicate events of a source, summed over its closed and
-        open sessions."""
+        """Return the counts of a source's expected, seen, missing and duplicate events, over all its sessions."""
         total = Account()
         total.add(self.tally(source).events)
         for session in self._sessions.values():
@@ -184,16 +164,14 @@ class Ingest:
         return total
 
     def asked_names(self, source: str) -> int:
-        """Return the number of unknown names of a source: names that events refer to, and that the events' sessions
-        have not defined so far. Other sessions may define them."""
+        """Return how many names the events of a source refer to without a definition in their session."""
         open_ = (session for session in self._sessions.values() if session.source == source)
         return self.tally(source).asked + sum(
             len(asked_names(session.decoder)) for session in open_
         )
 
     def pending(self, source: str) -> int:
-        """Return the number of a source's received bytes that are not decoded yet: bytes of unfinished records, and of
-        the spool entry that `steps` is processing."""
+        """Return how many received bytes are not decoded yet, including those of the entry in progress."""
         if source == self._halfway:
             tally = self.tally(source)
             return tally.received - tally.decoded - tally.malformed
@@ -211,25 +189,19 @@ class Ingest:
         return session.state.info.source if session else ""
 
     def slow(self, before: int) -> list[int]:
-        """Return the numbers of the sessions with an unfinished record that began to arrive before the time `before`
-        (Unix ns)."""
+        """Return the sessions whose unfinished record began to arrive before the time `before` (Unix ns)."""
         states = (session.state for session in self._sessions.values())
         return [s.number for s in states if s.record_since and s.record_since < before]
 
     @property
     def has_news(self) -> bool:
-        """Return whether a client may have to receive an acknowledgement. The result changes from False to True only
-        while a spool entry is processed."""
+        """Return whether a client may have to receive an acknowledgement."""
         return any(each.news for each in self.shared.all_announced.values())
 
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
-        """Yield acknowledgements for clients, of at most 1200 bytes each. The caller may process spool entries between
-        two acknowledgements.
-
-        `can_reply` returns whether a session's client can be reached now. If it cannot, or if this call has reached its
-        maximum number of streams, the acknowledgement waits for the next call.
-
-        Checkpoints do not record what was acknowledged: after a restart, all streams are acknowledged anew."""
+        """Yield acknowledgements for clients, of at most 1200 bytes each. Spool entries may be processed in between.
+        `can_reply` returns whether a session's client can be reached now. Checkpoints do not record what was
+        acknowledged: after a restart, all streams are acknowledged anew."""
         for announcements in list(self.shared.all_announced.values()):
             for known in announcements.tell(can_reply):
                 pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
@@ -244,11 +216,9 @@ class Ingest:
             pass
 
     def steps(self, entry: Entry) -> Iterator[None]:
-        """Process the next entry, and yield between two steps so that the caller can do other work. Skip data of a
-        session that is not open, because the data arrived after the session was closed.
-
-        Between two steps, the state corresponds to no position of the log. Callers may then read figures, but must not
-        take rows or save the state."""
+        """Process the next entry, and yield between two steps so that other work can run. Skip data of a session
+        that is not open. Between two steps, the state corresponds to no position of the log, so no rows may be taken
+        and no state saved."""
         before, now, kind = self.state.now, entry.time_ns, entry.kind
         self.state.now = now
         self.batch.day = self.wall(now) // DAY_NS
@@ -273,8 +243,8 @@ class Ingest:
         self.state.position = entry.end
 
     def _of_log(self, entry: Entry, before: int, now: int) -> None:
-        """Process an entry that opens a session or concerns no single session. `before` is the time of the previous
-        entry."""
+        """Process an entry that opens a session or concerns no single session. `before` is the previous entry's
+        time."""
         kind = entry.kind
         if kind == EntryKind.OPEN:
             self._open(entry)
@@ -293,7 +263,6 @@ class Ingest:
             self.heartbeats.beat(decode(entry.payload, Heartbeat), len(entry.payload), now)
 
     def _of_file(self, session: Session, entry: Entry) -> None:
-        """Process an entry about the file of a session."""
         payload, now = entry.payload, entry.time_ns
         if entry.kind == EntryKind.DOCUMENT:
             name, part, more = unpack_document(payload)
@@ -305,8 +274,7 @@ class Ingest:
             session.loss(decode(payload, FileLoss))
 
     def _of_all(self, kind: EntryKind, before: int, now: int) -> None:
-        """Process the start of a daemon, a tick or the stop of a daemon, which concern all sessions. `before` is the
-        time of the previous entry."""
+        """Process the start of a daemon, a tick or the stop of a daemon. `before` is the previous entry's time."""
         known = self.shared.all_announced
         sources = [known[source] for source in sorted(known)]
         if kind == EntryKind.START:
@@ -336,8 +304,7 @@ class Ingest:
         self.heartbeats.expire(now) if kind == EntryKind.TICK else self.heartbeats.end("stop", now)
 
     def _end_all(self, now: int) -> None:
-        """End all sessions except those of files, because this run of the daemon is meant to be the last one. A later
-        run, if any, continues the sessions of files."""
+        """End all sessions except those of files, which a later run of the daemon may continue."""
         for number in sorted(n for n, s in self._sessions.items() if not s.state.file):
             self._close(number, "collector ended", now)
         known = self.shared.all_announced
@@ -357,8 +324,7 @@ class Ingest:
         session.generations.opened(entry.time_ns)
 
     def _limit(self, session: Session, now: int) -> None:
-        """Enforce the memory limits after an entry of a session was processed. Reject the session's peer if its host
-        began too many sessions, or if it sent too many unreadable bytes."""
+        """Enforce the memory limits, and reject peers with too many new sessions or unreadable bytes."""
         self.budget.weigh(session, now)
         self.shared.announced(session.source).weigh(now)
         number, info = session.state.number, session.state.info
@@ -369,8 +335,7 @@ class Ingest:
         self._watch(number)
 
     def _hold(self, session: Session, now: int) -> None:
-        """Count the bytes of a session's unfinished record. While the source's unfinished records exceed `pending_max`,
-        drop the largest of them."""
+        """Count the bytes of an unfinished record. While the source exceeds `pending_max`, drop its largest one."""
         info = session.state.info
         unfinished = self._unfinished[info.source]
         unfinished.hold(session.state.number, session.decoder.pending)
@@ -415,10 +380,8 @@ class Ingest:
 
     def pass_over(self, position: int, *, replayed: bool = False) -> None:
         """Continue at `position`, because the disk has lost the entries before it. Write a gap row for each session,
-        because any session may lack these bytes.
-
-        `replayed` states that the daemon is starting and reads entries again. Then only count the lost bytes;
-        `tell_lacking` schedules the rows later."""
+        because any session may lack these bytes. If `replayed`, the daemon reads entries again at its start: count
+        the lost bytes, and let `tell_lacking` schedule the rows later."""
         size = position - self.state.position
         if replayed:
             self._damage.passed_over_in_replay(size)
@@ -427,21 +390,17 @@ class Ingest:
         self.state.position = position
 
     def tell_lacking(self) -> int:
-        """Schedule gap rows for the bytes that this start of the daemon could not read from the spool. Return the number
-        of these bytes. The rows are written before the next entry is processed.
-
-        The lost bytes belong to skipped entries, or to unfinished records whose bytes the checkpoint leaves out. Also
-        report failures of plug-ins during this start again (see `Session.replayed`)."""
+        """Schedule gap rows for the bytes that this start of the daemon could not read, and return their number.
+        Also report failures of plug-ins during this start again."""
         for session in self._sessions.values():
             session.replayed()
         return self._damage.replayed()
 
 
 class Damage:
-    """Counts the bytes of the log that the disk has lost and that no gap row reports yet.
-
-    `state` contains the losses that gap rows will report before the next entry is processed. The other attributes
-    contain the losses that this start of the daemon has found."""
+    """Counts the bytes of the log that the disk has lost and that no gap row reports yet. `state` contains the
+    losses to report before the next entry; the other attributes contain those that this start of the daemon has
+    found."""
 
     def __init__(
         self,
@@ -451,8 +410,7 @@ class Damage:
         heartbeats: HeartbeatSession,
         lacking: Mapping[int, int],
     ) -> None:
-        """Prepare to write gap rows for open sessions. `lacking` contains, by session number, how many bytes of an
-        unfinished record the spool has lost."""
+        """Prepare to write gap rows. `lacking` has, by session number, the number of lost bytes."""
         self._state = state
         self._sessions = sessions
         self._shared = shared
@@ -463,21 +421,19 @@ class Damage:
         """Whether gap rows about lost parts of the log must be written before the next entry is processed."""
 
     def passed_over(self, size: int) -> None:
-        """Write a gap row for each session, because any session may lack `size` bytes. If there is no session, remember
-        the loss until a session opens."""
+        """Write a gap row for each session, because any may lack `size` bytes. If none is open, the next one gets
+        it."""
         if not self._say_of_all(size):
             self._state.unsaid += size
             self.due = True
 
     def passed_over_in_replay(self, size: int) -> None:
-        """Remember that each session may lack `size` bytes. No row is written while a start of the daemon reads entries
-        again."""
+        """Remember that each session may lack `size` bytes. During a replay, no row is written."""
         self._replayed.add(DamageState(dict.fromkeys(self._concerned(), size), size))
         self._bytes += size
 
     def replayed(self) -> int:
-        """Schedule gap rows for the losses that this start of the daemon has found, because it has read all entries
-        again up to the table's last commit. Return the number of lost bytes."""
+        """Schedule gap rows for the losses that this start of the daemon has found. Return the number of lost bytes."""
         lost, self._bytes = self._bytes, 0
         self._state.add(self._replayed)
         self._replayed = DamageState()
@@ -485,10 +441,8 @@ class Damage:
         return lost
 
     def tell(self) -> None:
-        """Write gap rows for the losses in `DamageState`, for each affected session that is still open.
-
-        If no affected session is open, write a gap row for each open session. If no session is open at all, keep the
-        losses for the next session."""
+        """Write gap rows for the losses, for the affected sessions that are open, or for all open sessions. Without
+        an open session, keep the losses for the next one."""
         state = self._state
         lacking, state.lacking = state.lacking, {}
         lost, state.of_heartbeats = state.of_heartbeats, 0
@@ -506,8 +460,7 @@ class Damage:
         self.due = state.unsaid > 0
 
     def _say_of_all(self, size: int) -> bool:
-        """Write a gap row for each session, because any session may lack `size` bytes. Return whether there was any
-        session."""
+        """Write a gap row of `size` bytes for each session. Return whether there was any session."""
         concerned = dict.fromkeys(self._concerned().values())
         for own in concerned:
             own.damaged(size)
@@ -525,12 +478,10 @@ class Damage:
 
 
 class Ahead:
-    """Computes which sessions are open at the end of the log, without decoding data. The caller passes each entry after
-    the position that the ingest has reached."""
+    """Computes the open sessions at the end of the log, without decoding the data after the ingest's position."""
 
     def __init__(self, ingest: Ingest) -> None:
         self.sessions: dict[int, OpenInfo] = ingest.open_sessions()
-        """Open sessions, by number."""
         self.now = ingest.now
         """Time (Unix ns) of the last processed spool entry."""
         self.clock = ingest.state.ahead
@@ -539,7 +490,6 @@ class Ahead:
         self._told: dict[str, DropCount] = {}
 
     def apply(self, entry: Entry) -> None:
-        """Process the next entry of the spool."""
         self.now = entry.time_ns
         if entry.kind == EntryKind.OPEN:
             self.sessions[entry.session] = decode(entry.payload, OpenInfo)
@@ -554,8 +504,7 @@ class Ahead:
             self._told[dropped.source] = dropped
 
     def drops_told(self, source: str, socket: int) -> int:
-        """Return how many dropped datagrams of a socket the log has reported. `socket` is the number by which the
-        kernel identifies the socket."""
+        """Return how many dropped datagrams of a socket the log has reported. `socket` is the kernel's number."""
         last = self._told.get(source)
         if last is None:
             return self._ingest.common(source).drops.told(socket)

@@ -1,20 +1,10 @@
 """Recognize producers that reconnect without an announcement.
 
-Such a producer gets a new session on each connection. A stream of the new session continues the stream of the same name
-in an earlier session from the same host, if the number and the time of its first event fit. The number fits if it is
-the earlier stream's next number, or one of the `reorder_events` numbers after that. If both have the same epoch, any
-later number fits. If their epochs differ, they belong to different producers, and no number fits.
-
-If several sessions fit, the one with the nearest number is chosen. If none fits, an earlier session may still contain
-the numbers that the new session lacks. The gap row of the new session then states the name of that earlier session.
-
-A producer may reconnect while its broken connection still looks alive to the collector. Therefore a stream may also
-continue a stream of an open session with the same epoch. Each number then counts in the session that received it first.
-Events that the older session still receives are not missing in the newer session.
-
-`Departures` remembers the ended sessions of a source for `resume_time`; the time in which no daemon ran does not count.
-It remembers at most `sessions_max` sessions, with at most `source_streams_max` streams together. `Siblings` searches
-for the sessions whose streams one incarnation (producer run) continues.
+Such a producer gets a new session on each connection. A stream continues the stream of the same name in an earlier
+session from the same host, if its first number is the next one or one of the `reorder_events` numbers after that; if
+both sessions have the same epoch, any later number fits. The nearest fit is chosen. If none fits, the gap row names
+the earlier session that may contain the missing numbers. A stream may also continue a stream of an open session with
+the same epoch, because a broken connection may still look alive to the collector.
 """
 
 from __future__ import annotations
@@ -33,8 +23,7 @@ from tailrace.ledger.counters import Counters, begin_behind
 from tailrace.ledger.stream import far_before
 
 _LOOKED_AT = 16
-"""Maximum number of ended sessions, and maximum number of open sessions, that one search for an earlier session
-examines. It limits the work per event however many connections a peer opens."""
+"""Maximum number of sessions that one search examines, however many connections a peer opens."""
 
 _name = attrgetter("name")
 
@@ -51,8 +40,7 @@ class Sender(NamedTuple):
 
 
 class Present(Protocol):
-    """The interface through which one session uses another open session of its producer. The epoch of both sessions is
-    known."""
+    """The interface through which one session uses another open session of its producer."""
 
     @property
     def name(self) -> str: ...
@@ -61,42 +49,36 @@ class Present(Protocol):
         """Return whether the session has received events of a stream."""
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
-        """Return the number that would come next in a stream, and the mark (fingerprint) of its last event; None if the
-        stream has no event."""
+        """Return the next number of a stream, and the mark (fingerprint) of its last event, or None."""
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
         """Record that `numbers` of a stream arrived in another session, so that this session does not lack them."""
 
 
 class Earlier(NamedTuple):
-    """An earlier session that has the stream of a new session's event. If the event continues this stream, `next` is
-    the stream's next number in the earlier session; otherwise None."""
+    """An earlier session with the stream of an event. `next` is the stream's next number if the event continues it."""
 
     session: str
     next: int | None
 
 
 class Departures:
-    """Remembers the ended sessions of one source in the order of their ends. Also finds the open sessions of a producer
-    by the epoch (zero) of its clock."""
+    """Remembers the ended sessions of one source in the order of their ends, and its open sessions."""
 
     def __init__(self, state: list[Departure]) -> None:
         self._state = state
         self._streams = 0
         self._of: dict[tuple[str, str], deque[Departure]] = {}
-        """Ended sessions that had a stream, by host and stream, in the order in which the sessions ended."""
+        """Ended sessions by host and stream, in the order in which they ended."""
         self._present: dict[tuple[str, int], list[Present]] = {}
-        """Open sessions by host and epoch, each list sorted by name. Sessions began in the order of their names; a
-        restart of the daemon may add them in another order."""
+        """Open sessions by host and epoch, each list sorted by name."""
         for departure in state:
             self._index(departure)
 
     def come(self, session: Present, host: str, epoch: int) -> None:
-        """Add an open session, so that other sessions of the same producer can find it."""
         insort(self._present.setdefault((host, epoch), []), session, key=_name)
 
     def go(self, session: Present, host: str, epoch: int) -> None:
-        """Remove a session from the open sessions. Do nothing if it is not among them."""
         present = self._present.get((host, epoch), [])
         if session in present:
             present.remove(session)
@@ -104,15 +86,14 @@ class Departures:
             self._present.pop((host, epoch), None)
 
     def beside(self, session: Present, host: str, epoch: int, stream: str) -> list[Present]:
-        """Return the open sessions, except `session`, that have the same host and epoch as `session` and have received
-        events of the stream `stream`. Sort them by name. If there are more than `_LOOKED_AT`, return only the newest
-        ones."""
+        """Return the newest sessions (at most `_LOOKED_AT`, by name) that are open beside `session` and have
+        `stream`."""
         newest = reversed(self._present.get((host, epoch), ()))
         having = (each for each in newest if each is not session and each.has(stream))
         return list(islice(having, _LOOKED_AT))[::-1]
 
     def add(self, departure: Departure, limits: LedgerConfig) -> None:
-        """Remember an ended session. Forget the oldest sessions while there are too many of them or they are too old."""
+        """Remember an ended session. Forget the oldest ones if there are too many or they are too old."""
         self._state.append(departure)
         self._index(departure)
         oldest = departure.left - limits.resume_time.ns
@@ -126,9 +107,8 @@ class Departures:
     def left(
         self, streams: Mapping[str, int], host: str, epoch: int | None, asks: str
     ) -> list[str]:
-        """Return the names of the streams in `streams` that no other session with the same epoch continues.
-
-        `asks` is the name of the session that has these streams, and `streams` contains the next number of each."""
+        """Return the streams of the session `asks` that no other session with the same epoch continues. `streams`
+        has the next number of each stream."""
 
         def goes_on(name: str, following: int) -> bool:
             ends = self._ends(name, host, epoch, 0) if epoch is not None else ()
@@ -139,14 +119,13 @@ class Departures:
         return [name for name, following in streams.items() if not goes_on(name, following)]
 
     def unnumbered(self, earlier: str, stream: str, host: str) -> int:
-        """Return how many discarded events without a sequence number are reported in gaps of the ended session
-        `earlier` and of the sessions that it continues. `stream` is a stream of `earlier`."""
+        """Return how many discarded events without a number are reported for `earlier` and the sessions that it
+        continues."""
         known = reversed(self._of.get((host, stream), ()))
         return next((each.unnumbered for each in known if each.session == earlier), 0)
 
     def continued(self, earlier: str, stream: str, host: str) -> bool:
-        """Record that a later session continues the stream `stream` of the session `earlier`, whose connection broke.
-        Return True if this was the last stream of `earlier` that no session continued."""
+        """Record that a session continues a stream of the cut session `earlier`. Return True if no stream is left."""
         for departure in reversed(self._of.get((host, stream), ())):
             if departure.session == earlier and stream in departure.cut:
                 departure.cut.remove(stream)
@@ -168,8 +147,7 @@ class Departures:
                 del self._of[key]
 
     def stood_still(self, time: int) -> None:
-        """Extend the time for which all ended sessions are remembered by `time` (ns), in which no daemon ran and no
-        producer could reconnect."""
+        """Remember all ended sessions for `time` ns longer, because no daemon ran and no producer could reconnect."""
         for departure in self._state:
             departure.left += time
 
@@ -186,13 +164,9 @@ class Departures:
         now: int,
         asks: str = "",
     ) -> Earlier | None:
-        """Return the earlier session from `host` whose stream `stream` an event continues.
-
-        If the event continues none, return the newest session with this stream, or None if there is none. Examine at
-        most the newest `_LOOKED_AT` open sessions and the newest `_LOOKED_AT` ended sessions with this stream.
-
-        `count` is the event's number as it was sent, modulo 2^`bits`. `mark` is the event's fingerprint. `asks` is the
-        name of the session that received the event."""
+        """Return the earlier session from `host` whose stream an event continues; if there is none, the newest
+        session with this stream, or None. `count` is the event's number modulo 2^`bits`, and `mark` its fingerprint.
+        `asks` is the name of the session that received the event."""
         newest = nearest = None
         if self._alone(stream, host, epoch, asks):
             return None
@@ -209,8 +183,7 @@ class Departures:
         return nearest or newest
 
     def _alone(self, stream: str, host: str, epoch: int | None, asks: str) -> bool:
-        """Return whether no session but the one named `asks` can contain the stream `stream`: no ended session had the
-        stream, and no other open session has the same epoch."""
+        """Return whether no session but the one named `asks` can contain the stream."""
         if (host, stream) in self._of:
             return False
         present = () if epoch is None else self._present.get((host, epoch), ())
@@ -219,9 +192,9 @@ class Departures:
     def _ends(
         self, stream: str, host: str, epoch: int | None, oldest: int
     ) -> Iterator[tuple[str, tuple[int, int], bool]]:
-        """Yield the sessions with the stream `stream`, newest first. Each item contains the session's name, the next
-        number and the last fingerprint of its stream, and whether the session is known to have the epoch `epoch`. Leave
-        out sessions with another epoch, and sessions that ended before the time `oldest`."""
+        """Yield the sessions with the stream, newest first: name, next number and last fingerprint of the stream,
+        and whether the epoch is known to be `epoch`. Leave out sessions with another epoch, and those that ended
+        before the time `oldest`."""
         if epoch is not None:
             present = reversed(self._present.get((host, epoch), ()))
             for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
@@ -236,8 +209,7 @@ class Departures:
 
 
 class Siblings:
-    """Finds the other sessions of an incarnation's producer. Registers the incarnation (producer run) in `Departures`,
-    where other sessions find it."""
+    """Finds the other sessions of an incarnation's producer, and registers the incarnation (producer run) for them."""
 
     def __init__(
         self,
@@ -247,7 +219,6 @@ class Siblings:
         sender: Sender,
         own: OwnRows,
     ) -> None:
-        """Register the incarnation (producer run), so that other sessions of its producer can find it."""
         self._state = state
         self._counters = counters
         self._departures = departures
@@ -262,12 +233,10 @@ class Siblings:
     # Methods that other sessions of the same producer call
 
     def has(self, stream: str) -> bool:
-        """Return whether the incarnation (producer run) has received events of a stream."""
         return stream in self._counters.state.streams
 
     def end_of(self, stream: str) -> tuple[int, int] | None:
-        """Return the number that would come next in a stream, and the mark (fingerprint) of its last event; None if the
-        stream has no event."""
+        """Return the next number of a stream, and the mark (fingerprint) of its last event, or None."""
         return self._counters.numbers.end_of(stream)
 
     def begin_behind(self, stream: str, numbers: range, now: int) -> None:
@@ -278,20 +247,18 @@ class Siblings:
     # Methods that call other sessions of the same producer
 
     def come(self) -> None:
-        """Register the incarnation (producer run) in `Departures` as an open session with its epoch. Do nothing if it
-        has no epoch, receives datagrams, or has a session id from its client."""
+        """Register the producer run as open, unless it has no epoch, receives datagrams, or is announced."""
         state = self._state
         if not self._sender.datagrams and state.epoch is not None and not state.id:
             self._departures.come(self, self._host, state.epoch)
 
     def go(self) -> None:
-        """Remove the incarnation (producer run) from the open sessions in `Departures`."""
         if self._state.epoch is not None:
             self._departures.go(self, self._host, self._state.epoch)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
-        """Pass the numbers of the received, missing and discarded events of the given streams to the producer's other
-        open sessions, so that these sessions do not report the same events as missing."""
+        """Pass the numbers of these streams to the producer's other open sessions, so that none reports them
+        missing."""
         epoch = self._state.epoch
         if epoch is None:
             return
@@ -300,8 +267,7 @@ class Siblings:
                 other.begin_behind(stream, self._counters.numbers.accounts_for(stream), now)
 
     def earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
-        """Return the number that the next event of an earlier session's stream would have had, if this event continues
-        that stream. Return None if it continues no earlier stream (see `ledger.counters.EarlierNumber`)."""
+        """Return the next number of the earlier session's stream that this event continues, or None."""
         state = self._state
         if state.id:
             return None
@@ -326,19 +292,15 @@ class Siblings:
         return earlier.next
 
     def go_on(self) -> bool:
-        """Return whether other sessions continue all streams of this incarnation (producer run); False if the
-        incarnation has no stream."""
+        """Return whether other sessions continue all streams of this incarnation; False without a stream."""
         return bool(self._counters.numbers.ends()) and not self._left()
 
     def _left(self) -> list[str]:
-        """Return the incarnation's streams that no later or parallel session continues."""
         ends = {name: following for name, (following, _) in self._counters.numbers.ends().items()}
         return self._departures.left(ends, self._host, self._state.epoch, self.name)
 
     def depart(self, now: int, *, cut: bool) -> None:
-        """Remember the next event number of each stream of this ended incarnation (producer run). With these numbers,
-        its producer is recognised when it reconnects without an announcement. `cut` states that the connection broke.
-        """
+        """Remember the next event number of each stream, to recognise the producer when it reconnects."""
         streams = {} if self._state.id else self._counters.numbers.ends()
         if streams:
             left = self._left() if cut else []

@@ -1,9 +1,7 @@
 """Decode one session's bytes into records, and pass the records to the producer's incarnations (see `succession`).
 
-- `Session` decodes bytes that are split at arbitrary positions. It counts the records that the decoder's compiled
-  kernel has read, and those that the decoder's slow path has read one by one.
-- Datagrams that hold only whole events are decoded together. Other datagrams are decoded one by one, so that no record
-  continues beyond the end of its datagram. A datagram with facts about its session is a chunk of its own.
+Bytes of a stream are split at arbitrary positions. Datagrams with only whole events are decoded together; others one
+by one, so that no record continues beyond the end of its datagram.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ def decoding(decoder: Decoder) -> Callable[[bytes], Chunk]:
 
 
 class Session:
-    """An open session. After `save`, `state` contains everything that a restarted daemon needs."""
+    """An open session."""
 
     def __init__(
         self,
@@ -109,9 +107,7 @@ class Session:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the containers whose memory grows with the peer's data, so that a memory limit can shrink them.
-
-        Leave out the containers of sessions to which the client gave an id (see `Announced.holdings`)."""
+        """Return the containers whose memory grows with the peer's data, without those of announced sessions."""
         held = [each for own in self.generations.unannounced for each in own.holdings]
         if self._copies:
             held.append(self._copies)
@@ -120,8 +116,8 @@ class Session:
         return held
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write a row about the entries that a memory limit evicted (see `StateHolder`). First write the gap rows of
-        earlier producer runs. If the decoder forgot a process, end the run of this process."""
+        """Write the row of an eviction, after the gap rows of earlier producer runs. If the decoder forgot a
+        process, end its run."""
         for before in self.generations.unannounced[1:]:
             before.report(now)
         self.generations.current.gave_up(what, now)
@@ -131,8 +127,7 @@ class Session:
     # Methods that take the bytes of the session
 
     def data(self, payload: bytes, now: int, position: int = 0) -> Iterator[None]:
-        """Process bytes of a stream, split at arbitrary positions. Yield after each step, so that the caller can do
-        other work. `position` is the spool position of the entry with these bytes."""
+        """Process bytes of a stream; yield after each step. `position` is the spool position of their entry."""
         self._received(len(payload), now)
         self._file.read(payload, self._own, now)
         self.generations.reach()
@@ -162,17 +157,14 @@ class Session:
         self._note_ends(now)
 
     def _note_ends(self, now: int) -> None:
-        """Write a row for each incarnation (producer run) of the file whose end mark the format began to require, or
-        whose end mark arrived (see `SessionFile.note_end`)."""
+        """Write a row for each run of the file whose end mark became required or has arrived."""
         if self.state.file:
             for process, incarnation in self.generations.by_process.items():
                 self._file.note_end(process, incarnation.own, now)
 
     def _told_apart(self, chunk: Chunk, payload: bytes) -> Chunk:
-        """Return the records of a chunk.
-
-        If the first bytes show that the input does not belong to the session's format, return the readable records at
-        its beginning, and one unreadable record with all following bytes."""
+        """Return the records of a chunk. If the input turns out to have another format, all its following bytes
+        become one unreadable record."""
         state = self.state
         seen = (state.head or b"") + payload
         unread = len(seen) >= HEAD or any(Kind.MALFORMED in records.kinds for records in chunk)
@@ -196,14 +188,12 @@ class Session:
         return chunk
 
     def _count(self, chunk: Chunk) -> None:
-        """Count how many records of a chunk the decoder's fast and slow code have read."""
         self._commons.packed += sum(records.packed for records in chunk)
         if self._quick:
             self._commons.slow += self._quick.take_slow()
 
     def give_way(self, now: int) -> None:
-        """Drop the unfinished record, because the source's unfinished records exceed their memory limit and this one is
-        the largest."""
+        """Drop the unfinished record, the largest one of a source that exceeds its memory limit."""
         self._own.session("gave_way", {"bytes": self.decoder.pending}, now)
         self._tally.gave_way += 1
         self.state.record_since = self.state.begun = 0
@@ -231,8 +221,7 @@ class Session:
         self.generations.note_news()
 
     def _without_copies(self, copies: Copies, datagrams: Datagrams, now: int) -> Iterator[None]:
-        """Process datagrams of a producer that does not number its events: decode each datagram, except those that
-        repeat an earlier datagram, whose events are only counted."""
+        """Process datagrams of a producer without event numbers. Only count the events of a repeated datagram."""
         waiting: list[Record] = []
         before = self.state.received - len(datagrams.payload)
         for payload in datagrams:
@@ -259,10 +248,8 @@ class Session:
         self._succession.report_refused()
 
     def _raw(self, begin: int, data: bytes, now: int) -> InputBytes:
-        """Return the input bytes that begin at an offset.
-
-        If the host has used its quota of sessions, the decoder's pending bytes precede them: if the ingest refuses the
-        next record, it stores these bytes, too, as unreadable."""
+        """Return the input bytes at an offset, with the decoder's pending bytes before them if the next record may
+        be refused and stored."""
         begin -= self.state.skipped
         if self.decoder.pending and self._succession.may_refuse(now):
             waiting = FORMATS[self.state.info.format].waiting(self.decoder.state).waiting
@@ -279,17 +266,15 @@ class Session:
     # it
 
     def file(self, facts: FileFacts | None, now: int) -> None:
-        """Record a change of the session's file: a new path or inode, a new gzip member, or that the file has stopped
-        growing (it rests). If `facts` is None, no source follows the file any more.
-
-        If the file does not grow any more, decode its last record even without a newline or other terminator."""
+        """Record a change of the session's file: a new path or inode, a new gzip member, or that the file has
+        stopped growing. If `facts` is None, no source follows the file any more. If the file does not grow any more,
+        decode its last record even without a newline or other terminator."""
         if facts is None or facts.rest:
             self.settle(now)
         self._file.change(facts, self._own, now)
 
     def settle(self, now: int) -> None:
-        """Decode the decoder's pending bytes if they form a whole record. If the format spreads a run over several
-        files, also record which part of the run the session's file contains."""
+        """Decode the pending bytes if they form a whole record, and record which part of a run the file contains."""
         if settles(self.decoder) and self.decoder.pending:
             self._succession.take(listed(self.decoder.settle()), now)
             if not self.decoder.pending:
@@ -320,9 +305,7 @@ class Session:
                 self._file.rest_again(self._own, now)
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
-        """Process a part of a document (a file that describes a stream, such as a metadata file) that belongs to the
-        session's file.
-        """
+        """Process a part of a document, such as a metadata file, that describes the session's file."""
         self._succession.take(listed(self._file.document(name, part, more=more)), now)
         self._note_ends(now)
 
@@ -334,8 +317,8 @@ class Session:
     # Methods that end the session
 
     def stopped(self, now: int, *, is_alike: bool) -> None:
-        """Write a row about the end of the session's file when the daemon stops, if needed (see `SessionFile.stopped`).
-        `is_alike` states that another file of the source has the same content so far."""
+        """Write a row about the end of the file when the daemon stops. `is_alike` states that another file of the
+        source has the same content."""
         self._file.stopped(self._own, now, is_alike=is_alike)
         if self.state.file and not self.state.file.facts.rest:
             self._note_ends(now)
@@ -369,20 +352,13 @@ class Session:
     # Methods that save the state for a checkpoint, and continue from it
 
     def replayed(self) -> None:
-        """Report again that a plug-in's decoder failed, if it failed while the daemon read spool entries again at its
-        start.
-
-        The rows of these entries are discarded, and in the run that wrote the table's rows the plug-in may not have
-        failed. For this reason, the next unreadable bytes also get a gap row of their own."""
+        """Report again a plug-in's failure during a replay of the spool, because the rows of a replay are discarded."""
         if isinstance(self.decoder, GuardedDecoder) and self.decoder.report_again():
             self.generations.current.state.unended = None
 
     def save(self, named_from: int) -> SessionState:
-        """Return the session's state for a checkpoint, including the decoder's state. Call `saved` when the checkpoint
-        is encoded.
-
-        Leave out the bytes of an unfinished record if the record has more than `INLINE_MAX` bytes and begins in the
-        spool at or after the position `named_from`. A start of the daemon reads these bytes from the spool."""
+        """Return the session's state for a checkpoint; call `saved` when it is encoded. Leave out the bytes of a
+        long unfinished record that begins in the spool at or after `named_from`."""
         state, decoding = self.state, self.decoder.state
         waiting = FORMATS[state.info.format].waiting(decoding)
         size = len(waiting.waiting)
@@ -406,12 +382,12 @@ def decode_datagrams(
     datagrams: Datagrams,
     whole: Callable[[bytes, tuple[int, ...], int, int], int] | None,
 ) -> list[Chunk]:
-    """Decode datagrams into chunks, none of which is empty. A datagram with facts about its session, such as an epoch,
-    forms a chunk of its own.
+    """Decode datagrams into non-empty chunks. A datagram with facts about its session, such as an epoch, forms a
+    chunk of its own.
 
-    `decode` passes bytes to the decoder (see `decoding`). `whole` (`Format.whole`) returns how many datagrams,
-    beginning at an index, contain only whole events. Such datagrams are decoded together, because a compiled kernel is
-    faster on larger input; the records do not change. Other datagrams are decoded one by one."""
+    `whole` (`Format.whole`) returns how many datagrams, from an index on, contain only whole events. These are
+    decoded together, because a compiled kernel is faster on larger input; the records do not change.
+    """
     payload, sizes = datagrams.payload, datagrams.sizes
     chunks: list[Chunk] = []
     chunk: Chunk = []

@@ -1,7 +1,7 @@
 """Track the file of a session, and write the rows that describe how far it has grown.
 
-A row `moved` has a new path. A row `rest` states why the file has stopped growing, and whether the end of its stream is
-missing. Readers derive from these rows whether a session is complete, and which of two equal files to show.
+A row `moved` has a new path. A row `rest` states why the file has stopped growing, and whether the end of its stream
+is missing. Readers derive from these rows whether a session is complete, and which of two equal files to show.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from tailrace.model.record import Record
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest
 
 ASKS_MAX = 2**16
-"""Maximum size (bytes) of the list of missing names in one row. These are names that events refer to and that have not
-arrived."""
+"""Maximum size (bytes) of the list in one row of names that events refer to and that have not arrived."""
 
 
 class SessionFile:
-    """Tracks the file of a session, if the session reads one. Rows are written through the argument `own` of the
-    methods."""
+    """Tracks the file of a session, if the session reads one. The argument `own` of its methods writes the rows."""
 
     def __init__(self, state: SessionState, decoder: Decoder) -> None:
         self._state = state
@@ -38,8 +36,7 @@ class SessionFile:
             file.read(data)
 
     def change(self, facts: FileFacts | None, own: OwnRows, now: int) -> None:
-        """Record new facts about the session's file: path, inode, gzip member, or why the file is assumed not to grow.
-        If `facts` is None, no source follows the file any more."""
+        """Record new facts about the file: path, inode, gzip member, or rest. Without `facts`, no source follows it."""
         file = self._state.file
         if file is None:
             return
@@ -52,17 +49,15 @@ class SessionFile:
             self._rest(file, facts.rest, own, now)
 
     def rest_again(self, own: OwnRows, now: int) -> None:
-        """Write the rest row of a file again, because another file has turned out to continue the file's run. A rest
-        row states that a file has stopped growing."""
+        """Write the rest row again, because another file continues the file's run."""
         file = self._state.file
         if file and file.facts.rest:
             self._rest(file, file.facts.rest, own, now)
 
     def stopped(self, own: OwnRows, now: int, *, is_alike: bool) -> None:
-        """Write a row about the end of the session's file as it was when the daemon stopped.
-
-        Do so only if the stream has its end mark, if the file ends within a record, if a name that events refer to has
-        not arrived, or if another file has the same content (`is_alike`)."""
+        """Write a row about the end of the session's file as it was when the daemon stopped. Do so only if the
+        stream has its end mark, if the file ends within a record, if a name that events refer to has not arrived, or
+        if another file has the same content (`is_alike`)."""
         file = self._state.file
         if not file or file.facts.rest:
             return
@@ -75,8 +70,7 @@ class SessionFile:
             self._write(file, own, now, self._state.process)
 
     def document(self, name: str, part: bytes, *, more: bool) -> list[Record]:
-        """Collect a part of a document (a file that describes the stream, such as its metadata). Return the document's
-        records once all parts have arrived."""
+        """Collect a part of a document, such as a metadata file. Return its records once all parts have arrived."""
         file = self._state.file
         if file is None or not reads_files(self.decoder):
             return []
@@ -88,49 +82,37 @@ class SessionFile:
         return self.decoder.document(name, data)
 
     def lose(self, loss: FileLoss, own: OwnRows) -> None:
-        """Write a gap row for bytes that the source could not pass to the session. If the session's file has a hole,
-        skip the bytes of the hole."""
+        """Write a gap row for bytes that the source could not pass on, and skip a hole in the file."""
         own.loss(self._state, loss)
         if self._state.file:
             self._state.file.lose(loss)
         self._state.skipped += loss.skip
 
     def of_incarnation(self) -> dict[str, object]:
-        """Return attributes for the first row of an incarnation (producer run) in a file: `group`, the group of the
-        session, and `ends`, the name of the stream if it must have an end mark."""
+        """Return attributes for an incarnation's first row: `group`, and `ends` if an end mark is required."""
         group = self._state.info.group
         about: dict[str, object] = {"group": group} if group else {}
         return about | self._end(self._state.process)
 
     def as_read(self) -> dict[str, object]:
-        """Return attributes for the row of the session's end.
-
-        They describe the file as it was read (path, device, inode, size, checksum and metadata files), so that a later
-        import can compare it. They also contain the keys of missing names (see `_asks`)."""
+        """Return attributes for the row of the session's end, so that a later import can compare the file."""
         file = self._state.file
         return {"file": _as_read(file)} | self._asks if file else {}
 
     def note_end(self, process: int, own: OwnRows, now: int) -> None:
-        """Write a row if, since the last such row, the format began to require an end mark of a run, or the end mark
-        arrived.
-
-        After a kill of the collector, only this row shows whether the end mark is missing. `process` is the number of
-        the process whose run it is. `own` writes the run's rows."""
+        """Write a row if an end mark of the run of `process` became required or has arrived. After a kill of the
+        collector, only this row shows it."""
         file, lacks = self._state.file, self._lacks(own, process)
         if file and lacks is not None and bool(lacks) != own.awaits_end:
             self._write(file, own, now, process)
 
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
-        """Write a row about the growth of the file. If `rest` is given, the row states why the file has stopped
-        growing; otherwise it states that the file grows again."""
+        """Write a row about the growth of the file. If `rest` is None, the row states that the file grows again."""
         file.facts = replace(file.facts, rest=rest)
         self._write(file, own, now)
 
     def _write(self, file: FileState, own: OwnRows, now: int, process: int | None = None) -> None:
-        """Write a row `rest`. It states whether the file has stopped growing, and what its stream lacks at the end: in
-        the run of `process` or, if `process` is None, in any run of the file.
-
-        Readers use these rows to ignore one of two files with the same content (`query.inner_views`)."""
+        """Write a row `rest`: whether the file grows, and what the run of `process`, or any run, lacks at its end."""
         rest, lacks = file.facts.rest, self._lacks(own, process)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
@@ -145,8 +127,7 @@ class SessionFile:
         own.session("rest", about | self._end(process) | self._asks, now)
 
     def _lacks(self, own: OwnRows, process: int | None = None) -> str | None:
-        """Return a description of what is missing at the end of the run of `process`, or of the whole stream if
-        `process` is None. Return "" if the run is complete, and None if it is not known to have an end."""
+        """Return what the run of `process`, or any run, lacks at its end: "" for nothing, None if it needs no end."""
         if own.said_goodbye:
             return ""
         lacking = self._lacking(process)
@@ -167,8 +148,7 @@ class SessionFile:
 
     @property
     def _asks(self) -> dict[str, object]:
-        """Return the keys of missing names as an attribute of a row: names that events refer to and that have not
-        arrived. If the keys exceed `ASKS_MAX` bytes, "" stands for the keys that are left out."""
+        """Return the attribute `asks`: keys of the missing names, up to `ASKS_MAX` bytes, and "" for further ones."""
         kept: list[str] = []
         size = 0
         for key in sorted(asked_names(self.decoder)):
@@ -181,10 +161,7 @@ class SessionFile:
 
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:
-    """Return the statement (`Rest`) that a file is assumed not to grow, because no source follows it since the time
-    `now` (Unix ns).
-
-    If the earlier statement `before` states this, too, return it, so that the earlier time stays."""
+    """Return the statement that no source follows a file since `now` (Unix ns), or an earlier such statement."""
     return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 

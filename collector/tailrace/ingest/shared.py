@@ -1,5 +1,4 @@
-"""Hold the state that the sessions of a source share: sums (such as received bytes), limits, announced sessions (those
-to which the client gave an id), and ended sessions that may continue."""
+"""Hold the state that the sessions of a source share."""
 
 from __future__ import annotations
 
@@ -21,16 +20,13 @@ from tailrace.spool.payloads import OpenInfo
 
 
 class Shared:
-    """Creates the shared state of each source at first use, as a part of the ingest's state, so that a restarted daemon
-    continues with it."""
+    """Creates the shared state of each source at first use, as a part of the ingest's state."""
 
     def __init__(self, state: IngestState, batch: Batch) -> None:
         self._state = state
         self._batch = batch
         self.paces = Paces()
-        """Speed of the producers' clocks against wall time, by session."""
         self.budget = Budget()
-        """Memory that the sessions' state takes, and the limits on it."""
         self._commons: dict[str, Commons] = {}
         self._announcements: dict[str, Announcements] = {}
         self._departures: dict[str, Departures] = {}
@@ -49,7 +45,7 @@ class Shared:
         return self._commons[source]
 
     def announced(self, source: str) -> Announcements:
-        """Return the object that manages the announced sessions of a source (those to which the client gave an id)."""
+        """Return the announced sessions of a source (those to which the client gave an id)."""
         if source not in self._announcements:
             states = self._state.announced.setdefault(source, {})
             self._announcements[source] = Announcements(states, self.attach, self.budget)
@@ -57,7 +53,6 @@ class Shared:
 
     @property
     def all_announced(self) -> dict[str, Announcements]:
-        """Return the objects that manage announced sessions (those to which the client gave an id), by source."""
         return self._announcements
 
     def beginnings(self, source: str) -> Beginnings:
@@ -65,8 +60,7 @@ class Shared:
         return Beginnings(self._state.beginnings.setdefault(source, {}))
 
     def departed(self, source: str) -> Departures:
-        """Return the object that remembers a source's ended sessions, so that new sessions can continue them. It does
-        not contain announced sessions (those to which the client gave an id)."""
+        """Return the ended sessions of a source that no client announced, so that new sessions can continue them."""
         if source not in self._departures:
             self._departures[source] = Departures(self._state.departures.setdefault(source, []))
         return self._departures[source]
@@ -110,6 +104,5 @@ class Shared:
         return time + self._state.ahead
 
     def _forget_first(self, source: str) -> bool:
-        """Drop the announced session that has been without a connection for the longest time, to make room for a new
-        stream. Return whether there was such a session."""
+        """Drop the session that has been away longest, to make room for a new stream. Return False if there is none."""
         return self.announced(source).forget_first(self._state.now, "too many streams")

@@ -1,10 +1,9 @@
-"""Match the end of each span to its begin by id. A span becomes one row, which is written when its end arrives.
+"""Match the end of each span to its begin by id, and check that the ids to which records refer exist
+(docs/formats/jets.md).
 
-Until then, the session's state holds the begin. If a span is still open at a commit, its begin gets a row of its own,
-so that open spans are visible. The later row of the whole span has the same offset and supersedes the begin's row. This
-module also checks the rules by which a record may refer to earlier records by id. For example, a parent must exist
-(docs/formats/jets.md explains each rule). In `match_block`, the compiled kernel `_match` matches the records of a block
-that break no rule, and `Spans` matches all others.
+A span becomes one row, which is written when its end arrives. If a span is still open at a commit, its begin gets a
+row of its own. The later row of the whole span has the same offset and supersedes the begin's row. The compiled
+kernel `_match` matches the records of a block that break no rule, and `Spans` matches all others.
 """
 
 from __future__ import annotations
@@ -51,11 +50,8 @@ END_OFFSET, DEPTH = len(Record._fields), len(Record._fields) + 1
 
 
 class OpenSpan(msgspec.Struct, array_like=True):
-    """The begin of a span whose end has not arrived.
-
-    `attributes` includes the begin's flaw (the rule that it breaks). `size` is the size (bytes) of the begin's record.
-    `texts` is the memory (bytes) of its long texts, which `SPAN_BYTES` does not include. `written` is true if the begin
-    has a row of its own."""
+    """The begin of a span without its end. `size` is its record's size (bytes), `texts` the memory (bytes) of its
+    long texts. `written` is true if it has a row of its own."""
 
     stream: str
     substream: int | None
@@ -129,8 +125,7 @@ class Spans:
             self._forgotten.add(id_)
 
     def begins(self) -> list[tuple[int, OpenSpan]]:
-        """Return the begins of open and evicted spans that have no row yet, with their ids, in order of arrival. Mark
-        them as written."""
+        """Return and mark the begins of open and evicted spans that have no row yet, in order of arrival."""
         found, self._left = self._left, []
         late = []
         for id_, span in reversed(self.open.items()):
@@ -143,17 +138,15 @@ class Spans:
         return found
 
     def count(self, kinds: Mapping[str, int], begun: Iterable[int | None]) -> None:
-        """Count records by kind in the ledger, before `take` matches ends to begins. `begun` has the ids of the
-        begins."""
+        """Count records by kind before `take` matches ends to begins. `begun` has the ids of the begins."""
         for kind in (*EVENTS, Kind.END):
             if records := kinds.get(kind):
                 self._references.count(kind, records, begun if kind == Kind.BEGIN else ())
 
     def take(self, columns: RecordColumns, now: int) -> tuple[RecordColumns, Counter[str]]:
-        """Match the ends of spans to their begins by id, and check that each record's parent exists.
-
-        Return the columns of the rows to write now, and how often records broke each rule. Begins that wait for their
-        ends have no row yet."""
+        """Match the ends of spans to their begins by id, and check that each record's parent exists. Return the
+        columns of the rows to write now, without begins that wait for their ends, and how often records broke each
+        rule."""
         kinds, parents = columns[KIND], columns[PARENT]
         rows = len(kinds)
         columns += [None] * rows, [None] * rows
@@ -180,20 +173,18 @@ class Spans:
 
     @property
     def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids that earlier records refer to and whose records have not arrived. The compiled kernel leaves
-        spans with these ids to `take`."""
+        """Return the ids that earlier records refer to and whose records have not arrived."""
         return self._references.awaits
 
     @property
     def room(self) -> int:
-        """Return how many spans more may be open at once before the limit on open spans is reached."""
+        """Return how many more spans may be open at once."""
         return max(0, self._limit - len(self.open))
 
     def matched(
         self, last: int, ended: Iterable[OpenSpan], left: Iterable[tuple[int, OpenSpan]]
     ) -> None:
-        """Record which spans the compiled kernel has matched. All begins up to the id `last` have arrived. `ended` are
-        the spans that the kernel has removed from `open`, and `left` the new spans without an end."""
+        """Record the kernel's matches: begins up to the id `last`, spans removed from `open`, spans left open."""
         self._references.define_up_to(last)
         self._texts -= sum(span.texts for span in ended)
         for id_, span in left:
@@ -233,8 +224,7 @@ class Spans:
         self.open[id_] = span
 
     def _orphan(self, id_: int, parent: int, now: int) -> str | None:
-        """Return the flaw (broken rule) of a begin whose parent is not open: `self_parent`, `orphan`, or None if the
-        parent ended before."""
+        """Return the flaw of a begin whose parent is not open; None if the parent ended before."""
         if parent == id_:
             return "self_parent"
         return None if self._references.refer(parent, now) else "orphan"
@@ -264,16 +254,14 @@ class Spans:
         columns[DEPTH][i] = begun.depth
 
     def _leave(self, id_: int, span: OpenSpan) -> None:
-        """Remove an open span whose end is no longer expected. If the begin has no row yet, the next commit writes a
-        row for it."""
+        """Remove an open span whose end is no longer expected. If its begin has no row, the next commit writes one."""
         del self.open[id_]
         self._texts -= span.texts
         if not span.written:
             self._left.append((id_, span))
 
     def _refer(self, columns: RecordColumns, i: int, id_: int, now: int) -> bool:
-        """Register a record's reference to the id of another record. If no record with this id arrived, mark the row
-        with the flaw `orphan` and return True."""
+        """Register a reference to an id. If no record has it, mark the row as `orphan` and return True."""
         if self._references.refer(id_, now):
             return False
         columns[FLAW][i] = columns[FLAW][i] or "orphan"
@@ -285,7 +273,7 @@ MORE_MAX = 256
 
 
 class Matched(NamedTuple):
-    """Rows of a block that the compiled kernel has matched, and the depths and end offsets of the rows that are spans."""
+    """Rows of a block that the compiled kernel has matched, with the depths and end offsets of spans."""
 
     block: Block
     depths: Integers | None
@@ -295,8 +283,7 @@ class Matched(NamedTuple):
 def match_block(
     spans: Spans, block: Block
 ) -> Iterator[tuple[Matched | None, RecordColumns | None]]:
-    """Match the records of a block in order. Yield either rows that the compiled kernel has matched, or records that
-    the caller must pass to `Spans.take` before it continues."""
+    """Match the records of a block in order. Yield matched rows, or records to pass to `Spans.take` first."""
     if block.id is None and block.parent is None:
         # No row has an id or a parent, so there is no begin or end of a span to match.
         yield Matched(block, None, None), None
@@ -322,8 +309,7 @@ def match_block(
 def _open_spans(
     block: Block, begins: list[tuple[int, int, int | None]]
 ) -> Iterator[tuple[int, OpenSpan]]:
-    """Convert begins in a block to open spans, with their ids. `begins` contains the id, the row in the block and the
-    depth of each begin."""
+    """Convert begins in a block (id, row and depth of each) to open spans, with their ids."""
     if not begins:
         return
     ids, rows, depths = zip(*begins, strict=True)

@@ -1,11 +1,8 @@
 """Define the ingest state that a checkpoint holds, and the upgrade steps from the states of earlier versions.
 
-An upgrade step changes decoded msgpack values (dicts, lists and numbers), because the struct classes of the earlier
-version no longer exist. A new field with a default needs no step, but a new version, so that an older ingest rejects
-the state. No upgrade step exists yet, because nothing was released.
-
-Spool entries need no upgrade steps: the fields of their payloads are never renamed or dropped, and new fields have
-defaults.
+An upgrade step changes decoded msgpack values, because the struct classes of the earlier version no longer exist. A
+new field with a default needs no step, but a new version, so that an older ingest rejects the state. Spool entries
+need no steps: fields of their payloads are never renamed or dropped, and new fields have defaults.
 """
 
 from __future__ import annotations
@@ -26,15 +23,14 @@ from tailrace.spool.payloads import FileState, OpenInfo
 T = TypeVar("T")
 
 VERSION = 1
-"""Version of the state: its structs, the decoders' states and the spool's entries. The first change after a release
-increments the version and adds an upgrade step to `STEPS`."""
+"""Version of the state, which includes the decoders' states and the spool's entries. After a release, a change
+increments it and adds an upgrade step to `STEPS`."""
 
 
 class Tally(msgspec.Struct, omit_defaults=True):
-    """Sums of one source since its first spool entry: received bytes, and counts of records, events and gaps.
-
-    received = decoded + malformed + pending (bytes); expected = seen + missing - duplicates (events). The encoded field
-    names are the names in /status and in the metrics (`daemon.status`)."""
+    """Sums of one source since its first spool entry. received = decoded + malformed + pending (bytes); expected =
+    seen + missing - duplicates (events). The encoded field names are the names in /status and in the metrics
+    (`daemon.status`)."""
 
     received: int = msgspec.field(default=0, name="received_bytes")
     decoded: int = msgspec.field(default=0, name="decoded_bytes")
@@ -57,8 +53,7 @@ class Tally(msgspec.Struct, omit_defaults=True):
     evicted: dict[str, int] = {}
     """Number of entries that sessions dropped to respect the memory limits, by the kind of entry."""
     events: Account = msgspec.field(default_factory=Account)
-    """Counts of the events of finished incarnations (producer runs). The events of a running incarnation are counted in
-    its own account and added when it finishes."""
+    """Counts of the events of finished incarnations (producer runs)."""
 
     @property
     def said_missing(self) -> int:
@@ -74,8 +69,7 @@ class RowRange(msgspec.Struct, array_like=True):
 
 
 class StreamRows(msgspec.Struct):
-    """Gap rows of a stream in its current period of `reorder_time`, which began at `since` (Unix ns). The struct has
-    the number of written rows, and the further gaps of the period, merged into one range for each reason."""
+    """Gap rows of a stream in the period that began at `since` (Unix ns). `ranges` has the merged gaps, by reason."""
 
     since: int
     written: int = 0
@@ -83,14 +77,13 @@ class StreamRows(msgspec.Struct):
 
 
 class IncarnationState(msgspec.Struct, omit_defaults=True):
-    """State of one incarnation of a session's producer, for a checkpoint."""
+    """State of one incarnation (producer run), for a checkpoint."""
 
     name: str
     id: str = ""
-    """Id of the announced session that the incarnation (producer run) belongs to; "" where no client announced the
-    incarnation."""
+    """Id of the announced session; "" if no client announced the incarnation."""
     reached: int = 0
-    """Number of bytes received so far for the incarnation (producer run), summed over all its connections."""
+    """Number of bytes received so far for the incarnation (producer run), over all its connections."""
     records: int = 0
     began: int = 0
     """Time (Unix ns) at which the first record arrived."""
@@ -100,13 +93,11 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     ended: str = ""
     """Reason of the end, for an incarnation (producer run) that only waits for late events."""
     ended_at: int = 0
-    """Time (Unix ns) at which the incarnation (producer run) ended."""
+    """Time (Unix ns) of the end."""
     goodbye_at: int = 0
-    """Time (Unix ns) at which the client's goodbye was complete, or a footer arrived; 0 before, and again 0 if a record
-    follows a footer."""
+    """Time (Unix ns) at which the goodbye was complete or a footer arrived; 0 if records may follow."""
     goodbye_parts: bytes = b""
-    """Bit set of the received parts of the client's goodbye (the statement that its session ends): bit n stands for
-    part n. The first byte has the lowest bits."""
+    """Bit set of the received parts of the goodbye: bit n stands for part n. The first byte has the lowest bits."""
     goodbye_last: int | None = None
     """Number of the last part of the goodbye; None until the last part arrives."""
     awaits_end: bool = False
@@ -117,31 +108,25 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     forgotten_spans: ForgottenSpans = msgspec.field(default_factory=ForgottenSpans)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
-    """Producer's clock (ns since its zero) minus the time of the spool entry (Unix ns), for the event with the shortest
-    delay; see `clocks.Lead`."""
+    """Producer's clock (ns since its zero) minus the entry's time (Unix ns), for the shortest delay."""
     lead_at: int = 0
-    """Time (Unix ns) at which the event arrived that determined `lead` (by how much the producer's clock is ahead)."""
+    """Time (Unix ns) at which the event arrived that determined `lead`."""
     heard_at: int = 0
-    """Time (Unix ns) at which the last event or statement with a time of the producer's clock arrived."""
+    """Time (Unix ns) at which the last record with a time of the producer's clock arrived."""
     heard_times: int = 0
-    """Number of different arrival times among the records that state a time of the producer's clock; see
-    `clocks.Lead.times`."""
+    """Number of different arrival times among the records with a time of the producer's clock."""
     continues: list[str] = []
     """Names of the earlier sessions whose streams continue in this incarnation (producer run)."""
     elsewhere: dict[str, str] = {}
-    """For each stream, the name of an earlier session that may contain the stream's numbers before the first one that
-    arrived in this incarnation (producer run)."""
+    """By stream, an earlier session that may contain the numbers before the first one that arrived."""
     times: tuple[int, int] | None = None
-    """Earliest and latest event time (ticks), kept for a producer whose run may be spread over several files."""
+    """Earliest and latest event time (ticks), for a producer whose run may be spread over several files."""
     unended: tuple[int, str] | None = None
-    """Offset after the last unreadable bytes, and the reason why they are unreadable. None if the next bytes cannot
-    continue them."""
+    """End (offset) and reason of unreadable bytes that the next bytes may continue."""
 
 
 class AnnouncedState(msgspec.Struct, omit_defaults=True):
-    """State of a session that a client announced: one incarnation (run) of the client's program, over any number of
-    connections.
-    """
+    """State of a session that a client announced: one run of the client's program, over any number of connections."""
 
     incarnation: IncarnationState = msgspec.field(name="run")
     info: OpenInfo
@@ -155,58 +140,50 @@ class AnnouncedState(msgspec.Struct, omit_defaults=True):
     left: int = 0
     """Time (Unix ns) at which the session's last connection closed."""
     ended: bool = False
-    """Whether the row of the session's end is written. The daemon keeps the sequence numbers of such a session for a
-    client that repeats its goodbye."""
+    """Whether the row of the session's end is written. A client may still repeat its goodbye."""
     turn: int = 0
     acknowledge: bool = False
 
 
 class Departure(msgspec.Struct, array_like=True):
-    """An ended session that a new session may continue, with the next number of each of its streams."""
+    """An ended session that a new session may continue."""
 
     session: str
     host: str
     left: int
-    """Time (Unix ns) at which the session ended, plus the time without a running daemon since then. During that time,
-    no producer could reconnect."""
+    """Time (Unix ns) at which the session ended, plus the time without a running daemon since then."""
     epoch: int | None
     streams: dict[str, tuple[int, int]]
     """By stream, the next number and the mark (fingerprint) of the last event."""
     cut: list[str] = []
-    """Streams of a session with a broken connection that no later session has continued yet. When the last stream is
-    removed, the gap of unknown size that was reported for the session is taken back."""
+    """Streams of a session with a broken connection that no later session has continued yet."""
     unnumbered: int = 0
-    """Number of discarded events that gaps without a sequence number report, in this session and in the sessions that
-    it continues."""
+    """Number of events in gaps without a sequence number, in this session and those that it continues."""
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):
-    """State of one session and of its producer's incarnations. The name of an incarnation is the session's name and,
-    after a restart, a dot and the value of `restarts`."""
+    """State of one session. The name of a producer run is the session's name and, after a restart, a dot and
+    `restarts`."""
 
     number: int
     info: OpenInfo
     current: IncarnationState | str = msgspec.field(name="run")
-    """State of the current incarnation (producer run). If the incarnation belongs to an announced session (one with an
-    id from the client), the field contains this session's id instead."""
+    """State of the current incarnation (producer run), or the id of the announced session to which it belongs."""
     process: int = 0
     """Number of the process whose run is the current incarnation, for input with records of several processes."""
     aside: dict[int, IncarnationState] = {}
     """Current incarnations (runs) of all processes except `process`, by process number."""
     goes_on: bool = False
-    """Whether other files continue the runs of the session's file, so that the end of the file does not count as
-    missing."""
+    """Whether other files continue the runs of the session's file, so that its end does not count as missing."""
     previous: IncarnationState | str | None = None
     """The previous incarnation (producer run), as long as its late events may still arrive; otherwise None."""
     base: int = 0
-    """Number of bytes to add to `place`, the offset in this session's input. The sum is the offset in the bytes of the
-    current incarnation (producer run), which may have received bytes on other connections."""
+    """Number of bytes to add to `place` to get the offset in the producer run's bytes on all its connections."""
     epochs: dict[int, str] = {}
     """By epoch, the name of the incarnation (producer run) that stated the epoch."""
     restarts: int = 0
     doubt: str = ""
-    """Reason for which the current incarnation (producer run) began, as long as it is uncertain that the producer
-    restarted; otherwise empty."""
+    """Reason of the restart, as long as it is uncertain that the producer restarted; otherwise ""."""
     last: int = 0
     """Time (Unix ns) of the last spool entry with data of this session."""
     received: int = 0
@@ -214,33 +191,28 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     record_since: int = 0
     """Time (Unix ns) at which the unfinished record began to arrive; 0 without an unfinished record."""
     file: FileState | None = None
-    """File that the session reads; None for a session without a file."""
     skipped: int = 0
     """Number of bytes of the input that no decoder read: holes of files, duplicate datagrams and refused bytes."""
     refusing: bool = False
-    """Whether the ingest stores all further bytes of the peer as unreadable, because its host began too many sessions."""
+    """Whether all further bytes of the peer are stored as unreadable, because its host began too many sessions."""
     garbage: int = 0
-    """Number of unreadable bytes since the last readable record. The daemon disconnects the peer if there are too many."""
+    """Number of unreadable bytes since the last readable record. With too many, the peer is disconnected."""
     copies: dict[bytes, tuple[int, int]] = {}
-    """Newest datagrams of a producer without sequence numbers, kept to recognise duplicates; see `ledger.copies`."""
+    """Newest datagrams of a producer without sequence numbers, to recognise duplicates; see `ledger.copies`."""
     quarantined: int = 0
     """Size (bytes) of the session's quarantine file."""
     head: bytes | None = None
-    """The first bytes of the input, until they suffice to decide whether the input belongs to the session's format;
-    then None."""
+    """The first bytes of the input, until they suffice to decide whether it belongs to the session's format."""
     foreign: str = ""
-    """Kind of content that does not belong to the session's format, a key of `foreign.FOREIGN`; "" if the content
-    belongs to the format."""
+    """Kind of content that does not belong to the session's format, a key of `foreign.FOREIGN`; otherwise ""."""
     decoder: bytes | None = None
     """Encoded state of the decoder; set only in a checkpoint."""
     begun: int = 0
-    """A spool position from which all bytes of the unfinished record can be read: at or before the entry with its first
-    byte. 0 if there is no unfinished record."""
+    """A spool position at or before the entry with the first byte of the unfinished record; 0 without such a record."""
     left_out: int = 0
     """Number of bytes of the unfinished record that the checkpoint omits because the spool holds them."""
     waiting: bytes = b""
-    """Bytes of the unfinished record that are not in the checkpoint. A start of the daemon reads them from the spool
-    and sets this field; in a checkpoint, the field is empty."""
+    """Bytes of the unfinished record that the checkpoint omits. A start of the daemon reads them from the spool."""
 
     @property
     def place(self) -> int:
@@ -252,12 +224,11 @@ class DamageState(msgspec.Struct, omit_defaults=True):
     """Numbers of spool bytes that the disk has lost and that no gap row reports yet."""
 
     lacking: dict[str, int] = {}
-    """Number of bytes that may belong to an open session and are lost. The key is the session's number, or `source/id`
-    for an announced session."""
+    """Number of lost bytes that may belong to an open session, by its number or, if announced, `source/id`."""
     of_heartbeats: int = 0
-    """Number of lost spool bytes that may have contained heartbeats of the daemon."""
+    """Number of lost bytes that may have contained heartbeats of the daemon."""
     unsaid: int = 0
-    """Number of lost bytes that no session could report because none was open; the next session reports them."""
+    """Number of lost bytes that wait for the next session, because none was open."""
 
     def add(self, other: DamageState) -> None:
         for key, size in other.lacking.items():
@@ -269,7 +240,7 @@ class DamageState(msgspec.Struct, omit_defaults=True):
 class IngestState(msgspec.Struct):
     version: int = VERSION
     position: int = 0
-    """Spool position up to which this `IngestState` includes all entries."""
+    """Spool position up to which this state includes all entries."""
     now: int = 0
     """Time (Unix ns) of the last processed spool entry."""
     tallies: dict[str, Tally] = {}
@@ -277,8 +248,7 @@ class IngestState(msgspec.Struct):
     """By source, the state that the ledgers of the source's sessions share."""
     sessions: dict[int, SessionState] = {}
     announced: dict[str, dict[str, AnnouncedState]] = {}
-    """Announced sessions (those to which the client gave an id), by source and id. Sessions without a connection are in
-    the order in which they lost their last connection."""
+    """Announced sessions, by source and id. Those without a connection are in the order in which they lost it."""
     departures: dict[str, list[Departure]] = {}
     """Ended sessions that no client announced, by source."""
     ahead: int = 0
@@ -287,8 +257,7 @@ class IngestState(msgspec.Struct):
     """State of the daemon's own stream; None if no run of the daemon has opened it."""
     damage: DamageState = msgspec.field(default_factory=DamageState)
     beginnings: dict[str, dict[str, int]] = {}
-    """By source and host, the time (ns) from which the host has its full quota again. The full quota is the number of
-    sessions that a host may begin in one second; see `limits.Beginnings`."""
+    """By source and host, the time (ns) from which the host has its full quota of new sessions again."""
     pieces: dict[str, SplitRunsState] = {}
     """By source, the runs whose records are spread over several files."""
 
@@ -302,7 +271,6 @@ def decode(data: bytes, type_: type[T]) -> T:
 
 
 def _plain(value: object) -> float | bytes:
-    """Encode a value that msgpack does not know: a `Size` or `Duration` as a number, `Marks` as bytes."""
     if isinstance(value, Marks):
         return value.tobytes()
     if isinstance(value, int):
@@ -320,7 +288,7 @@ OldState = dict[str, Any]
 
 
 class Upgrade(NamedTuple):
-    """A step that upgrades a state to the version `to`. `change` modifies the decoded state in place."""
+    """A step that upgrades a state to `version`. `change` modifies the decoded state in place."""
 
     version: int
     change: Callable[[OldState], None]
@@ -349,7 +317,7 @@ def upgraded(snapshot: bytes) -> bytes:
 
 
 STEPS: dict[int, Upgrade] = {}
-"""Upgrade steps for the checkpoint state of the ingest. The key is the version that the step upgrades."""
+"""Upgrade steps by the version that each of them upgrades."""
 
 
 class _Version(msgspec.Struct):

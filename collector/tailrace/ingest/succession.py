@@ -1,10 +1,8 @@
-"""Assign each record of a session to an incarnation (run) of the producer. If two incarnations may have sent the
-record, look up the decision in the tables of `lives`, and carry it out. If a datagram announces a session, all records
-of the datagram belong to this session.
+"""Assign each record of a session to an incarnation (run) of the producer.
 
-The number of sessions that a host may begin per second is limited (see `limits.Beginnings`). If a host exceeds the
-limit, store the following bytes of its datagram or connection as unreadable, and close the connection. A refused
-datagram has the same effect on the session as a lost datagram.
+If two incarnations may have sent the record, the tables of `lives` decide. If a host exceeds its number of sessions
+per second (see `limits.Beginnings`), the following bytes of its datagram or connection are stored as unreadable, and
+the connection is closed. A refused datagram has the same effect on the session as a lost one.
 """
 
 from __future__ import annotations
@@ -33,12 +31,11 @@ from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malf
 from tailrace.rows.records import Chunk, ListRecords, Numbered, joined, numbered
 
 _PIECE = 64
-"""Maximum number of rows that the ledger examines in one call after a restart of the producer. If another restart
-follows soon, few rows are examined twice."""
+"""Maximum number of rows per call of the ledger after a restart, in case another restart follows soon."""
 
 
 class InputBytes(NamedTuple):
-    """A part of a decoder's input: the bytes `data`, the first of which has the offset `begin`."""
+    """A part of a decoder's input. `begin` is the offset of its first byte."""
 
     begin: int
     data: bytes
@@ -78,8 +75,7 @@ class RecordPlace(NamedTuple):
 
 
 class _TooManySessionsError(Exception):
-    """Raised when a record would begin a session although the host has used its quota of sessions. `offset` is the
-    record's offset in the decoder's input."""
+    """Raised when the record at `offset` would begin a session beyond the host's quota."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -99,8 +95,7 @@ class Succession:
         *,
         unordered: bool,
     ) -> None:
-        """Prepare for the records of a session. `unordered` means that records may overtake each other, as in
-        datagrams."""
+        """Prepare for a session's records. `unordered` means that they may overtake each other, as in datagrams."""
         self._state = state
         self._tally = tally
         self._announcements = announcements
@@ -112,8 +107,7 @@ class Succession:
         self._refused: list[Record] = []
         """Pieces of the current spool entry that were refused because the host began too many sessions."""
         self._speaker: Incarnation | None = None
-        """The incarnation (producer run) that receives all further records of the current datagram. It is set if the
-        datagram announces a session, or has the epoch of an ended incarnation."""
+        """The incarnation (producer run) that receives all further records of the current datagram."""
 
     def take(self, chunk: Chunk, now: int, raw: InputBytes = _NO_BYTES) -> None:
         """Process the records of a chunk, in order."""
@@ -122,10 +116,7 @@ class Succession:
         self.report_refused()
 
     def steps(self, chunk: Chunk, now: int, raw: InputBytes) -> Iterator[None]:
-        """Process the records of a chunk in order, and yield between two steps. A step takes less than a millisecond,
-        unless it processes a long series of events.
-
-        `raw` contains the chunk's bytes, which are stored if the ingest refuses the records."""
+        """Process the records of a chunk; yield between steps. `raw` is stored if they are refused."""
         if self._state.refusing:
             self._refuse(_begin(chunk), _length(chunk), raw)
             return
@@ -144,11 +135,8 @@ class Succession:
     def _mixed(
         self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
     ) -> Generator[None, None, Chunk]:
-        """Process the events in `before`, and then the records in `chunk[at]`.
-
-        The rows in `alone` are processed one by one: they are facts about the session, unreadable bytes, and reports of
-        missing events. All other rows are events. Return the events after the last row in `alone`; the caller processes
-        them together with later events."""
+        """Process the events in `before`, and the part `chunk[at]` up to its last record that is no event (`alone` has
+        the indexes of these). Return the events behind it."""
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
@@ -183,10 +171,7 @@ class Succession:
     def _waiting(
         self, before: Chunk, records: ListRecords, waiting: dict[int, list[int]], now: int
     ) -> Iterator[None]:
-        """Pass on the events in `waiting`, grouped by the traced process that wrote them. The events of several
-        processes may alternate in the input.
-
-        `before` are earlier events, which are passed on together with the first group."""
+        """Pass on the events in `waiting`, by the process that wrote them, the first group after `before`."""
         here = self._state.process
         for process, rows in waiting.items():
             if events := [*before, *records.pick(rows)]:
@@ -205,18 +190,14 @@ class Succession:
     # Methods that limit the number of new sessions
 
     def may_refuse(self, now: int) -> bool:
-        """Return whether the ingest may have to refuse the next record, because the host has used its quota of
-        sessions.
-
-        If the quota is used, the ingest refuses a record that begins a session, and all records after it."""
+        """Return whether the next record may have to be refused, because the host has used its quota of sessions."""
         state = self._state
         return state.refusing or (
             not state.file and self._beginnings.exhausted(self._host, self._rate, now)
         )
 
     def refuse(self, raw: InputBytes) -> None:
-        """Store bytes of a connection as unreadable, because the host began too many sessions and the connection will
-        be closed."""
+        """Store bytes of a connection as unreadable, because the host began too many sessions."""
         self._refuse(raw.begin, len(raw.data), raw)
         self.report_refused()
 
@@ -227,16 +208,13 @@ class Succession:
             self._refused = []
 
     def _admit(self, offset: int, now: int) -> None:
-        """Count a session that begins with the record at an offset. Raise _TooManySessionsError if the host has used
-        its quota of sessions.
-
-        Callers must call this method before they change any state."""
+        """Count a session that begins at an offset, before any state changes. Raise _TooManySessionsError if the
+        host has used its quota."""
         if not self._state.file and not self._beginnings.admit(self._host, self._rate, now):
             raise _TooManySessionsError(offset)
 
     def _refuse(self, offset: int, size: int, raw: InputBytes) -> None:
-        """Store the bytes of refused records as unreadable. `raw` contains the bytes, `offset` and `size` refer to the
-        decoder's input."""
+        """Store `size` bytes of refused records as unreadable. `offset` refers to the decoder's input."""
         if size:
             piece = malformed(offset, raw.of(offset, size), TOO_MANY_SESSIONS)._replace(size=size)
             self._refused.append(self._placed(piece))
@@ -244,8 +222,7 @@ class Succession:
     # Methods that process records
 
     def _events(self, chunk: Chunk, now: int) -> Iterator[None]:
-        """Process a series of events, and begin a new incarnation at each event whose number shows a restart of the
-        producer."""
+        """Process events, and begin a new incarnation at each event whose number shows a restart of the producer."""
         if not chunk:
             return
         shift = self._shift
@@ -274,9 +251,8 @@ class Succession:
     def _take_apart(
         self, previous: Incarnation, records: ListRecords, now: int
     ) -> Generator[None, None, int]:
-        """Process records that may belong to the current or the previous incarnation (producer run). Return the number
-        of processed records. If unprocessed records are left, the first of them shows another restart of the producer.
-        """
+        """Process records of the current or the previous producer run. Return the number of processed records; the
+        next one, if any, shows another restart."""
         current = self._generations.current
         epoch = current.state.epoch
         done = 0
@@ -299,36 +275,31 @@ class Succession:
         return done
 
     def _note(self, record: Record, place: RecordPlace, now: int) -> None:
-        """Pass a record about the session (such as an epoch, a header, a footer or an option) to the producer run to
-        which it belongs. The record may begin or end a run. `place` is its position in its chunk."""
+        """Pass a record about the session to its producer run. The record may begin or end a run."""
         facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
         owner = self._owner(facts, place, now)
         self.readable(record.size)
         owner.note(self._placed(record), now)
 
     def _placed(self, record: Record) -> Record:
-        """Return the record with its offset in the bytes of the current incarnation (producer run), which may have
-        received bytes on other connections. The offset in `record` counts the bytes of the decoder's input."""
+        """Return the record with its offset in the bytes of the producer run, over all its connections."""
         shift = self._shift
         return record._replace(offset=record.offset + shift) if shift else record
 
     @property
     def _shift(self) -> int:
-        """Return the number of bytes to add to an offset in the decoder's input, to get the offset in the bytes of the
-        current incarnation (producer run)."""
+        """Return the difference between an offset in the producer run's bytes and one in the decoder's input."""
         return self._state.skipped + self._state.base
 
     def readable(self, size: int) -> None:
-        """Count the bytes of records that were decoded, and reset the count of unreadable bytes since the last readable
-        record."""
+        """Count decoded bytes, and reset the count of unreadable bytes since the last readable record."""
         self._tally.decoded += size
         self._state.garbage = 0
 
     # Methods that process epochs, headers, reports and goodbyes
 
     def _owner(self, facts: SessionFacts, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation (producer run) that receives a record. `facts` are what the record states about the
-        session, and `place` is the record's position in its chunk."""
+        """Return the incarnation (producer run) that receives a record with these facts."""
         generations = self._generations
         if facts.announces:
             announced = self._announced(facts.announces, place, now)
@@ -347,8 +318,7 @@ class Succession:
         return generations.current
 
     def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
-        """Return the kind of a record by its facts about the session and by earlier records, for example a first or a
-        repeated epoch. For an announcement, use `_announcement` instead."""
+        """Return the kind of a record that is no announcement, by its facts and the records before it."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
         if epoch is not None and self._unordered:
@@ -371,8 +341,8 @@ class Succession:
     def _standing(
         self, statement: SessionStatement, place: RecordPlace, *, passed: bool
     ) -> Standing:
-        """Return whether the current incarnation (producer run) can have sent the record at `place`. `passed` means
-        that the record's datagram belongs to another incarnation."""
+        """Return whether the current producer run can have sent the record. If `passed`, its datagram is of another
+        run."""
         current = self._generations.current
         if passed:
             return Standing.PASSED
@@ -392,11 +362,9 @@ class Succession:
     def _carry_out(
         self, course: Course, statement: SessionStatement, epoch: int, place: RecordPlace, now: int
     ) -> Incarnation:
-        """Execute the action `course` for a record with an epoch, a header or a session id. The action may begin an
-        incarnation (producer run). Return the incarnation that receives the record.
-
-        `place` is the record's position. `epoch` is the stated epoch, or 0 if none is stated. Raise
-        _TooManySessionsError if the action must begin an incarnation and the host has used its quota of sessions."""
+        """Execute the action `course`, which may begin an incarnation (producer run). Return the incarnation that
+        receives the record. `epoch` is the stated epoch, or 0. Raise _TooManySessionsError if an incarnation must
+        begin and the host has used its quota of sessions."""
         generations = self._generations
         if course in BEGINS:
             self._admit(place.record.offset, now)
@@ -420,22 +388,15 @@ class Succession:
         return generations.current
 
     def _lacks_header(self, now: int) -> bool:
-        """Return whether a header that arrives now may belong to the current incarnation (producer run), whose other
-        datagrams have overtaken the datagram with the header."""
+        """Return whether a header may be a late one of the current producer run, whose datagrams have overtaken it."""
         current = self._generations.current.state
         overtaken = self._state.info.transport == "udp" and current.clock is None
         return overtaken and current.began > now - self._generations.linger
 
     def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
-        """Return whether an unknown epoch belongs to an incarnation (producer run) that ended before the current one
-        began.
-
-        The epoch must be older than the current one, and its datagram must have been sent during the last `linger`
-        nanoseconds. If the datagram was sent earlier, somebody has set the producer's clock back, and the epoch is new.
-
-        An announcement states when the datagram was sent. Without an announcement, use the epoch as this time. An
-        announcement without a time may have been sent just before the current incarnation began, because clients repeat
-        announcements."""
+        """Return whether an unknown epoch belongs to a producer run that ended before the current one began. Its
+        datagram must have been sent during the last `linger` ns; otherwise somebody has set the producer's clock
+        back. An announcement states when it was sent; without one, the epoch serves as this time."""
         current = self._generations.current
         known, lead = current.state.epoch, current.lead.at(now)
         if known is None or lead is None or epoch >= known:
@@ -451,9 +412,8 @@ class Succession:
     # Methods that process announcements of sessions
 
     def _announced(self, announcement: Announcement, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation (producer run) of the session that a record announces. This connection belongs to the
-        session from now on. If the record is a late one of an earlier incarnation, the connection stays with its
-        present session."""
+        """Return the producer run of an announced session. Unless the record is late, this connection then belongs
+        to it."""
         generations, number = self._generations, self._state.number
         known = self._announcements.find(announcement.id, now)
         passed = self._speaker is not None and not self._speaker.state.id
@@ -471,10 +431,7 @@ class Succession:
         return known.incarnation
 
     def _announcement(self, known: Announced | None, now: int) -> SessionStatement:
-        """Return the kind of an announcement: its session id is new, or it belongs to the current incarnation (producer
-        run), to an earlier one, or to another connection's session.
-
-        `known` is the announced session, or None if the id is new."""
+        """Return the kind of an announcement. `known` is the announced session, or None if the id is new."""
         generations = self._generations
         if known is None:
             named = generations.current.state.id
@@ -485,8 +442,7 @@ class Succession:
         return SessionStatement.SAME_ID if same else SessionStatement.KNOWN_ID
 
     def _was_before(self, incarnation: Incarnation, now: int) -> bool:
-        """Return whether an incarnation (producer run) from this address came before the current one, and its datagrams
-        may still arrive late."""
+        """Return whether an incarnation came before the current one, and its datagrams may still arrive."""
         current = self._generations.current
         return (
             self._unordered
@@ -498,15 +454,14 @@ class Succession:
     # Methods that decide whether the current incarnation (producer run) is new
 
     def _ask_events(self, events: list[Numbered], now: int) -> None:
-        """Decide whether the producer has restarted or the previous incarnation (producer run) continues, by the
-        sequence numbers of events."""
+        """Decide, by events' numbers, whether the producer has restarted or its previous run continues."""
         previous = self._generations.previous
         if previous and any(count is not None for _, count, _ in events):
             self._decide(anew=previous.denies(events), now=now)
 
     def _ask_statement(self, facts: SessionFacts, now: int) -> None:
-        """Decide whether the producer has restarted or the previous incarnation (producer run) continues. A client's
-        report of discarded events, or its goodbye (the end of its session), decides."""
+        """Decide, by discarded events or a goodbye, whether the producer has restarted or its previous run
+        continues."""
         previous = self._generations.previous
         if previous and (facts.discarded or facts.goodbye):
             self._decide(anew=previous.denies_statement(facts), now=now)
@@ -522,20 +477,15 @@ def _process_of(record: Record) -> int | None:
 
 
 def _begin(chunk: Chunk) -> int:
-    """Return the offset of the first record of a chunk in the decoder's input; 0 for an empty chunk."""
     return chunk[0].begin if chunk else 0
 
 
 def _length(chunk: Chunk) -> int:
-    """Return the number of input bytes that the records of a chunk cover."""
     return sum(records.length for records in chunk)
 
 
 def _split(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk]:
-    """Return the first `rows` rows of a chunk, and the remaining rows.
-
-    If the division falls inside a part of the chunk, the remainder of this part is split into parts of at most `_PIECE`
-    rows. The ledger always examines a whole part, so short parts save time if another restart follows."""
+    """Return the first `rows` rows of a chunk, and the rest in short parts, because another restart may follow."""
     for at, records in enumerate(chunk):
         if rows < records.rows:
             pieces = [
