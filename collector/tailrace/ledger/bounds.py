@@ -1,27 +1,12 @@
-"""Hold the state that a source's sessions share: limits on streams and missing ranges, and counts of dropped datagrams.
+"""Hold the state that a source's sessions share: limits on streams and missing ranges, and counts of dropped
+datagrams.
 
-**Limits.** A session follows a stream if it checks the stream's sequence numbers. All sessions of a source together
-follow at most `source_streams_max` streams. A session's share is this maximum divided by the number of sessions that
-follow any stream. If the maximum is reached and a session needs one more stream, the session with the most streams
-stops following some, provided that it has more than its share. So a new session gets its share beside a session with
-very many streams. If several sessions have the most streams, the first name decides, because a restart of the daemon
-changes the order of sessions.
+All sessions of a source together check the sequence numbers of at most `source_streams_max` streams. If a session
+needs one more, the session with the most streams gives some up, provided that it has more than an equal share.
 
-Two counts show what the limits cost: `uncounted` events of streams that are not followed (in each session's account),
-and `forgotten` gaps that can no longer heal.
-
-**Drops.** The operating system's kernel counts the dropped datagrams of a socket, but does not identify their senders.
-Each received datagram carries the count at the time when it was queued. A source passes datagrams on in groups; the log
-has one time for a group, and an earlier time for the drops before it.
-
-A drop may explain missing numbers (a hole) if it happened between the stream's last event before the hole and the group
-that revealed the hole. Each drop explains at most one hole, and the oldest drops are used first. This is exact if the
-source has a single stream with one event per datagram, and only one hole fits the drops. Otherwise it is an estimate
-from the session's average number of events per datagram.
-
-Drops that explain no hole stay `unassigned`: for example packets without a counter, garbage, or events whose loss is
-not noticed yet. The source remembers at most `_SAMPLES_MAX` intervals with drops. If there are more, it merges the two
-oldest.
+The kernel counts the datagrams that it dropped at a socket, but not by sender. A drop may explain missing numbers (a
+hole) if it happened between the stream's last event before the hole and the datagrams that revealed the hole. This
+is exact for a source with a single stream and one event per datagram, otherwise an estimate.
 """
 
 from __future__ import annotations
@@ -35,11 +20,8 @@ _SAMPLES_MAX = 256
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """Datagrams that the operating system's kernel dropped between the times `since` and `until` (Unix ns).
-
-    `count` is the number of those that explain no missing events yet. If `shared` is true, the missing events that they
-    explain later are an estimate: other datagrams of the interval already explain missing events, or two intervals were
-    merged."""
+    """Datagrams that the kernel dropped between the times `since` and `until` (Unix ns). `count` is the number of
+    those that explain no missing events yet. If `shared` is true, what they explain is an estimate."""
 
     since: int
     until: int
@@ -49,25 +31,21 @@ class Sample(msgspec.Struct, array_like=True):
 
 class DropsState(msgspec.Struct, omit_defaults=True):
     samples: list[Sample] = []
-    """Intervals with dropped datagrams that are not assigned to missing events yet, oldest first."""
+    """Intervals with dropped datagrams that explain no missing events yet, oldest first."""
     dropped: int = 0
     assigned: int = 0
     socket: int = 0
-    """Identifier that the operating system's kernel gives to the socket with the last recorded drop count."""
+    """The kernel's identifier of the socket with the last recorded drop count."""
     total: int = 0
-    """Last recorded drop count of the socket `socket`."""
 
 
 class Share(NamedTuple):
-    """Number of missing events that the operating system's kernel dropped, and whether this number is an estimate."""
-
     events: int
     estimate: bool = False
 
 
 class Drops:
-    """Assigns the datagrams that the operating system's kernel dropped for one source to holes (missing event numbers),
-    as the cause of the loss."""
+    """Assigns the datagrams that the kernel dropped for one source to holes (missing event numbers), as their cause."""
 
     def __init__(self, state: DropsState) -> None:
         self.state = state
@@ -77,7 +55,7 @@ class Drops:
         return self.state.dropped - self.state.assigned
 
     def add(self, since: int, until: int, count: int) -> None:
-        """Add `count` dropped datagrams. The drops happened between `since` and `until` (Unix ns)."""
+        """Add `count` datagrams that the kernel dropped between `since` and `until` (Unix ns)."""
         samples = self.state.samples
         samples.append(Sample(since, until, count))
         self.state.dropped += count
@@ -87,26 +65,22 @@ class Drops:
             samples[:2] = [Sample(first.since, second.until, count, shared=True)]
 
     def tell(self, socket: int, total: int) -> None:
-        """Record the total drop count of a socket. The caller has already passed each of these drops to `add`."""
+        """Record the total drop count of a socket, each drop of which was already passed to `add`."""
         self.state.socket, self.state.total = socket, total
 
     def told(self, socket: int) -> int:
-        """Return the last recorded drop count of a socket.
-
-        Return 0 if the last count was recorded for another socket.
-        """
+        """Return the last recorded drop count of a socket; 0 if it belongs to another socket."""
         return self.state.total if socket == self.state.socket else 0
 
     def explain(
         self, events: int, since: int, until: int, *, seen: int, datagrams: int, alone: bool
     ) -> Share:
-        """Return how many of `events` lost events were in datagrams that the operating system's kernel dropped. These
-        datagrams are used up and explain no further loss.
+        """Return how many of `events` events, lost between `since` and `until` (Unix ns), were in dropped datagrams.
+        These datagrams then explain no further loss.
 
-        The events were lost between `since` and `until` (Unix ns). The session has received `seen` events in
-        `datagrams` datagrams, which gives the estimated number of events per dropped datagram. `alone` states that all
-        datagrams of the source held one event each, all of the same stream, so that each dropped datagram is one event
-        of this stream."""
+        `seen` events in `datagrams` datagrams give the average number of events per datagram. `alone` states that
+        each datagram of the source held one event of the same stream.
+        """
         if not self.state.samples:
             return Share(0)
         packed = seen > datagrams > 0
@@ -116,11 +90,8 @@ class Drops:
         return Share(count, estimate=count > 0 and not (alone and sure))
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
-        """Assign up to `wanted` dropped datagrams to a loss between `since` and `until` (Unix ns). Take them from each
-        `Sample` that overlaps this time.
-
-        Return the number of assigned datagrams, and whether they certainly caused the loss. This is certain if these
-        samples have no datagram left, and none of them is `shared`."""
+        """Assign up to `wanted` dropped datagrams to a loss between `since` and `until` (Unix ns). Return their
+        number, and whether they certainly caused the loss, because the samples have no datagram left."""
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -149,27 +120,21 @@ class PlaceHolder(Protocol):
         ...
 
     def free_places(self, count: int, now: int) -> None:
-        """Stop checking the sequence numbers of `count` streams, so that other sessions can check more streams.
-
-        Begin with the streams that have had no event for the longest time. The ledger does not count their later
-        events."""
+        """Stop checking the sequence numbers of the `count` streams without an event for the longest time."""
         ...
 
 
 class Shares:
-    """Counts, for each session of a source, the streams whose sequence numbers the session checks. `source_streams_max`
-    limits the number of these streams in all sessions together."""
+    """Counts, for each session of a source, the streams whose sequence numbers the session checks."""
 
     def __init__(self) -> None:
         self._held: dict[PlaceHolder, int] = {}
         self._of_size: dict[int, set[PlaceHolder]] | None = None
-        """Sessions by the number of streams whose sequence numbers they check. None until the source first reaches
-        `source_streams_max`, because few sources ever do.
-        """
+        """Sessions by their number of streams. None until the source first reaches `source_streams_max`."""
         self._most = 0
 
     def add(self, holder: PlaceHolder, count: int) -> None:
-        """Add `count`, which may be negative, to the number of streams whose sequence numbers a session checks."""
+        """Add `count`, which may be negative, to the number of a session's streams."""
         before = self._held.pop(holder, 0)
         if after := before + count:
             self._held[holder] = after
@@ -196,38 +161,28 @@ class Shares:
         return self._of_size
 
     def held(self, holder: PlaceHolder) -> int:
-        """Return the number of streams whose sequence numbers a session checks."""
         return self._held.get(holder, 0)
 
     def share(self, places: int, newcomer: PlaceHolder) -> int:
-        """Return the number of streams whose sequence numbers each session may check if all sessions, including
-        `newcomer`, share `places` streams equally.
-        """
+        """Return how many of `places` streams each session may check, if all and `newcomer` get an equal share."""
         return places // (len(self._held) + (newcomer not in self._held))
 
     @property
     def most(self) -> int:
-        """Return the largest number of streams whose sequence numbers a single session checks."""
+        """Return the largest number of streams that a single session checks."""
         of_size = self._sizes()
         while self._most and self._most not in of_size:
             self._most -= 1
         return self._most
 
     def largest(self) -> PlaceHolder:
-        """Return the session that checks the sequence numbers of the most streams; among several, the one with the
-        first name.
-
-        Raise KeyError if no session checks any stream.
-        """
+        """Return the session with the most streams; among several, the one with the first name."""
         return min(self._sizes()[self.most], key=lambda holder: holder.name)
 
 
 _PART = 32
-"""Divisor that determines how many streams a session stops checking at once: the number of its streams above its share
-(see `Shares.share`), divided by this value.
-
-To find the streams with the oldest last event, the session must search all its streams. If it stops checking several at
-once, it searches less often."""
+"""Divisor of a session's surplus of streams: so many are given up at once, because each search for the oldest ones
+examines all streams."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):
@@ -237,7 +192,7 @@ class CommonsState(msgspec.Struct, omit_defaults=True):
     known: int = 0
     """Number of streams whose sequence numbers the source has checked so far, even if it no longer does."""
     uncounted_sessions: int = 0
-    """Number of open sessions with streams whose events are not counted, because a limit on streams is reached."""
+    """Number of open sessions with streams that a limit leaves uncounted."""
     mixed: bool = False
     """Whether the source ever received a datagram that was not exactly one event."""
     drops: DropsState = msgspec.field(default_factory=DropsState)
@@ -247,33 +202,28 @@ class Commons:
     def __init__(
         self, state: CommonsState, forget_first: Callable[[], bool] = lambda: False
     ) -> None:
-        """Restore the state that the sessions of a source share.
-
-        `forget_first` drops one session without a connection, so that other sessions can check more streams. It returns
-        False if there is no such session."""
+        """Restore the shared state. `forget_first` drops one session without a connection, or returns False."""
         self.state = state
         self._forget_first = forget_first
         self._shares = Shares()
         self.drops = Drops(state.drops)
         self.packed = 0
-        """Number of records that decoders returned as blocks (one column for each field) since the daemon started."""
+        """Number of records that decoders returned as blocks of columns since the daemon started."""
         self.slow = 0
-        """Number of lines of DFTracer and JETS that the decoders had to read one by one since the daemon started."""
+        """Number of DFTracer and JETS lines that the decoders had to read one by one since the daemon started."""
 
     @property
     def alone(self) -> bool:
-        """Return whether each datagram that the source ever received held exactly one event, all of the same stream."""
+        """Return whether each datagram of the source held exactly one event, all of the same stream."""
         return self.state.known <= 1 and not self.state.mixed
 
     def take_up(self, holder: PlaceHolder, streams: int) -> None:
-        """Count the `streams` streams whose sequence numbers a session still checks after a restart of the daemon."""
+        """Count the streams that a restored session checks."""
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Count one more stream whose sequence numbers a session checks.
-
-        `most` is the source's maximum number of such streams. Return False if it is reached and no other session can
-        stop checking one."""
+        """Count one more stream of a session. Return False if the source has reached its maximum `most` and no other
+        session can give up a stream."""
         while self.state.streams >= most:
             if not self._make_room(holder, most, now):
                 return False
@@ -283,16 +233,12 @@ class Commons:
         return True
 
     def remove_streams(self, holder: PlaceHolder, count: int) -> None:
-        """Record that a session no longer checks the sequence numbers of `count` of its streams."""
         self.state.streams -= count
         self._shares.add(holder, -count)
 
     def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Let another session stop checking some streams, so that the session `holder` can check one more. Return
-        whether this succeeded.
-
-        The session with the most streams stops checking some, if it has more than its share (see `Shares.share`).
-        Otherwise drop a session without a connection, if `holder` has no more than its own share."""
+        """Let the session with the most streams give some up if it has more than an equal share. Otherwise drop a
+        session without a connection, if `holder` has no more than its share. Return whether there is room."""
         shares = self._shares
         held, share = shares.held(holder), shares.share(most, holder)
         surplus = shares.most - max(share, held + 1)

@@ -1,11 +1,8 @@
 """Recognise duplicate datagrams of a producer that writes no sequence numbers.
 
-If several datagrams of a session are equal, only the first one counts. A datagram is compared with the last
-`reorder_events` datagrams, as far as they arrived within `reorder_time`. A producer that sends the same bytes twice
-within `reorder_time` cannot be distinguished from a network that duplicates datagrams. Therefore, after a duplicate,
-the number of missing events that a footer's total shows is an estimate.
-
-Memory: `COPY_BYTES` for each remembered datagram.
+Among equal datagrams, only the first one counts, as far as they are among the last `reorder_events` datagrams and
+arrived within `reorder_time`. A producer that sends the same bytes twice looks like a network that duplicates
+datagrams. Therefore, after a duplicate, the number of missing events according to a footer is an estimate.
 """
 
 from __future__ import annotations
@@ -16,12 +13,10 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.model.holding import Evicted
 
 _Copies = dict[bytes, tuple[int, int]]
-"""For the digest of each remembered datagram, its arrival time (Unix ns) and its number of events, in order of arrival.
-"""
+"""By digest, the arrival time (Unix ns) and number of events of each remembered datagram, in order of arrival."""
 
 
 COPY_BYTES = 256
-"""Memory (bytes) for remembering one datagram."""
 
 
 class Copies:
@@ -46,9 +41,7 @@ class Copies:
             size -= COPY_BYTES
 
     def events_of(self, datagram: bytes, now: int) -> int | None:
-        """Return the number of events in a remembered datagram with the same bytes, or None if no remembered datagram
-        has the same bytes.
-        """
+        """Return the number of events in a remembered datagram with the same bytes; None if there is none."""
         self._forget(now)
         known = self._known.get(_digest(datagram))
         return None if known is None else known[1]
@@ -68,8 +61,4 @@ class Copies:
 
 
 def _digest(datagram: bytes) -> bytes:
-    """Return a digest of 128 bits.
-
-    At this length, two different datagrams practically never have the same digest by chance.
-    """
     return blake2b(datagram, digest_size=16).digest()

@@ -1,40 +1,23 @@
 """Compare the sequence numbers of events with the expected ones, to find missing, late and duplicate events and
 restarts of the producer.
 
-A stream's counter starts at 0, increases by 1 per event and wraps, as in Heph (docs/formats/heph.md). The ledger
-unwraps the counter to 64 bits. Let `d` be the distance of an event's number from the expected number, modulo the
-counter's range:
+A stream's counter starts at 0, increases by 1 per event and wraps, as in Heph (docs/formats/heph.md). Let `d` be the
+distance of an event's number from the expected number, modulo the counter's range:
 
 - d = 0: the event is in order.
-- d < half the range: `d` events are missing. Their numbers form a *hole*, which late events may still fill. After
-  `reorder_events` further events of the stream, or after `reorder_time`, the hole becomes a *gap*: a row reports the
-  missing events. The reason is `late_join` if the hole begins at 0 in a new stream, `kernel` for events that the
-  operating system's kernel dropped (see `bounds`), otherwise `network`.
+- d < half the range: `d` events are missing, and their numbers form a *hole*, which late events may still fill.
+  After `reorder_events` further events of the stream, or after `reorder_time`, it becomes a *gap*: a row reports the
+  missing events.
 - Otherwise the event is late. It fills a hole, takes back a part of a gap (a heal), or repeats an earlier number. In
   the last case, it is a duplicate if its mark (fingerprint: times and size) equals that of the earlier event.
 
-Marks are kept for the last `reorder_events` numbers and for the first `HEAD` numbers after each wrap of the counter.
+A new stream begins at 0, or at its first number if that lies in the upper half of the range: billions of missing
+events are less plausible than a counter that is about to wrap. An event shows a restart if its time lies far before
+the time of the stream's last event and its number does not fit a late event. If several different events in a row
+repeat a number, the number is no counter, and the stream's numbers are no longer checked.
 
-A new stream continues at the number that the callback `earlier` finds in an earlier session of the same producer.
-Otherwise it begins at 0, or at its first number if that lies in the upper half of the range: billions of missing events
-are less plausible than a counter that is about to wrap.
-
-An event shows a restart of the producer if its time lies far before the time of the stream's last event (`fallen`), and
-in one of three cases: its number is above the expected one; its number is missing, but the last event before the hole
-has a far later time; its number is near 0, but another event already had it. If several different events in a row
-repeat a number, the number is no counter: the stream's numbers are no longer checked.
-
-A session checks the numbers of a stream (follows it) unless `streams_max` or `source_streams_max` is reached. It stores
-the events of other streams without a number, reports a gap of unknown size for each, and never follows these streams
-later (`Unfollowed`). It remembers their first `UNFOLLOWED_MAX` names; further streams share one gap without a stream
-name. After that, it follows only new streams that begin at 0, because any other may be one that shares the gap.
-
-`statements` applies a client's reports about its numbers. `hand_over` and `begin_behind` move numbers to the session to
-which they really belong. In `Counters.count_block`, a compiled kernel counts the events in order.
-
-Memory: `STREAM_BYTES` per stream; `stream.MARK_BYTES` for each mark; `windows.RANGE_BYTES` for each of up to
-`holes_max` holes and as many gaps. All sessions of a source together have at most `source_streams_max` streams and
-`source_holes_max` holes and gaps (see `bounds`). Sessions that hold too many bytes drop state (`ingest.limits`).
+Beyond `streams_max` or `source_streams_max`, a stream is not followed: its events are stored without a number, and a
+gap of unknown size is reported for it.
 """
 
 from __future__ import annotations
@@ -69,22 +52,14 @@ UNFOLLOWED_MAX = 64
 
 
 class Unfollowed:
-    """Counts the events of streams whose sequence numbers the session does not check, because `streams_max` or
-    `source_streams_max` is reached.
-    """
-
     def __init__(self, state: CountersState, commons: Commons, findings: list[Finding]) -> None:
-        """Use the session's state. Report missing events (gaps) by appending them to the list `findings`."""
         self._state = state
         self._commons = commons
         self._findings = findings
 
     def add(self, name: str, limit: str, *, followed: bool = False) -> None:
-        """Record that the numbers of the stream `name` are not checked, because the key `limit` allows no more streams.
-        Add a gap for the stream to the findings.
-
-        Remember the names of at most `UNFOLLOWED_MAX` such streams. Further streams share one gap without a stream
-        name. But a stream whose numbers were checked before (`followed`) always gets a gap of its own."""
+        """Record that the key `limit` allows no check of the stream `name`, and report a gap of unknown size. Beyond
+        `UNFOLLOWED_MAX` names, streams share one gap, unless their numbers were checked before (`followed`)."""
         state = self._state
         if not state.unfollowed:
             self._commons.state.uncounted_sessions += 1
@@ -98,15 +73,13 @@ class Unfollowed:
             self._say(name, limit)
 
     def observe(self, name: str) -> None:
-        """Count an event of a stream whose sequence numbers are not checked."""
         state = self._state
         state.uncounted += 1
         if name in state.unfollowed:
             state.unfollowed[name] += 1
 
     def release(self) -> None:
-        """Reduce the number of open sessions that have streams with unchecked sequence numbers, if the finished session
-        was one of them."""
+        """Leave the finished session out of the count of sessions with unchecked streams."""
         self._commons.state.uncounted_sessions -= bool(self._state.unfollowed)
 
     def _say(self, name: str, limit: str) -> None:
@@ -117,33 +90,24 @@ RESTART = -2
 """Result in place of a sequence number: the event shows that the producer has restarted, and was not counted."""
 
 _NEWS_MAX = 256
-"""Maximum number of streams in the next acknowledgement that informs the client that their numbers are not checked. The
-client learns about further such streams when one of their later events has arrived."""
+"""Maximum number of streams in the next acknowledgement that informs the client that their numbers are not checked."""
 
 LATEST = 2**63 - 1
-"""Mark (event fingerprint) for an event of which a client's report states only the number.
-
-Marks increase with the times of events. This mark is greater than all others, so that such an event never seems older
-than another event."""
+"""Mark (event fingerprint) for an event of which a client's report states only the number. It is greater than all
+others, so that the event never seems older than another one."""
 
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 STREAM_BYTES = 768
-"""Memory (bytes) of a stream whose sequence numbers are checked, excluding its marks (fingerprints of events) and its
-ranges of missing numbers.
-"""
 
 EarlierNumber = Callable[[str, int, int, int], int | None]
-"""Function that looks for an earlier session of the same producer with the same stream.
-
-It returns the number with which the stream continues after that session, or None if there is no such session. Its
-arguments are the stream, the number (as sent) and the fingerprint of the stream's first event, and the log time (ns).
-"""
+"""Function that returns the number with which a stream continues after an earlier session of the producer, or None.
+Arguments: stream, number (as sent) and fingerprint of its first event, log time (ns)."""
 
 
 def _nobody(*_: object) -> None:
-    """Accept any arguments and return None. This is the default for callbacks."""
+    """Accept any arguments and return None."""
 
 
 class Counters:
@@ -160,11 +124,8 @@ class Counters:
         name: str = "",
         report: Callable[[int], None] = _nobody,
     ) -> None:
-        """Restore the counters of the session `name` from `state`.
-
-        If `source_streams_max` is reached, another session may take places from this session, which then stops checking
-        some streams (`free_places`) and adds gaps for them to `findings`. The function `report` is called at the time
-        `now` when `findings` has gaps to write."""
+        """Restore the counters of the session `name` from `state`. `report` is called with the log time when
+        `free_places` has added gaps to `findings`."""
         self.state = state
         self.name = name
         self.report = report
@@ -181,10 +142,7 @@ class Counters:
         self.marks = HeldMarks(state.streams)
         self._unfollowed = Unfollowed(state, commons, self.findings)
         self.announced = False
-        """Whether the session's client announces its restarts.
-
-        If so, the ledger does not infer restarts from event times.
-        """
+        """Whether the client announces its restarts, so that the ledger does not infer them from event times."""
         self.news = dict.fromkeys(state.streams)
         """Streams whose state has changed since the last acknowledgement to the client, in order of the changes."""
 
@@ -207,11 +165,10 @@ class Counters:
         """Return how many of the events that the client discarded have no sequence number, as far as the ledger can
         tell.
 
-        The client reports only the total of its discarded events. Subtract all missing numbers from the total, because
-        each of them may belong to a discarded event. Also subtract the events that gaps of earlier sessions report.
-
-        Streams without checked numbers may contain further discarded events. If there are such streams, return at most
-        the number that is already reported."""
+        The client states only their total. Each missing number may belong to one of them, so subtract all missing
+        numbers, and the events that gaps of earlier sessions report. Streams without checked numbers may contain
+        further discarded events; with such streams, return at most the number that is already reported.
+        """
         state = self.state
         if state.never_sent <= state.missing:
             return 0
@@ -229,15 +186,13 @@ class Counters:
         marks: Sequence[int],
         now: int,
     ) -> tuple[list[int | None], bool]:
-        """Count events. Return the sequence number of each event (unwrapped to 64 bits), and whether the producer has
+        """Count events. Return the sequence number (unwrapped to 64 bits) of each one, and whether the producer has
         restarted.
 
-        `streams`, `counts` (numbers as sent) and `marks` have one item for each event. A mark is the sum of the event's
-        start, end and size, and distinguishes events with the same number.
-
-        A duplicate gets the number DUPLICATE. An event gets None if the session does not check its stream, or if the
-        stream's numbers do not count its events. After a restart, the list ends before the first event of the restarted
-        producer."""
+        `counts` are the numbers as sent. A mark is the sum of an event's start, end and size. A duplicate gets
+        DUPLICATE, and an event without a checked number None. After a restart, the list ends before the first event
+        of the restarted producer.
+        """
         seqs = self.count(streams, counts, marks, now)
         self.hear(dict.fromkeys(streams), now)
         self.note_seen(streams, len(seqs), now)
@@ -246,11 +201,8 @@ class Counters:
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> list[int | None]:
-        """Count events like `observe`, but do not call `hear` and `note_seen`. Return the sequence numbers.
-
-        The caller counts all parts of a chunk, and then calls `hear` and `note_seen` once. The session's number of
-        received events, from which missing events per dropped datagram are estimated, then does not depend on the
-        division into parts."""
+        """Count events like `observe`, but do not call `hear` and `note_seen`, which are due once for a whole chunk:
+        estimates from `seen` then do not depend on the division of the chunk into parts."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -275,30 +227,22 @@ class Counters:
         return seqs
 
     def count_one(self, name: str, count: int, mark: int, now: int) -> int | None:
-        """Count one event. Return its sequence number as `observe` does, or `RESTART` if the producer has restarted.
-
-        The caller later calls `hear` and `note_seen` once for all events that it has counted.
-        """
+        """Count one event. Return its sequence number as `observe` does, or `RESTART` if the producer has restarted."""
         stream = self.state.streams.get(name)
         if stream is not None and stream.counted and count == stream.next & self.mask:
             return self._in_order(stream, count, mark)
         return self._unexpected(name, stream, count, mark, now)
 
     def hear(self, names: dict[str, None], now: int) -> None:
-        """Record for each of the given streams that its last event arrived at `now`, and schedule an acknowledgement
-        for it.
-        """
+        """Record that events of these streams arrived at `now`, and schedule their acknowledgement."""
         for stream in map(self.state.streams.get, names):
             if stream is not None:
                 stream.heard = now
         self.news |= names
 
     def count_block(self, block: Block, now: int) -> Integers | list[int | None]:
-        """Count the events of a block (columns), with the same results as `count`. Return the sequence numbers as a
-        column of 64-bit integers.
-
-        Return a list instead if an event has no number or is a duplicate, or if the producer restarted. After a
-        restart, the list ends before the first event of the restarted producer."""
+        """Count the events of a block, as `count` does. Return the sequence numbers as a column, or as a list if an
+        event has no number or is a duplicate, or if the producer restarted."""
         table = self.state.streams
         kernel = InOrder(block, table, self.mask, self.window, HEAD)
         special: dict[int, int | None] = {}
@@ -332,23 +276,16 @@ class Counters:
         return numbers
 
     def hear_block(self, block: Block, now: int) -> None:
-        """Do the work of `hear` for all streams of a block, in the compiled kernel: record when their last events
-        arrived."""
+        """Do the work of `hear` for all streams of a block, in the compiled kernel."""
         hear(block.stream, block.rows, self.state.streams, self.news, now)
 
     def note_seen(self, names: Iterable[str], events: int, now: int) -> None:
-        """Add `events` to the session's number of received events.
-
-        Then report the holes (missing numbers) that are due at the time `now` as gaps: by `reorder_events` in the
-        streams `names`, by `reorder_time` in all streams."""
+        """Add `events` to the number of received events, and report holes (missing numbers) that are due as gaps."""
         self.state.seen += events
         self.windows.heard(names, now)
 
     def begins_anew(self, name: str, count: int, mark: int) -> bool:
-        """Return whether an event shows that the producer has restarted. `count` is its number as sent.
-
-        An event can only show a restart if its time lies far before the time of the stream's last event.
-        """
+        """Return whether an event shows that the producer has restarted. `count` is its number as sent."""
         stream = self.state.streams.get(name)
         if (
             self.announced
@@ -367,12 +304,9 @@ class Counters:
         return count < HEAD and seq >= stream.base and not known
 
     def follow(self, name: str, now: int, *, begins: bool) -> StreamCounter | None:
-        """Return the state of the stream `name`, creating it for a new stream. Return None if the stream's numbers are
-        not checked, because `streams_max` or `source_streams_max` is reached.
-
-        `begins` states whether the current event has number 0. If not, also return None for an unknown name once the
-        session could not remember the names of all unchecked streams (`UNFOLLOWED_MAX`): the name may be one of them.
-        """
+        """Return the state of the stream `name`, or None if its numbers are not checked. `begins` states that its
+        event has number 0. Otherwise an unknown name may be one of the unchecked streams whose names are not
+        remembered."""
         state, limits = self.state, self._limits
         if name in state.streams:
             return state.streams[name]
@@ -396,10 +330,8 @@ class Counters:
             self.news[name] = None
 
     def free_places(self, count: int, now: int) -> None:
-        """Stop checking the numbers of the `count` streams whose last events are the oldest, because another session
-        needs to check more streams.
-
-        First report the holes of these streams (missing numbers that may still arrive) as gaps."""
+        """Stop checking the `count` streams whose last events are the oldest, for another session. First report
+        their holes (missing numbers that may still arrive) as gaps."""
         oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
         for name, stream in oldest:
             self.windows.close_stream(name, stream)
@@ -413,25 +345,21 @@ class Counters:
         self.report(now)
 
     def begin(self, name: str, stream: StreamCounter, count: int, mark: int, now: int) -> None:
-        """Set the first sequence number of a new stream. `count` is the number of its first event, as sent.
-
-        If an earlier session of the same producer had the stream, begin where it ended. Otherwise begin at 0, or at
-        `count` if it lies in the upper half of the counter's range: the counter is then probably about to wrap."""
+        """Set the first sequence number of a new stream: where an earlier session ended, else 0, or `count` (as
+        sent) if it lies in the upper half of the range."""
         following = self.earlier(name, count, mark, now)
         if following is None and count >= self._half:
             following = count
         stream.base = stream.next = following or 0
 
     def over(self) -> None:
-        """End the session: stop following its streams, and drop the callbacks `earlier` and `report`.
-
-        The callbacks refer back to this object. Without the drop, only a garbage collection would free this cycle."""
+        """End the session. Drop the callbacks, which refer back to this object: only a garbage collection would free
+        the cycle."""
         self.release()
         self.earlier = self.report = _nobody
 
     def release(self) -> None:
-        """Subtract the finished session's streams, and its ranges of missing or discarded numbers, from the source's
-        totals."""
+        """Subtract the finished session's streams and ranges of missing numbers from the source's totals."""
         self._commons.remove_streams(self, len(self.state.streams))
         self._unfollowed.release()
         self.windows.count(-self.windows.ranges)
@@ -497,12 +425,9 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event may differ from the earlier event with the same number. The caller has found no equal
-        mark (fingerprint).
-
-        If a mark is stored for the number, the events differ. Below `floor`, the ledger has forgotten which numbers are
-        missing. An event there may be a missing one, unless the client announced its session: such a client uses no
-        number twice."""
+        """Return whether an event may differ from the earlier event with its number, although no equal mark is
+        stored. Below `floor`, it may be a forgotten missing event, unless the session is announced: such a client
+        uses no number twice."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER
@@ -510,11 +435,7 @@ class Counters:
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int
     ) -> int | None:
-        """Count an event whose number lies below the stream's first number: the stream now begins at the event's
-        number.
-
-        Return the number.
-        """
+        """Count an event below the stream's first number, so that the stream begins at it. Return its number."""
         if seq < 0 or stream.next - seq > self.window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
@@ -525,10 +446,8 @@ class Counters:
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
-        """Count an event whose number another event already had. Return the number, or None if it is negative.
-
-        If several events in a row repeat the stream's latest number, the number is no counter: stop checking the
-        stream's numbers."""
+        """Count an event whose number another event already had. Return the number, or None if it is negative. If
+        several events in a row repeat the latest number, it is no counter: stop checking the stream."""
         stream.extra += 1
         stream.repeats = stream.repeats + 1 if seq == stream.next - 1 else 0
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:
@@ -537,10 +456,8 @@ class Counters:
 
 
 def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
-    """Remove all events from these counters, because another incarnation (run) of the producer sent them. Return
-    stream, number as sent and mark (fingerprint) of each event.
-
-    If the counters do not remember every event, or have already reported missing events, remove nothing and return an
+    """Remove all events, because another run of the producer sent them. Return stream, number as sent and mark
+    (fingerprint) of each. If not every event is remembered, or a loss is reported, remove nothing and return an
     empty list."""
     state, window = counters.state, counters.window
     streams = state.streams
@@ -564,9 +481,7 @@ def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
 
 
 def begin_behind(counters: Counters, name: str, numbers: range) -> None:
-    """Let a stream begin later: remove the missing numbers at its start that lie in `numbers`, because another session
-    received these events or reports them as missing.
-    """
+    """Remove missing numbers at the start of a stream that lie in `numbers`, because another session has them."""
     stream = counters.state.streams.get(name)
     if stream is None or not stream.counted:
         return

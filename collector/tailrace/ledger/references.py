@@ -1,21 +1,12 @@
-"""Track the ids of records, and compare the totals in a footer with the received records. JETS has both ids and footers
-(docs/formats/jets.md).
+"""Track the ids of records, and compare the totals in a footer with the received records (docs/formats/jets.md).
 
-If records refer to an id and no record with this id arrives, one record is missing (reason `unresolved`). The ledger
-reports the gap `reorder_time` after the first reference, at the footer, or at the end of the session, whichever is
-first. If the record arrives later, it heals the gap.
+If records refer to an id and no record with this id arrives, one record is missing (reason `unresolved`). The gap is
+reported `reorder_time` after the first reference, or at the footer or the end of the session. A later record heals
+it.
 
-A footer states how many records of each kind the producer wrote. In some dialects, these totals include end records. An
-end record is not an event, but a missing end record counts as a missing event. If a total exceeds the sum of the
-received records, the malformed records and the records already reported as `unresolved`, the ledger reports the
-difference with the reason `network`. Records that arrive after the footer heal this gap. If more records arrived than
-the total, nothing is reported: two writers may share the file, or the footer was not the last one.
-
-A damaged byte may change a number in a footer. Therefore one footer can report at most `CLAIM_MAX` missing records; a
-greater number becomes a gap of unknown size. This also keeps sums far below 64 bits.
-
-Memory: ids are stored as ranges, because writers number their records without gaps. If there are more than
-`references_max` ranges, the lower half becomes one range, and all ids in this range count as received.
+If a footer's total exceeds the received, malformed and `unresolved` records of a kind, the difference is reported
+with the reason `network`. If more records arrived than the total, nothing is reported: two writers may share the
+file, or the footer was not the last one.
 """
 
 from __future__ import annotations
@@ -32,53 +23,43 @@ from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
 CLAIM_MAX = 2**40
-"""Maximum number of missing records that one footer, one range of missing ids or one clock record can report. This many
-records would take about 100 TB, so a greater number is a damaged value."""
+"""Maximum number of missing records that one footer, one range of missing ids or one clock record can report. So
+many would take about 100 TB, so a greater number is a damaged value."""
 
 
 RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72
-"""Memory (bytes) of a range of received ids, of an awaited id (a record refers to it), and of an id reported as
-missing.
-
-The second number includes a gap row, because an awaited id may become a gap row at any moment."""
+"""Memory (bytes) of a range of received ids, of an awaited id with its possible gap row, and of an id reported as
+missing."""
 
 
 class ReferencesState(msgspec.Struct, omit_defaults=True):
     firsts: list[int] = []
     lasts: list[int] = []
-    """Last id of each range of defined ids (ids of received records), in order. Range n contains the ids from
-    `firsts[n]` to `lasts[n]`."""
+    """Last id of each range of received ids, in order. Range n contains the ids from `firsts[n]` to `lasts[n]`."""
     hull: tuple[int, int] | None = None
-    """First and last id of the range into which the lowest ranges were joined to save memory. All ids between them
-    count as ids of received records."""
+    """Range into which the lowest ranges were joined to save memory. All ids in it count as received."""
     unknown: dict[int, int] = {}
-    """For each id that records refer to and that is not defined yet, the time (Unix ns) of the first reference."""
+    """Time (Unix ns) of the first reference to each id whose record has not arrived."""
     unresolved: dict[int, None] = {}
     """The ids that were reported as missing most recently, at most `references_max`. If a record with such an id
-    arrives, a heal takes the gap of this id back."""
+    arrives, a heal takes its gap back."""
     given_up: int = 0
     """Number of ids that were reported as missing and whose record has not arrived."""
     seen: dict[str, int] = {}
     """Number of received events of each kind."""
     ends: int | None = None
-    """Number of received end records.
-
-    It is None in sessions from an older version of the collector that did not count end records.
-    """
+    """Number of received end records; None in sessions of an older version that did not count them."""
     short: dict[str, int] = {}
-    """For each kind, the number of missing records that only a footer's total shows: no other record refers to their
-    ids, and no malformed record explains them.
-    """
+    """By kind, the number of missing records that only a footer's total shows."""
     malformed: int = 0
     claimed: int = 0
     """Number of missing records that the decoder itself reported, minus those that arrived later."""
     copies: int = 0
-    """Number of records in datagrams that were recognised as duplicates."""
+    """Number of records in duplicate datagrams."""
     unreported: int = 0
-    """Number of malformed records that do not explain a record missing from a footer's total yet (see `explained`)."""
+    """Number of malformed records that do not explain a record missing from a footer's total yet."""
     explained: dict[str, int] = {}
-    """By kind, the number of records missing from a total that malformed records explain. The footer's gap row leaves them
-    out, because the malformed records have gap rows of their own."""
+    """By kind, the number of records missing from a total that malformed records explain."""
 
 
 class References:
@@ -105,9 +86,8 @@ class References:
         )
 
     def give_way(self, size: int) -> None:
-        """Free `size` bytes of the memory for ids. Take as many of three steps as are needed: report awaited ids as
-        missing before their `reorder_time` is over; forget ids that were reported as missing; join ranges of received
-        ids."""
+        """Free `size` bytes, in this order: report awaited ids as missing early, forget ids that were reported as
+        missing, join ranges of received ids."""
         state = self.state
         goal = self.held - size
         self._give_up_first(-(-size // (UNKNOWN_BYTES - UNRESOLVED_BYTES)))
@@ -124,26 +104,18 @@ class References:
 
     @property
     def waiting(self) -> bool:
-        """Return whether ids are awaited: records refer to them, and each becomes a gap if its record does not arrive
-        in time.
-        """
+        """Return whether records refer to ids whose own records have not arrived."""
         return bool(self.state.unknown)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield the session's stream and its number of awaited records: other records refer to them, and they have not
-        arrived.
-
-        Yield nothing if there are none.
-        """
+        """Yield the session's stream and its number of awaited records, if there are any."""
         if self.state.unknown:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count `records` received records of a kind.
-
-        If an earlier footer's total showed that records of this kind are missing, take the same number back from the
-        reported gap (a heal). Leave out records whose id (in `ids`) was reported as missing, because `define` takes the
-        gaps for such ids back."""
+        """Count `records` records of a kind. If a footer's total showed that such records are missing, take the same
+        number back from the gap, without records whose id (in `ids`) was reported as missing: `define` takes those
+        back."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records
@@ -159,21 +131,17 @@ class References:
             )
 
     def add_copies(self, records: int) -> None:
-        """Count records that are not stored, because their datagram is a duplicate."""
+        """Count the records of a duplicate datagram."""
         self.state.copies += records
 
     def add_malformed(self, records: int) -> None:
-        """Count malformed records as missing.
-
-        Report no gap, because the caller reports a gap for each piece of unreadable bytes.
-        """
+        """Count malformed records as missing, without a gap: each piece of unreadable bytes has a gap of its own."""
         self.state.malformed += records
         self.state.unreported += records
 
     def claim(self, finding: Finding) -> None:
         """Add a finding of the decoder: that records are missing (a gap), or that missing records have arrived (a
-        heal).
-        """
+        heal)."""
         if finding.kind == Kind.GAP:
             if finding.events > CLAIM_MAX:
                 finding = finding._replace(seq=None, events=0)
@@ -194,12 +162,8 @@ class References:
         return index >= 0 and id_ <= state.lasts[index]
 
     def define(self, id_: int) -> str | None:
-        """Add the id of a received record to the defined ids. Return the name of the rule that the record breaks, or
-        None.
-
-        The rules are `duplicate_id` (an earlier record has the same id) and `forward_reference` (an earlier record
-        refers to this id).
-        """
+        """Add the id of a received record. Return the rule that the record breaks, or None: `duplicate_id` (an
+        earlier record has the id) or `forward_reference` (an earlier record refers to it)."""
         state = self.state
         lasts = state.lasts
         if lasts and id_ == lasts[-1] + 1:
@@ -223,30 +187,21 @@ class References:
 
     @property
     def newest(self) -> tuple[int, int] | None:
-        """Return the first and the last id of the highest range of defined ids (ids of received records); None if no id
-        is defined.
-        """
+        """Return the first and the last id of the highest range of received ids, or None."""
         state = self.state
         return (state.firsts[-1], state.lasts[-1]) if state.firsts else None
 
     @property
     def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids to which records refer and whose own records have not arrived, as two sets: those still
-        awaited, and those already reported as missing.
-        """
+        """Return the ids to which records refer without a record of their own: those awaited, and those reported."""
         return self.state.unknown, self.state.unresolved
 
     def define_up_to(self, id_: int) -> None:
-        """Extend the highest range of defined ids (ids of received records) so that it ends at `id_`.
-
-        The caller ensures that no id in between is contained in `awaits`.
-        """
+        """Extend the highest range of received ids to `id_`. No id in between may be in `awaits`."""
         self.state.lasts[-1] = id_
 
     def refer(self, id_: int, now: int) -> bool:
-        """Return whether an id to which a record refers is defined (its record has arrived). If not, remember the id
-        and the time `now`.
-        """
+        """Return whether the record with an id has arrived. If not, remember the reference to it."""
         if self.defined(id_):
             return True
         state = self.state
@@ -257,24 +212,19 @@ class References:
         return False
 
     def expire(self, now: int) -> None:
-        """Report an id as missing if its record did not arrive within `reorder_time` after the first reference to the
-        id.
-        """
+        """Report the ids whose record did not arrive within `reorder_time` after the first reference."""
         oldest = now - self._limits.reorder_time.ns
         due = takewhile(lambda known: known[1] <= oldest, self.state.unknown.items())
         for id_, _ in list(due):
             self._give_up(id_)
 
     def close(self) -> None:
-        """Report all awaited ids as missing: records refer to them, and their own records have not arrived."""
+        """Report all awaited ids as missing."""
         for id_ in list(self.state.unknown):
             self._give_up(id_)
 
     def total(self, totals: dict[str, int]) -> None:
-        """Compare the totals of a footer, by kind of record, with the received records.
-
-        Add a gap for each kind with fewer records than its total.
-        """
+        """Compare the totals of a footer with the received records, and add a gap for each kind with fewer records."""
         self.close()
         state = self.state
         for kind in sorted(totals):
@@ -325,9 +275,6 @@ class References:
         )
 
     def _give_up_first(self, count: int) -> None:
-        """Report the `count` ids with the oldest references as missing before their `reorder_time` is over, to save
-        memory.
-        """
         # Collect the ids before the deletions. After each deletion, Python finds a dict's first key only by a search
         # through all deleted entries.
         first = list(islice(self.state.unknown, max(0, count)))
@@ -336,16 +283,14 @@ class References:
         self.evicted += len(first)
 
     def _forget_unresolved(self, count: int) -> None:
-        """Forget the `count` ids that were reported as missing longest ago.
-
-        If their records arrive later, the reported gaps remain in place."""
+        """Forget the `count` ids that were reported as missing longest ago. Their gaps remain."""
         first = list(islice(self.state.unresolved, max(0, count)))
         for id_ in first:
             del self.state.unresolved[id_]
         self.evicted += len(first)
 
     def _insert(self, id_: int) -> None:
-        """Add an id that is in no range of defined ids (ids of received records). Join ranges that become adjacent."""
+        """Add an id that is in no range of received ids. Join ranges that become adjacent."""
         firsts, lasts = self.state.firsts, self.state.lasts
         index = bisect_right(firsts, id_)
         joins_left = index > 0 and lasts[index - 1] == id_ - 1
@@ -364,10 +309,7 @@ class References:
                 self._forget()
 
     def _forget(self) -> None:
-        """Join the lower half of the ranges of defined ids (ids of received records) into one range, to save memory.
-
-        The ids between the ranges then count as defined, so no gap is ever reported for them.
-        """
+        """Join the lower half of the ranges of received ids. No gap is then reported for ids between them."""
         state = self.state
         half = len(state.firsts) // 2
         self.evicted += half

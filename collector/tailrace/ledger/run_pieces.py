@@ -1,7 +1,7 @@
-"""Hold the pieces of a producer's runs (program executions), and find them by their ids and times. A piece is the part
-of a run in one file.
+"""Hold the pieces of a producer's runs, and find them by their ids and times.
 
-`split_runs` joins the pieces."""
+A piece is the part of a run (one execution of a program) in one file. `split_runs` joins the pieces.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ import msgspec
 from tailrace.model.record import RunPiece
 
 first_of = attrgetter("first")
-"""Function that returns the first id of a range, by which lists of ranges are sorted."""
 
 PiecePlace = tuple[int, int, int, int]
 """First id, last id, start time and end time of a piece (the part of a run in one file)."""
 
 
 class IdRange(msgspec.Struct, array_like=True):
-    """Range of ids that arrived in one or more pieces (a piece is the part of a run in one file). `since` is the latest
-    start time of these pieces, `until` their earliest end time."""
+    """Range of ids that arrived in pieces of a run. `since` is the pieces' latest start, `until` their earliest end."""
 
     first: int
     last: int
@@ -32,9 +30,8 @@ class IdRange(msgspec.Struct, array_like=True):
 
 
 class HeldPiece(msgspec.Struct, array_like=True):
-    """The piece of a run that one session's file contains, with the times of its first and last event.
-
-    `open` states that more events may arrive. `copy` states that other sessions delivered some of its ids before."""
+    """The piece of a run in one session's file, with the times of its first and last event. `open` states that more
+    events may arrive, `copy` that other sessions delivered some of its ids before."""
 
     piece: RunPiece
     since: int
@@ -49,10 +46,8 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     - `ranges`: the received ids.
     - `ends`: the session whose file contains the last event of the run, or "".
     - `claims`: the missing ids that were reported in the session `ends` and have not arrived.
-    - `late`: the sessions that report missing events before their piece.
-    - `cut`: the sessions that report missing events after their piece.
-
-    Only the session of the run's outermost piece stays in `late` or `cut`, until the run's begin or end is known."""
+    - `late`, `cut`: the sessions that report missing events before or after their piece.
+    """
 
     pid: str
     host: str
@@ -68,8 +63,7 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     judged: bool = False
     """Whether the run's missing ids have been reported."""
     doubted: bool = False
-    """Whether some piece (the part of the run in one file) has no ids. Missing ids are then not reported, because not
-    every event of the process has an id."""
+    """Whether some piece has no ids. Missing ids are then not reported, because not every event has an id."""
 
     @property
     def begins(self) -> bool:
@@ -90,11 +84,12 @@ class DoneRun(msgspec.Struct, array_like=True):
 
 
 class SplitRunsState(msgspec.Struct, omit_defaults=True):
-    """The runs of a source. A run is complete if no id is missing from its first to its last event.
+    """The runs of a source.
 
-    `runs`: the incomplete runs and the runs with an open file, by number, oldest first.
-    `following`: the number of the next new run.
-    `done`: the complete runs whose files are all closed."""
+    - `runs`: the incomplete runs and the runs with an open file, by number, oldest first.
+    - `following`: the number of the next new run.
+    - `done`: the runs without a missing id whose files are all closed.
+    """
 
     runs: dict[int, SplitRun] = {}
     following: int = 0
@@ -102,17 +97,13 @@ class SplitRunsState(msgspec.Struct, omit_defaults=True):
 
 
 REBUILD_FACTOR = 8
-"""Maximum number of comparisons per piece of a run (its part in one file) after a change of one piece. Above it, the
-run's id ranges are computed anew."""
+"""Maximum number of comparisons per piece of a run after a change of one piece. Above it, the run's id ranges are
+computed anew."""
 
 
 class RunIndex:
-    """Finds pieces of a run (its parts in one file each) by time, and pieces for which no ids before or after them are
-    known.
-
-    With this index, adding a piece takes about as long for a run of thousands of pieces as for a run of two. The index
-    is computed from the pieces, and is not part of the checkpoint state. `counting` is the number of pieces that are
-    known to count the run's events by id."""
+    """Finds pieces of a run by time, and pieces for which no ids before or after them are known. `counting` is the
+    number of pieces that are known to count the run's events by id."""
 
     def __init__(self, run: SplitRun) -> None:
         self.run = run
@@ -126,28 +117,22 @@ class RunIndex:
             self.place(session)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether events before and after a session's piece (the part of the run in its file) are known.
-
-        Events before the piece are known if another piece has lower ids, or if the run's first event has arrived.
-        Events after it are known if another piece has higher ids, or if the run's last event has arrived."""
+        """Return whether events of the run before and after a session's piece are known or cannot exist."""
         return session not in self._before.alone and session not in self._behind.alone
 
     def has_file(self, session: str) -> bool:
-        """Return whether the run already has a piece (part of the run) from the file of a session. A file can contain
-        several runs with equal ids, so two pieces from one file belong to different runs."""
+        """Return whether the run has a piece from a session's file. A file can contain several runs with equal ids."""
         return session.partition(".")[0] in self._files
 
     def likely(self, since: int) -> Iterator[HeldPiece]:
-        """Yield the pieces of the run (its parts in one file each) that have ids. Pieces that start at the time `since`
-        come first, because a copy of a piece has the same start."""
+        """Yield the pieces that have ids, first those that start at the time `since`, as a copy does."""
         at = bisect_left(self._begins, (since, ""))
         for _, session in chain(islice(self._begins, at, None), islice(self._begins, at)):
             if self.run.pieces[session].piece.ranges:
                 yield self.run.pieces[session]
 
     def put(self, session: str, before: HeldPiece | None) -> None:
-        """Index the part of the run in a session's file by its times. `before` is the earlier state of this part, or
-        None for a new part. If its times have changed, also correct the times of the run's id ranges."""
+        """Index a session's piece by its times. `before` is its earlier state, or None for a new piece."""
         held = self.run.pieces[session]
         self._order.setdefault(session, len(self._order))
         self._files.add(session.partition(".")[0])
@@ -160,8 +145,7 @@ class RunIndex:
             self._retime(before, held)
 
     def _retime(self, before: HeldPiece, held: HeldPiece) -> None:
-        """Correct the times of the run's id ranges after the part in one file has changed from `before` to `held`. If
-        the correction takes too many comparisons (see `REBUILD_FACTOR`), compute all ranges anew."""
+        """Correct the times of the run's id ranges after a piece has changed from `before` to `held`."""
         left = REBUILD_FACTOR * len(self._begins)
         for each in self._ranges_of(before):
             if each.since == before.since != held.since:
@@ -181,7 +165,7 @@ class RunIndex:
                 return
 
     def _ranges_of(self, held: HeldPiece) -> Iterator[IdRange]:
-        """Yield the run's id ranges that contain ids of the piece `held` (the part of the run in one file)."""
+        """Yield the run's id ranges that contain ids of a piece."""
         last = 0
         for first, _ in held.piece.ranges:
             if first > last:
@@ -190,11 +174,9 @@ class RunIndex:
                 yield each
 
     def place(self, session: str) -> list[str]:
-        """Record whether lower and higher ids than those of a session's piece (the part of the run in its file) are
-        known. The run must only have grown since the last call.
-
-        Return the other sessions for which `goes_on` has become true, in the order in which they joined the run. All
-        calls together take linear time: a session becomes true at most once for lower ids, and once for higher ids."""
+        """Record whether lower and higher ids than those of a session's piece are known. Return the sessions for
+        which `goes_on` has become true, in the order in which they joined. The run must only have grown since the
+        last call."""
         run, ids = self.run, self.run.pieces[session].piece.ranges
         low, high = (run.ranges[0].first, run.ranges[-1].last) if run.ranges else (0, 0)
         freed = self._before.place(session, ids[0][0] if ids else None, None if run.begins else low)
@@ -206,29 +188,23 @@ class RunIndex:
         return sorted(found, key=self._order.__getitem__)
 
     def _is_in(self, range_: IdRange, session: str) -> bool:
-        """Return whether the part of the run in a session's file contains an id of `range_`."""
+        """Return whether a session's piece contains an id of `range_`."""
         ids = self.run.pieces[session].piece.ranges
         at = bisect_right(ids, range_.last, key=itemgetter(0))
         return at > 0 and ids[at - 1][1] >= range_.first
 
 
 class _Side:
-    """Holds the sessions whose piece (the part of the run in one file) is not known to have events of its run before
-    it.
-
-    `alone` maps each such session to the lowest id of its piece, or to None for a piece without ids. A second object,
-    with negated ids, holds the sessions whose piece is not known to have events after it."""
+    """Holds the sessions whose piece is not known to have events of its run before it. `alone` has the lowest id of
+    each such piece, or None for a piece without ids. With negated ids, it looks for events after the piece."""
 
     def __init__(self) -> None:
         self.alone: dict[str, int | None] = {}
         self._edge: int | None = None
 
     def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
-        """Add the session to `alone` if no events before its piece (part of the run) are known; otherwise remove it.
-        Also remove and return other sessions for which such events are known now.
-
-        `own` is the lowest id of the piece, and `edge` the lowest id of the run. `edge` is None if the run's first
-        event has arrived. Sessions whose lowest id is above `edge` are removed; if `edge` is None, all are."""
+        """Add or remove a session, by the lowest id of its piece (`own`) and of the run (`edge`; None if the run's
+        first event has arrived). Return the other sessions for which earlier events are known now."""
         freed: set[str] = set()
         self.alone.pop(session, None)
         if edge != self._edge:
@@ -245,13 +221,11 @@ class _Side:
 
 
 def is_equal(before: HeldPiece, held: HeldPiece) -> bool:
-    """Return whether two pieces (parts of a run in one file each) have the same ids and times."""
     same = before.since == held.since and before.until == held.until
     return same and before.piece.ranges == held.piece.ranges
 
 
 def has_grown(before: HeldPiece, held: HeldPiece) -> bool:
-    """Return whether the part `held` of a run contains all ids and times of its earlier state `before`."""
     ids = held.piece.ranges
     for first, last in before.piece.ranges:
         at = bisect_right(ids, first, key=itemgetter(0))
@@ -261,9 +235,7 @@ def has_grown(before: HeldPiece, held: HeldPiece) -> bool:
 
 
 def place_of(held: HeldPiece) -> PiecePlace:
-    """Return the first and last id of a piece (the part of a run in one file), and the times of its first and last
-    event. The piece has at least one id.
-    """
+    """Return the first and last id of a piece, and the times of its first and last event. The piece must have an id."""
     return held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until
 
 
@@ -302,10 +274,7 @@ def ranges_of(run: SplitRun) -> list[IdRange]:
 
 
 def fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
-    """Remove the ids from `first` to `last` from `claims`, the ids reported as missing.
-
-    Return the removed ids as ranges.
-    """
+    """Remove the ids from `first` to `last` from `claims`, the ids reported as missing. Return them as ranges."""
     begin = max(bisect_right(claims, first, key=first_of) - 1, 0)
     stop = bisect_right(claims, last, key=first_of)
     found, left = [], []

@@ -1,26 +1,14 @@
 """Join the pieces of a producer's run that are spread over several files, for example because a tool split a trace
 file.
 
-A decoder sees only one file. If the run's first event is in another file, the decoder reports that its file begins
-late. If the last event is in another file, it reports that its file is cut off. This module joins the pieces of one run
-by the ids of their events. If another piece contains the events before or after a piece, the gap at this edge heals.
-Only the beginning of the first piece and the end of the last piece may stay missing.
+A decoder sees one file, and reports a file without the run's first or last event as late or cut off. If another
+piece contains the events at such an edge, this gap heals. When the run's beginning and end are known, each id that
+no piece contains is reported as missing.
 
-When the run's beginning and end are known, each id that no piece contains is reported as missing; it heals when a piece
-with this id arrives. If one file contains both beginning and end, its decoder reports the missing ids, and other pieces
-heal them.
-
-Operating systems reuse PIDs. Therefore a piece joins a run only if their PIDs and hosts are equal, they have no id in
-common, and in both together times increase with ids. A piece without a host name fits any host. If several runs fit, a
-run with an id next to those of the piece is preferred. If the choice stays open, the piece joins none, and the gaps
-before and after it stay.
-
-A copy of a piece shares its ids with the run. A host gives a PID to one process at a time. Therefore a piece with ids
-of a run also belongs to this run if both were written at the same time; without a known host, only if its ids and times
-are exactly those of a piece of the run. So a file that is read a second time adds no losses.
-
-After all files of a complete run are closed, only the ids and times of its pieces are remembered. If there are more
-than `PLACES_MAX` or `DONE_MAX` pieces, the oldest runs are forgotten and their gaps stay as they are.
+Operating systems reuse PIDs. Therefore a piece joins a run only if PID and host are equal or the host is unknown,
+they have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none. A
+copy of a piece shares ids with the run, and belongs to it if both were written at the same time; without a known
+host, only if ids and times are equal. So a file that is read a second time adds no losses.
 """
 
 from __future__ import annotations
@@ -51,23 +39,20 @@ from tailrace.model.gap import Finding, Reason
 from tailrace.model.record import Kind, RunPiece
 
 PLACES_MAX = 2**15
-"""Maximum number of pieces (parts of a run in one file each) plus id ranges of pieces that a source remembers for
-unfinished runs. Each of them takes about 200 bytes of memory."""
+"""Maximum number of pieces (parts of a run in one file each) plus id ranges that a source remembers for unfinished
+runs. Each takes about 200 bytes of memory."""
 
 DONE_MAX = 2**12
 """Maximum number of pieces (parts of a run in one file each) that a source remembers for finished runs."""
 
 GAPS_MAX = 256
-"""Maximum number of gaps that are reported for the missing ids of one run.
-
-The last of these gaps covers all further missing ids.
-"""
+"""Maximum number of gaps for the missing ids of one run. The last one covers all further missing ids."""
 
 LOOKED_AT = 32
-"""Maximum number of runs, newest first, that are compared with a newly found piece (part of a run) of the same PID."""
+"""Maximum number of runs, newest first, that are compared with a new piece (part of a run) of the same PID."""
 
 ANY_TIME = -(2**63), 2**63 - 1
-"""Stands for the start and end time of a piece (the part of a run in one file) whose records have no times."""
+"""Start and end time of a piece (the part of a run in one file) whose records have no times."""
 
 _LATE = Finding(Kind.HEAL, "", None, 0, Reason.LATE_JOIN, of=Kind.SPAN, detail="no_start")
 _CUT = Finding(Kind.HEAL, "", None, 0, Reason.TRUNCATED, detail="no_end")
@@ -75,8 +60,7 @@ _UNKNOWN = Finding(Kind.GAP, "", None, 0, Reason.NETWORK, of=Kind.SPAN, detail="
 
 
 FoundRuns = list[tuple[str, Finding]]
-"""Findings, each with the name of its session: a gap (missing events), or a heal (a gap or a part of it is taken back).
-"""
+"""Findings (gaps and heals), each with the name of its session."""
 
 
 class SplitRuns:
@@ -85,22 +69,17 @@ class SplitRuns:
     def __init__(self, state: SplitRunsState) -> None:
         self.state = state
         self.resting: dict[str, Callable[[int], None]] = {}
-        """For each open session of a silent file, a function that writes its rest row again.
-
-        A rest row states that the file has stopped growing. The function's argument is the log time (ns).
-        """
+        """By open session of a silent file, a function that writes its rest row (the file has stopped growing)
+        again. The argument is the log time (ns)."""
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
-        """For each PID, the numbers of its runs."""
         self._index: dict[int, RunIndex] = {}
-        """For each run, by its number, the index of its pieces (parts in one file each)."""
         self._changed: dict[str, None] = {}
-        """Open sessions whose run other files now continue. Their rest rows must be written again (see `resting`)."""
+        """Open sessions whose run other files now continue, so that their rest rows must be written again."""
         self._places = 0
         self._copies: set[str] = set()
         """Open sessions whose file repeats a part of a complete run."""
         self._done_of: dict[str, list[DoneRun]] = {}
-        """Complete runs by PID, oldest first."""
         for done in state.done:
             self._done_of.setdefault(done.pid, []).append(done)
         self._done_places = sum(len(done.pieces) for done in state.done)
@@ -111,42 +90,34 @@ class SplitRuns:
             self._index[number] = RunIndex(run)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether other files contain the run's events before and after the part in a session's file, or no such
-        events exist (see `RunIndex.goes_on`)."""
+        """Return whether other files contain the run's events before and after a session's piece, or none can exist."""
         number = self._run_of.get(session)
         return session in self._copies if number is None else self._index[number].goes_on(session)
 
     def take_back(self, session: str, id_: int) -> bool:
-        """Record that a record with the id `id_` arrived in this session after the session had reported the id as
-        missing. Return whether the caller must take the id back from the reported gap.
-
-        Return False if another file contained the id, because the id was then taken back already."""
+        """Record that the id `id_`, which this session reported as missing, arrived in it. Return False if another
+        file contained the id, so that it was taken back already."""
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is None:
             return session not in self._copies
         return not run.judged or (run.ends == session and bool(fill(run.claims, id_, id_)))
 
     def tell(self, now: int) -> None:
-        """Write the rest rows of silent files again if other files now contain further events of their runs.
-
-        A rest row states that a file has stopped growing, and whether events are missing at the file's end."""
+        """Write the rest rows (the file has stopped growing) of files whose run other files now continue."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
             self.resting.get(session, int)(now)
 
     def alone(self, session: str) -> None:
-        """Forget the part of a run that a session's file contains, if this is the only known part.
-
-        The caller has found that no file with a further part will follow."""
+        """Forget a session's piece of a run if it is the only known one, because no further one will follow."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is not None and len(self.state.runs[number].pieces) == 1:
             self._forget(number)
 
     def replaced(self, session: str) -> None:
-        """Forget all parts of runs that a session's file contains, because the file will be read again from the
-        beginning."""
+        """Forget all pieces in a session's file, because the file will be read again from the beginning."""
         changed = set[int]()
         for name in [name for name in self._run_of if name.partition(".")[0] == session]:
             number = self._run_of[name]
@@ -169,11 +140,9 @@ class SplitRuns:
             self._index[number] = RunIndex(run)
 
     def take(self, session: str, piece: RunPiece, times: tuple[int, int], said: str) -> FoundRuns:
-        """Record `piece`, the part of a run that a session's file now contains. Return the new gaps, and the heals that
-        take earlier gaps back.
-
-        `times` are the times of the piece's first and last event. `said` is the reason of the gap that the session's
-        decoder reported for the piece, or empty."""
+        """Record `piece`, the part of a run that a session's file now contains. Return new gaps and heals. `times`
+        are the times of its first and last event. `said` is the reason of the gap that the decoder reported for it,
+        or ""."""
         number = self._run_of.get(session)
         held = HeldPiece(piece, *times)
         if number is None and piece.ranges and self._is_done(held):
@@ -221,12 +190,8 @@ class SplitRuns:
         return found
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Record the event ids that are missing in a file with the beginning and the end of a program run, according to
-        the decoder of the file. Return heals (findings that take reported gaps back) for those ids that other files of
-        the run contain.
-
-        If another file has reported the run's missing ids before, return heals for all ids that this file reports, so
-        that no id is missing twice."""
+        """Record the ids that a decoder found missing in a file with the whole run. Return heals for those that
+        other files contain, or for all of them if they were reported before."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
         run.ends, run.last, run.judged = session, held.piece.last, True
@@ -236,8 +201,8 @@ class SplitRuns:
         return [(session, _missing(Kind.HEAL, each)) for each in came]
 
     def _is_done(self, held: HeldPiece) -> bool:
-        """Return whether a new part of a run repeats a part of a complete run. If both hosts are known, they must be
-        equal, and ids and times must overlap. If a host is unknown, ids and times must be equal."""
+        """Return whether a new piece repeats a part of a complete run. With known hosts, they must be equal, and ids
+        and times must overlap; otherwise ids and times must be equal."""
         piece, ranges = held.piece, held.piece.ranges
         if (held.since, held.until) == ANY_TIME:
             return False
@@ -253,10 +218,7 @@ class SplitRuns:
         return False
 
     def over(self, session: str) -> None:
-        """Record that a session receives no more data.
-
-        If the session's run is complete and no session of the run is open, keep only the ids and times of its parts.
-        """
+        """Record that a session receives no more data. Reduce its run to ids and times if it is complete and closed."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is None or not self.state.runs[number].pieces[session].open:
@@ -269,10 +231,7 @@ class SplitRuns:
             self._remember(run)
 
     def _remember(self, run: SplitRun) -> None:
-        """Keep only the ids and times of a complete run's pieces (its parts in one file each).
-
-        If all complete runs have more than `DONE_MAX` pieces together, forget the oldest of these runs.
-        """
+        """Keep the ids and times of a complete run's pieces. Forget the oldest runs above `DONE_MAX` pieces."""
         pieces = [place_of(held) for held in run.pieces.values() if held.piece.ranges]
         done = DoneRun(run.pid, run.host, run.last, pieces)
         self.state.done.append(done)
@@ -296,10 +255,7 @@ class SplitRuns:
             del self._runs_of[run.pid]
 
     def _find(self, session: str, piece: RunPiece, since: int, until: int) -> int | None:
-        """Return the number of the run to which a new piece (the part of a run in one file) belongs.
-
-        Return None if no run fits, or if several runs fit equally well.
-        """
+        """Return the run to which a new piece belongs; None if no run fits, or several fit equally well."""
         runs = self.state.runs
         known = reversed(self._runs_of.get(piece.pid, {}))
         known_there = (n for n in known if _same(runs[n].host, piece.host))
@@ -309,8 +265,7 @@ class SplitRuns:
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
     def _add(self, number: int, session: str, held: HeldPiece) -> FoundRuns:
-        """Add `held`, the part of the run in a session's file, to a run, or replace the session's earlier part. Return
-        the findings that take back gaps for ids of this part."""
+        """Add a session's piece to a run, or replace it. Return heals for reported ids that the piece contains."""
         run, index = self.state.runs[number], self._index[number]
         before = run.pieces.get(session)
         held.copy = before.copy if before else overlaps(run.ranges, held.piece.ranges)
@@ -330,10 +285,7 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge(self, number: int) -> FoundRuns:
-        """Return the findings that follow from all known pieces of a run (its parts in one file each).
-
-        They are gaps for ids that no file contains, and heals, which take reported gaps back: for example for a gap
-        before or after a piece whose events another file contains."""
+        """Return the findings from all known pieces of a run: gaps for ids that no file contains, and heals."""
         found: FoundRuns = []
         run = self.state.runs[number]
         for heal, names, known, outermost in (
@@ -357,16 +309,13 @@ class SplitRuns:
         return found
 
     def _counts(self, number: int) -> bool:
-        """Return whether each event of the run has an id, so that a missing id shows a missing event.
-
-        At least one piece (the part of a run in one file) must be known to count its events by id, and each piece of
-        the same process must have ids."""
+        """Return whether a missing id shows a missing event: some piece must be known to count its events by id, and
+        each piece of the process must have ids."""
         alike = self._alike(self.state.runs[number])
         return bool(self._index[number].counting) and not any(other.doubted for other in alike)
 
     def _alike(self, run: SplitRun) -> Iterator[SplitRun]:
-        """Yield `run` and all runs that may be of the same process: those with its PID whose host is equal or unknown.
-        The newest come first."""
+        """Yield `run` and all runs that may be of the same process, newest first."""
         others = (self.state.runs[number] for number in reversed(self._runs_of[run.pid]))
         return (other for other in others if _same(other.host, run.host))
 
@@ -380,9 +329,7 @@ def _same(host: str, other: str) -> bool:
 
 
 def _fits(index: RunIndex, session: str, piece: RunPiece, since: int, until: int) -> int:
-    """Return how well a piece (one file's part of a run) fits a run: 3 if they share ids, 2 if their ids are adjacent,
-    1 if the piece may belong to the run, 0 if it cannot.
-    """
+    """Return how well a piece fits a run: 3 for shared ids, 2 for adjacent ids, 1 if it may fit, 0 if it cannot."""
     run = index.run
     if not run.ranges or not piece.ranges or not _same(run.host, piece.host):
         return 0
@@ -406,10 +353,7 @@ def _fits(index: RunIndex, session: str, piece: RunPiece, since: int, until: int
 
 
 def _is_known(index: RunIndex, piece: RunPiece, since: int, until: int) -> bool:
-    """Return whether the times and the host prove that `piece` (a run's part in one file) belongs to the run of
-    `index`.
-
-    The caller has found that the piece and the run have ids in common."""
+    """Return whether times and host prove that a piece with ids of a run belongs to this run."""
     run = index.run
     if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
         return False
@@ -422,10 +366,7 @@ def _is_known(index: RunIndex, piece: RunPiece, since: int, until: int) -> bool:
 
 
 def _meet(known: PiecePlace, new: PiecePlace) -> bool:
-    """Return whether the ids of two pieces (parts of a run) overlap, and the pieces were written at the same time.
-
-    Return False if a piece has no times.
-    """
+    """Return whether the ids and the times of two pieces overlap; False if a piece has no times."""
     first, last, since, until = known
     if first > new[1] or new[0] > last or (since, until) == ANY_TIME:
         return False
@@ -434,10 +375,8 @@ def _meet(known: PiecePlace, new: PiecePlace) -> bool:
 
 
 def _claims_of(held: HeldPiece) -> list[IdRange]:
-    """Return the ids that the decoder reports as missing in a file with the beginning and the end of a run.
-
-    Return an empty list if more than `CLAIM_MAX` ids are missing: the decoder then reports a gap of unknown size.
-    """
+    """Return the ids that the decoder reports as missing in a file with the whole run; none if there are more than
+    `CLAIM_MAX`, because the gap then has an unknown size."""
     alone = SplitRun("", "", {"": held}, last=held.piece.last)
     put_all(alone.ranges, [held])
     holes = list(_holes(alone))
@@ -446,19 +385,15 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 
 
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
-    """Return heals (findings that take gaps back) for the gaps that a session's decoder reported for its part of a run.
-
-    `said` is the reason of these gaps. It is empty if the decoder has reported none; the result is then empty, too."""
+    """Return heals for the gaps that a decoder reported for a piece, with the reason `said`; none without a reason."""
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
     return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []
 
 
 def _holes(run: SplitRun) -> Iterator[IdRange]:
-    """Yield ranges of those ids of a complete run that no piece (file's part of the run) contains.
-
-    Leave out as many ids as the pieces contain malformed records, because each malformed record may have had one of
-    these ids."""
+    """Yield ranges of the ids of a complete run that no piece contains, except as many ids as there are malformed
+    records, each of which may have had one of these ids."""
     explained = sum(held.piece.unnumbered for held in run.pieces.values() if not held.copy)
     for before, behind in pairwise([*run.ranges, IdRange(run.last + 1, 0)]):
         first, last = before.last + 1, min(behind.first - 1, run.last)

@@ -1,22 +1,12 @@
 """Apply a client's statements about its own numbers: which events it discarded, and where each stream ends
 (clients/PROTOCOL.md).
 
-- *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. If such a
-  number is in a hole (it may still arrive), the hole takes this reason. If it is in a gap (a row reported it), a heal
-  takes the gap back, and a new gap has this reason.
-- A report of discarded events does not make their numbers missing. Only a later event or a goodbye does, so that a
-  wrong report does no harm. The ledger remembers up to `DISCARDED_MAX` ranges of discarded numbers that the stream has
-  not reached yet. A discarded event that arrives after all fills the hole or heals the gap.
-- A *goodbye* packet gives the number of each stream's next event. Lower numbers that have not arrived form a hole, even
-  in a stream without any received event. Later events with higher numbers count as usual.
-  Without a goodbye, the discarded numbers show how far each stream went.
-- All goodbyes of one session together can report at most `TAILS_MAX` missing events. A greater number becomes one gap
-  of unknown size.
-- A client also states the total number of events that it discarded without sending them (`never_sent`). Some of them
-  may have no number, for example events of threads for which the client had no room. They become a gap without a
-  number. This gap heals if an event or a goodbye reveals the numbers later.
-- A final number that is half the counter's range or more ahead of the stream counts as a number behind it, and shows
-  nothing about the stream's end. In a stream without any received event, it becomes a gap of unknown size.
+- *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. Only a
+  later event or a goodbye makes them missing, so that a wrong report does no harm.
+- A *goodbye* states the number of each stream's next event. Lower numbers that have not arrived form a hole (missing
+  numbers that may still arrive).
+- `never_sent` is the client's total of discarded events. Those without a number become a gap without a number, which
+  heals if the numbers are revealed later.
 """
 
 from __future__ import annotations
@@ -35,24 +25,18 @@ from tailrace.model.record import Kind
 
 DISCARDED_MAX = 8
 RANGES_MAX = 4096
-"""Maximum number of discarded ranges that the ledger takes from one report.
-
-Events in further ranges, if missing, get the reason `network`.
-"""
+"""Maximum number of discarded ranges that the ledger takes from one report. Events in further ranges, if missing,
+get the reason `network`."""
 
 TAILS_MAX = 2**30
-"""Maximum number of missing events that the goodbyes (statements of the streams' ends) of one session can report.
-
-It is above 10^9, because the fastest client emits so many events within minutes.
-"""
+"""Maximum number of missing events that the goodbyes of one session can report. The fastest client emits 10^9 events
+within minutes."""
 
 _first, _last = attrgetter("first"), attrgetter("last")
 
 
 class Statements:
-    """Applies the statements of one client about its sequence numbers to the counters of its session, during one
-    incarnation (program run) of the client.
-    """
+    """Applies the statements of one client about its sequence numbers to the counters of its session."""
 
     def __init__(self, counters: Counters, bits: int, commons: Commons) -> None:
         self._counters = counters
@@ -66,11 +50,8 @@ class Statements:
         now: int,
         reason: Reason = Reason.SENDER,
     ) -> None:
-        """Apply a client's report of discarded events. Each range has a stream, the first number as sent and the number
-        of events.
-
-        `reason` is `elsewhere` for events that another collector acknowledged. The client reports them only if this
-        collector has requested them as missing, so their numbers are below the stream's next number."""
+        """Apply a report of discarded events: ranges of stream, first number as sent, number of events. `reason` is
+        `elsewhere` for events that another collector acknowledged."""
         for name, first, count in islice(ranges, RANGES_MAX):
             stream = self._stream(name, now)
             if stream is None or not stream.counted:
@@ -102,8 +83,7 @@ class Statements:
             self._name_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Take back a part of the gap without numbers that `name_unnumbered` reported. Numbers that were found missing
-        since then may belong to the same discarded events, which must not count twice."""
+        """Take back a part of the gap without numbers: numbers found missing since then may belong to its events."""
         state = self._counters.state
         less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
         if less > 0:
@@ -119,9 +99,7 @@ class Statements:
         )
 
     def goodbye(self, finals: Mapping[str, int], now: int) -> None:
-        """Apply a client's goodbye, the statement that its session ends. `finals` maps each stream to the number (as
-        sent) that its next event would have.
-        """
+        """Apply a client's goodbye. `finals` maps each stream to the number (as sent) of its next event."""
         for name, final in finals.items():
             stream = self._counters.state.streams.get(name)
             if stream is None and not self._can_begin(name, final, now):
@@ -138,21 +116,15 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def _stream(self, name: str, now: int) -> StreamCounter | None:
-        """Return the state of a stream, creating it for a new stream.
-
-        Return None if the session does not check the stream's numbers (`Counters.follow`). In this case, schedule an
-        acknowledgement that informs the client."""
+        """Return the state of a stream. If its numbers are not checked, inform the client and return None."""
         stream = self._counters.follow(name, now, begins=False)
         if stream is None:
             self._counters.tell_uncounted(name)
         return stream
 
     def deny(self, discarded: Iterable[tuple[str, int, int]], finals: Mapping[str, int]) -> bool:
-        """Return whether a client's statements contradict the received events: an event arrived with a number that the
-        client calls discarded, or with a number above the end that the client states.
-
-        Such statements come from another program than the events.
-        """
+        """Return whether a discarded event, or one above a stream's stated end, has arrived: the statements then
+        come from another program than the events."""
         streams = self._counters.state.streams
         said = [(s, first) for name, first, _ in discarded if (s := streams.get(name))]
         if any(s.came(self._unwrapped(s, first)) for s, first in said[:RANGES_MAX]):
@@ -161,11 +133,8 @@ class Statements:
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
     def over(self, now: int, *, comes_back: bool) -> None:
-        """End an incarnation (program run of the client) without a goodbye packet. If the client discarded events after
-        the last received event of a stream, count all numbers up to the last discarded number as missing.
-
-        `comes_back` states that the client continues, at another collector or in a new session. It then reports the
-        discarded events there by number, so their total no longer counts here."""
+        """End a run of the client without a goodbye: discarded numbers at a stream's end become missing.
+        `comes_back` states that the client continues elsewhere, and reports its discarded events there by number."""
         if comes_back:
             self._counters.state.never_sent = 0
         for name, stream in self._counters.state.streams.items():
@@ -176,11 +145,8 @@ class Statements:
                 self._changed(name, stream, before, now)
 
     def _can_begin(self, name: str, final: int, now: int) -> bool:
-        """Return whether the final number (as sent) in a client's goodbye is plausible for a stream from which no event
-        arrived.
-
-        A final number of 0, or in the upper half of the counter's range, is plausible only if an earlier session had
-        the stream."""
+        """Return whether a stream without any event can have this final number (as sent). 0, and the upper half of
+        the range, require an earlier session with the stream."""
         earlier = self._counters.earlier
         return 0 < final < self._half or earlier(name, final, LATEST, now) is not None
 
@@ -189,8 +155,7 @@ class Statements:
         return stream.next + distance - (self._range if distance >= self._half else 0)
 
     def _reaches(self, name: str, stream: StreamCounter, final: int, now: int) -> None:
-        """Count the numbers from a stream's next number up to `final` (exclusive) as missing (a hole: they may still
-        arrive). If these are too many events, report a gap of unknown size instead."""
+        """Count the numbers from a stream's next number up to `final` (exclusive) as missing."""
         state, windows = self._counters.state, self._counters.windows
         short = final - stream.next
         if short <= 0:
@@ -204,9 +169,7 @@ class Statements:
             self._refuse_tail(name)
 
     def _refuse_tail(self, name: str) -> None:
-        """Report a gap of unknown size, because the client's goodbyes or its total of discarded events imply more than
-        `TAILS_MAX` missing events. Report it once per session.
-        """
+        """Report once per session a gap of unknown size: the client implies more than `TAILS_MAX` missing events."""
         state = self._counters.state
         if not state.tails_refused:
             state.tails_refused = True
@@ -215,10 +178,8 @@ class Statements:
             )
 
     def _name_anew(self, name: str, stream: StreamCounter, said: SeqRange) -> None:
-        """Give all missing numbers in the range `said` the reason that the client states.
-
-        If they were already reported in a gap with another reason, take this gap back and report it again with the new
-        reason."""
+        """Give all missing numbers in the range `said` the client's reason. If a gap reported them with another
+        reason, take it back and report it again."""
         for part in _split(stream.holes, said):
             part.reason = said.reason
         for part in _split(stream.gaps, said):
@@ -238,10 +199,7 @@ class Statements:
 
 
 def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
-    """Cut the sorted `ranges` before the first and after the last number of the range `said`.
-
-    Return those parts that lie in `said`.
-    """
+    """Cut the sorted `ranges` at both ends of the range `said`. Return the parts that lie in `said`."""
     begin = bisect_left(ranges, said.first, key=_last)
     end = bisect_right(ranges, said.last, key=_first)
     parts = [part for hole in ranges[begin:end] for part in parts_of(hole, [said], hole.reason)]
@@ -250,10 +208,7 @@ def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
 
 
 def _with(ranges: list[SeqRange], one: SeqRange) -> list[SeqRange]:
-    """Return the sorted ranges after adding the range `one` to them.
-
-    Join it with ranges that overlap it or are adjacent to it.
-    """
+    """Return the sorted ranges with `one` added, joined with ranges that overlap it or are adjacent to it."""
     near = [r for r in ranges if r.first <= one.last + 1 and one.first <= r.last + 1]
     first = min([one.first, *(r.first for r in near)])
     last = max([one.last, *(r.last for r in near)])

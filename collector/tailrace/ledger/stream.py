@@ -1,10 +1,7 @@
-"""Remember for each stream its first and next number, its missing numbers, and the marks (fingerprints) of its last
-events.
+"""Remember for each stream its first and next number, its missing numbers, and the marks of its last events.
 
-`StreamCounter` holds the state of one stream. `HeldMarks` counts the marks of a session's streams, and drops marks to
-save memory. If an event repeats a number whose mark was dropped, it counts as a duplicate, even if it is another event.
-`StreamNumbers` answers read-only questions about a session's streams: to which run of the producer an event belongs,
-and for which numbers a session accounts.
+A mark is an event's fingerprint. `HeldMarks` drops marks to save memory: an event that repeats the number of a
+dropped mark counts as a duplicate, even if it is another event.
 """
 
 from __future__ import annotations
@@ -28,18 +25,15 @@ else:
     IntArray = array
 
 HEAD = 64
-"""Number of event numbers, from 0 on, whose marks (event fingerprints) are kept until the counter wraps.
-
-A restarted producer begins again at these numbers. The mark then shows whether an event is a late copy or comes from
-the restarted producer."""
+"""Number of event numbers, from 0 on, whose marks (fingerprints) are kept until the counter wraps. They distinguish a
+late copy from an event of a restarted producer, which begins again at these numbers."""
 
 NEVER = 0
 """Value in place of a mark (event fingerprint) where no event is remembered under a number."""
 
 _SIZES = 2 * 2**16
-"""Maximum difference between the marks (fingerprints) of two events with equal times. A mark contains the size of the
-event's datagram, which is below 2^16.
-"""
+"""Maximum difference between the marks of two events with equal times: a mark contains the size of the event's
+datagram, which is below 2^16."""
 
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 _first = attrgetter("first")
@@ -55,15 +49,13 @@ class Marks(IntArray):
 
 
 _no_marks: Callable[[], Marks] = partial(array.__new__, Marks, "Q")  # type: ignore[assignment] # the same
-"""Function that creates an empty `Marks` object. It takes half the time of calling the class."""
+"""Function that creates an empty `Marks` object, in half the time of calling the class."""
 
 
 class SeqRange(msgspec.Struct, array_like=True):
-    """Range of numbers of one stream, from `first` to `last`: a hole (missing numbers that may still arrive), a gap
-    (missing numbers that were reported), or numbers that the client discarded.
-
-    `since` is the time at which the ledger noticed the loss. `before` is the arrival time of the stream's last event
-    before the loss. Both are Unix ns."""
+    """Range of numbers of one stream: a hole (missing numbers that may still arrive), a gap (reported missing
+    numbers), or discarded numbers. `since` is the time (Unix ns) at which the loss was noticed, `before` the arrival
+    time (Unix ns) of the last event before it."""
 
     first: int
     last: int
@@ -77,28 +69,24 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """First number of the stream; lower numbers are not expected."""
     next: int = 0
     heard: int = 0
-    """Time (Unix ns) at which the stream's last event arrived. While a chunk is being counted, it is still the arrival
-    time of the last event of an earlier chunk."""
+    """Arrival time (Unix ns) of the stream's last event before the chunk that is being counted."""
     counted: bool = True
     repeats: int = 0
     extra: int = 0
     """Number of events whose number had already been used by a different event."""
     floor: int = 0
-    """Lowest number for which the ledger still remembers whether it is missing: a gap below it was forgotten."""
+    """Lowest number for which it is known whether it is missing: a gap below it was forgotten."""
     given_up: int = 0
-    """Number of missing events in gaps that `forget_gap` removed, excluding events that the client discarded."""
+    """Number of missing events in forgotten gaps, without those that the client discarded."""
     recent: Marks = msgspec.field(default_factory=_no_marks)
-    """Marks (fingerprints) of the events with the stream's last `window` numbers. The mark of number n is at index n
-    modulo `window`."""
+    """Marks (fingerprints) of the last `window` numbers. The mark of number n is at index n modulo `window`."""
     head: Marks = msgspec.field(default_factory=_no_marks)
-    """Marks (fingerprints) of the first `HEAD` events since the last wrap of the counter. The index is the event's wire
-    number (number as sent)."""
+    """Marks (fingerprints) of the first `HEAD` events since the last wrap of the counter, by number as sent."""
     zero: int = 0
     """Sequence number (unwrapped to 64 bits) at which the number as sent was last 0."""
     holes: list[SeqRange] = []
     gaps: list[SeqRange] = []
-    """Ranges of missing numbers that were reported, in ascending order. `holes`, the missing numbers that may still
-    arrive, has the same order."""
+    """Ranges of reported missing numbers, in ascending order. `holes` are those that may still arrive."""
     discarded: list[SeqRange] = []
     """Ranges of numbers at or above `next` that the client reported as discarded, in ascending order."""
 
@@ -108,14 +96,12 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     @property
     def fresh(self) -> bool:
-        """Return whether the stream has no history: no event has arrived, and no number is missing."""
+        """Return whether no event has arrived and no number is missing."""
         return self.next == self.base and not self.recent
 
     def remember(self, seq: int, count: int, mark: int, window: int) -> int:
-        """Store the mark (fingerprint) of an event with sequence number `seq` and number as sent `count`. Return by how
-        many elements the arrays `recent` and `head` grew.
-
-        Store nothing if `seq` is not among the last `window` numbers and `count` is at least `HEAD`."""
+        """Store the mark (fingerprint) of an event with sequence number `seq` and number as sent `count`, if it is
+        one of the last `window` or first `HEAD` numbers. Return by how many elements the arrays grew."""
         mark &= _FINGERPRINT
         more = 0
         if seq >= self.next - window:
@@ -125,11 +111,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return more
 
     def _remember_near_zero(self, zero: int, count: int, mark: int) -> int:
-        """Store the mark (fingerprint) of an event whose number as sent, `count`, is below `HEAD`. Return by how many
-        elements the array `head` grew.
-
-        `zero` is the sequence number of number 0 in the event's wrap of the counter. If the counter has wrapped since the last call,
-        drop the older marks."""
+        """Store the mark of an event whose number as sent, `count`, is below `HEAD`. `zero` is the sequence number
+        of 0 in the event's wrap of the counter. Return by how many elements `head` grew."""
         before = len(self.head)
         if zero > self.zero:
             self.zero, self.head = zero, Marks()
@@ -146,39 +129,25 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.head[near] if 0 <= near < len(self.head) else NEVER
 
     def had(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event with this number and this mark (fingerprint) is remembered.
-
-        Then the event that the caller examines is a duplicate.
-        """
+        """Return whether an event with this number and mark (fingerprint) is remembered."""
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether a mark (fingerprint) is stored for the number `seq`, and certainly belongs to the event with
-        this number.
-
-        Below `floor`, the stream has forgotten which numbers are missing. The stored mark may then belong to an older
-        event."""
+        """Return whether the stored mark is certainly that of the event `seq`, because `seq` is not below `floor`."""
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
     def last_mark(self, window: int) -> int:
-        """Return the mark (fingerprint) of the event with the highest number.
-
-        This number may be lower than `next` - 1, because a goodbye may state that later events are missing.
-        """
+        """Return the mark (fingerprint) of the received event with the highest number."""
         seq = self.next - 1
         while at := self._missing_at(seq):
             seq = at.first - 1
         return self.mark_of(seq, window)
 
     def fallen(self, mark: int, window: int) -> bool:
-        """Return whether an event's time lies so far before the time of the stream's last event that the event cannot
-        just be late.
-        """
+        """Return whether an event's time lies so far before the stream's last one that it cannot just be late."""
         return far_before(mark, self.last_mark(window))
 
     def lacks(self, seq: int) -> bool:
-        """Return whether a number is missing, as far as the stream remembers: it is in a hole (missing numbers that may
-        still arrive) or in a gap (missing numbers that were reported)."""
         return self._missing_at(seq) is not None
 
     def came(self, seq: int) -> bool:
@@ -186,16 +155,13 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.base <= seq < self.next and not self.lacks(seq)
 
     def _missing_at(self, seq: int) -> SeqRange | None:
-        """Return the range of missing numbers that contains a number: a hole (they may still arrive) or a gap (they
-        were reported). Return None if no range contains it."""
         for ranges in (self.holes, self.gaps):
             if (at := find(ranges, seq)) is not None:
                 return ranges[at]
         return None
 
     def suits(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event with the missing number `seq` may be the missing event. It is not if its time lies
-        far before the time of the last event before the missing numbers."""
+        """Return whether an event may be the missing event `seq`, according to its time."""
         hole = self._missing_at(seq)
         return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
 
@@ -212,18 +178,15 @@ class CountersState(msgspec.Struct):
     seen: int = 0
     duplicates: int = 0
     missing: int = 0
-    """Number of missing events: those that may still arrive (holes), and those that were reported and have not arrived
-    (gaps)."""
+    """Number of missing events: those in holes (may still arrive), and those in gaps (reported)."""
     uncounted: int = 0
-    """Number of received events of streams whose numbers are not checked, because `streams_max` or `source_streams_max`
-    is reached."""
+    """Number of received events of streams whose numbers are not checked because of a limit."""
     unfollowed: dict[str, int] = {}
-    """Streams whose numbers are not checked because `streams_max` or `source_streams_max` is reached, oldest first.
-    Each value counts the events that arrived while the stream's numbers were not checked."""
+    """Streams that a limit leaves unchecked, oldest first, with the number of their events since then."""
     others: bool = False
-    """Whether further streams without checked numbers exist, whose names are not remembered in `unfollowed`."""
+    """Whether further streams have unchecked numbers, whose names are not remembered in `unfollowed`."""
     let_go: int = 0
-    """Number of events that the session expected in some streams before it stopped checking their numbers."""
+    """Number of events that were expected in streams before their numbers were no longer checked."""
     tails: int = 0
     """Number of missing events that only the client's goodbyes or its total of discarded events revealed."""
     tails_refused: bool = False
@@ -233,18 +196,15 @@ class CountersState(msgspec.Struct):
     unnumbered: int = 0
     """Number of discarded events that gaps without a sequence number report."""
     unnumbered_before: int = 0
-    """Number of discarded events that gaps without a sequence number already report in earlier sessions of the same
-    producer. The producer's total includes them, so they are subtracted from it."""
+    """Number of discarded events that gaps of earlier sessions report, and that the client's total includes."""
     datagrams: int = 0
     """Number of datagrams in which the session's events arrived; 0 for a byte stream."""
 
 
 def far_before(mark: int, other: int) -> bool:
-    """Return whether the end time of an event is certainly less than half the end time of another event of the stream.
-    Within one run of a producer, end times increase, so a far lower end time shows a restart.
-
-    `mark` and `other` are the marks of the two events. A mark is the sum of start (at most the end), end and size of an
-    event, so it lies between the end and twice the end plus the size. `_SIZES` allows for the size."""
+    """Return whether the end time of an event is certainly less than half that of another event of the stream.
+    Within one run of a producer, end times increase, so this shows a restart. A mark is the sum of start (at most
+    the end), end and size, so it lies between the end and twice the end plus the size."""
     return 4 * (mark & _FINGERPRINT) + _SIZES < other
 
 
@@ -255,11 +215,8 @@ def find(ranges: list[SeqRange], seq: int) -> int | None:
 
 
 def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
-    """Store `mark` (an event fingerprint) at index `slot` of the array `marks`, and lengthen the array if necessary.
-    Return the number of added elements.
-
-    Up to `HEAD` elements, the array grows as needed. Then it grows to `most` elements at once, because compiled kernels
-    need the full array."""
+    """Store a mark at an index, and lengthen the array if necessary. Return the number of added elements. Beyond
+    `HEAD` elements, the array grows to `most` at once, because compiled kernels need the full array."""
     more = max(0, (slot + 1 if slot < HEAD else most) - len(marks))
     if more:
         marks.frombytes(bytes(marks.itemsize * more))
@@ -281,10 +238,7 @@ class HeldMarks:
     def __init__(self, streams: Mapping[str, StreamCounter]) -> None:
         self._streams = streams
         self.count = sum(len(s.recent) + len(s.head) for s in streams.values())
-        """Number of elements in the arrays of marks (event fingerprints) of all streams of the session.
-
-        Each caller of `StreamCounter.remember` adds the number that `remember` returns.
-        """
+        """Number of stored marks of all streams, which includes what `StreamCounter.remember` returned."""
         self.evicted = 0
 
     @property
@@ -292,10 +246,7 @@ class HeldMarks:
         return MARK_BYTES * self.count
 
     def give_way(self, size: int) -> None:
-        """Drop marks (event fingerprints) until `size` bytes are free.
-
-        Begin with the streams that have had no event for the longest time.
-        """
+        """Drop marks (event fingerprints) until `size` bytes are free, first of the streams without recent events."""
         goal = max(0, self.held - size)
         for stream in sorted(self._streams.values(), key=_heard):
             if self.held <= goal:
@@ -303,21 +254,19 @@ class HeldMarks:
             self.evicted += self.forget(stream)
 
     def forget(self, stream: StreamCounter) -> int:
-        """Drop the marks (event fingerprints) of a stream. Return the number of dropped marks."""
+        """Drop the marks (event fingerprints) of a stream. Return their number."""
         marks = len(stream.recent) + len(stream.head)
         stream.recent, stream.head = Marks(), Marks()
         self.count -= marks
         return marks
 
     def forget_all(self) -> None:
-        """Drop the marks (event fingerprints) of all streams."""
         for stream in self._streams.values():
             self.forget(stream)
 
 
 Fit = Literal["same", "near", "old", "far"]
-"""How well an event fits a session's streams. It helps to decide to which incarnation (run) of a producer the event
-belongs.
+"""How well an event fits a session's streams:
 
 - `same`: the same event already arrived.
 - `near`: the event's number is missing, or is expected soon.
@@ -330,17 +279,15 @@ class StreamNumbers:
     """Answers questions about the sequence numbers in one session's streams, without changing them."""
 
     def __init__(self, streams: Mapping[str, StreamCounter], window: int, bits: int) -> None:
-        """Refer to a session's `streams`, which have the marks (fingerprints) of their last `window` numbers. Events
-        are sent with the lowest `bits` bits of their numbers."""
+        """Refer to a session's `streams` with the marks (fingerprints) of their last `window` numbers, of which the
+        lowest `bits` bits are sent."""
         self._streams = streams
         self._window = window
         self._mask = (1 << bits) - 1
         self._half = 1 << (bits - 1)
 
     def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return how an event's number fits the streams of this ended incarnation (producer run), as defined at `Fit`.
-
-        Return None if the event cannot belong to the incarnation."""
+        """Return how an event's number fits the streams of an ended producer run; None if the event cannot."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return "far"
@@ -369,16 +316,12 @@ class StreamNumbers:
         return stream.tells(seq, self._window) and not stream.had(seq, mark, self._window)
 
     def expects(self, name: str, count: int) -> bool:
-        """Return whether a wire number (number as sent) is the next number that a stream expects. A new stream expects
-        0.
-        """
+        """Return whether a number (as sent) is the next one of a stream. A new stream expects 0."""
         stream = self._streams.get(name)
         return count == (stream.next & self._mask if stream else 0)
 
     def remembered(self) -> Iterator[tuple[str, int, int]]:
-        """Yield stream, number as sent, and mark (fingerprint) of each event among the last `window` numbers of the
-        streams.
-        """
+        """Yield stream, number as sent, and mark (fingerprint) of each event among the last `window` numbers."""
         window = self._window
         for name, stream in self._streams.items():
             for seq in range(max(stream.base, stream.next - window), stream.next):
@@ -386,19 +329,14 @@ class StreamNumbers:
                     yield name, seq & self._mask, stream.mark_of(seq, window)
 
     def ends(self) -> dict[str, tuple[int, int]]:
-        """Return the next number of each stream and the mark (fingerprint) of its last event.
-
-        Leave out streams whose numbers are not checked or whose next number is 0.
-        """
+        """Return the next number and last mark (fingerprint) of each stream with checked numbers above 0."""
         window = self._window
         streams = self._streams.items()
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
 
     def end_of(self, name: str) -> tuple[int, int] | None:
-        """Return the next number of a stream, and the mark (fingerprint) of its last received event. The next number is
-        above all numbers that were received, are missing, or were discarded by the client.
-
-        Return None if the stream is unknown or has no events, or if its numbers are not checked."""
+        """Return the number after all received, missing and discarded ones of a stream, and its last mark
+        (fingerprint); None if there are none, or they are not checked."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return None
@@ -406,13 +344,11 @@ class StreamNumbers:
         return (following, stream.last_mark(self._window)) if following else None
 
     def accounts_for(self, name: str) -> range:
-        """Return the range of a stream's numbers that this session received, reports as missing, or knows to be
-        discarded.
-        """
+        """Return the range of a stream's numbers that this session received, or knows to be missing or discarded."""
         end = self.end_of(name)
         return range(self._streams[name].base, end[0]) if end else range(0)
 
     def last_mark(self, name: str) -> int:
-        """Return the mark (fingerprint) of the received event with a stream's highest number; 0 for an unknown stream."""
+        """Return the mark (fingerprint) of the received event with the highest number; 0 for an unknown stream."""
         stream = self._streams.get(name)
         return stream.last_mark(self._window) if stream else NEVER

@@ -1,8 +1,9 @@
-"""Decide when a hole (missing numbers that may still arrive) becomes a gap (missing numbers that are reported), and
-which reason the gap gets.
+"""Decide when a hole (missing numbers that may still arrive) becomes a gap (reported missing numbers), and which
+reason the gap gets.
 
-A hole becomes a gap when `reorder_events` later events of its stream have arrived, when `reorder_time` has passed, when
-the session has too many holes, or when the producer's run ends."""
+A hole becomes a gap when `reorder_events` later events of its stream have arrived, when `reorder_time` has passed,
+when the session has too many holes, or when the producer's run ends.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _NEVER_DUE = 2**63
 _first = attrgetter("first")
 
 RANGE_BYTES = 768
-"""Memory (bytes) of a range of missing or discarded numbers (a hole, a gap or a range that the client discarded)."""
+"""Memory (bytes) of a range of missing or discarded numbers."""
 
 
 def _heard(named: tuple[str, StreamCounter]) -> int:
@@ -29,9 +30,7 @@ def _heard(named: tuple[str, StreamCounter]) -> int:
 
 
 def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRange]:
-    """Split a hole (a range of missing numbers) at the sorted `ranges`, and return the parts in order.
-
-    Parts that lie in one of the ranges get the reason `reason`."""
+    """Split a hole (a range of missing numbers) at the sorted `ranges`, whose parts get the reason `reason`."""
     parts = []
     at = hole.first
     for other in ranges:
@@ -48,10 +47,7 @@ def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRan
 
 
 def take(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
-    """Remove the numbers from `seq` to `stop` (exclusive) from the range that contains `seq`.
-
-    Return the removed numbers as a range, or None if no range contains `seq`.
-    """
+    """Remove the numbers from `seq` to `stop` (exclusive) from the range that contains `seq`. Return them, or None."""
     at = find(ranges, seq)
     if at is None:
         return None
@@ -78,34 +74,27 @@ class Windows:
         self._commons = commons
         self._open: set[str] = set()
         self.ranges = 0
-        """Number of ranges of event numbers that this session remembers: holes (missing numbers that may still arrive),
-        gaps (missing numbers that were reported) and numbers that the client discarded. It is part of the source's
-        total."""
+        """Number of holes, gaps and discarded ranges that this session remembers."""
         for name, stream in state.streams.items():
             self.ranges += stream.ranges
             if stream.holes:
                 self._open.add(name)
         self._due = self._next_due() if self._open else _NEVER_DUE
-        """Earliest time (Unix ns) at which `reorder_time` ends for a hole (missing numbers that may still arrive)."""
+        """Earliest time (Unix ns) at which `reorder_time` ends for a hole."""
 
     @property
     def waiting(self) -> bool:
-        """Return whether the session has holes (missing numbers that may still arrive), so that the passing of time
-        alone may close one."""
+        """Return whether the session has holes (missing numbers that may still arrive)."""
         return bool(self._open)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield the name of each stream with holes (missing numbers that may still arrive), and the number of events
-        that are missing in these holes."""
+        """Yield each stream with holes (missing numbers that may still arrive), and the number of events in them."""
         for name in sorted(self._open):
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
     def open(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Add a hole to a stream: its numbers are missing, but may still arrive. Numbers that the client reported as
-        discarded get the reason `sender`.
-
-        If the hole begins at the stream's next number, the next number moves behind the hole. Otherwise, the hole must
-        end directly before the stream's first number."""
+        """Add a hole (missing numbers that may still arrive) at a stream's next number, or directly before its first
+        number. Numbers that the client discarded get the reason `sender`."""
         parts = parts_of(hole, stream.discarded, Reason.SENDER)
         if hole.first == stream.next:
             stream.holes += parts
@@ -118,10 +107,8 @@ class Windows:
         self._due = min(self._due, hole.since + self._limits.reorder_time.ns)
 
     def fill(self, name: str, stream: StreamCounter, seq: int, stop: int) -> int:
-        """Record that the numbers from `seq` to `stop` (exclusive) are no longer missing, up to the end of the hole or
-        gap that contains `seq`. Return how many of them were missing; 0 if `seq` is not missing.
-
-        For a gap (reported numbers), append a heal, which takes these numbers back, to the findings."""
+        """Record that the numbers from `seq` to `stop` (exclusive) are not missing, up to the end of the hole or gap
+        that contains `seq`. Return how many of them were missing."""
         filled = take(stream.holes, seq, stop)
         healed = None if filled else take(stream.gaps, seq, stop)
         found = filled or healed
@@ -134,20 +121,15 @@ class Windows:
         return count
 
     def heard(self, names: Iterable[str], now: int) -> None:
-        """Report holes (missing numbers that may still arrive) as gaps if they have waited long enough at the time
-        `now`.
-
-        Call this method after events of the streams `names` have arrived."""
+        """Report the holes that are due, after events of the streams `names` have arrived."""
         if now >= self._due:
             self.expire(now)
         elif self._open:
             self.expire(now, self._open.intersection(names))
 
     def expire(self, now: int, names: AbstractSet[str] | None = None) -> None:
-        """Close the holes (ranges of missing numbers) of the streams `names` that are due at the time `now`; None
-        stands for all streams.
-
-        A hole is due when `reorder_events` later events of its stream have arrived, or `reorder_time` has passed."""
+        """Report the holes of the streams `names`, or of all, that are due: `reorder_events` later events of the
+        stream have arrived, or `reorder_time` has passed."""
         oldest = now - self._limits.reorder_time.ns
         for name in sorted(self._open if names is None else names):
             stream = self._state.streams[name]
@@ -165,28 +147,26 @@ class Windows:
             self._due = self._next_due()
 
     def stood_still(self, time: int) -> None:
-        """Extend the time for late events by `time` ns, because the collector could receive nothing for so long. To do
-        this, move the start of all holes and gaps (`since`) by `time`."""
+        """Extend the time for late events by `time` ns, in which the collector could receive nothing."""
         for stream in self._state.streams.values():
             for missing in (*stream.holes, *stream.gaps):
                 missing.since += time
         self._due = self._next_due()
 
     def close(self) -> None:
-        """Close the holes (missing numbers that may still arrive) of all streams of the session."""
+        """Report the holes (missing numbers that may still arrive) of all streams."""
         for name in sorted(self._open):
             self.close_stream(name, self._state.streams[name])
 
     def close_stream(self, name: str, stream: StreamCounter) -> None:
-        """Close all holes (missing numbers that may still arrive) of one stream."""
+        """Report all holes (missing numbers that may still arrive) of one stream."""
         holes, stream.holes = stream.holes, []
         for hole in holes:
             self._close(name, stream, hole)
         self._open.discard(name)
 
     def forget(self) -> None:
-        """Forget which streams have holes (missing numbers that may still arrive), because all streams were removed
-        from the session."""
+        """Forget all holes, because all streams were removed from the session."""
         self._open.clear()
         self._due = _NEVER_DUE
 
@@ -196,8 +176,7 @@ class Windows:
         return min(since, default=_NEVER_DUE) + self._limits.reorder_time.ns
 
     def _close(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Report a hole (missing numbers) as one gap, or as two: first the events that the operating system's kernel
-        dropped, then the others."""
+        """Report a hole as one gap, or as two: first the events that the kernel dropped, then the others."""
         self.count(-1 - len(stream.gaps))
         share, commons = Share(0), self._commons
         if hole.reason == Reason.NETWORK:
@@ -222,7 +201,7 @@ class Windows:
         self.count(len(stream.gaps))
 
     def count(self, more: int) -> None:
-        """Add `more`, which may be negative, to this session's `ranges` and to the source's number of ranges."""
+        """Add `more`, which may be negative, to the numbers of ranges of this session and of the source."""
         self.ranges += more
         self._commons.state.ranges += more
 
@@ -231,9 +210,7 @@ class Windows:
         return RANGE_BYTES * self.ranges
 
     def give_way(self, size: int) -> None:
-        """Free `size` bytes: report holes (missing numbers that may still arrive) as gaps, and forget gaps.
-
-        Begin with the streams that have had no event for the longest time."""
+        """Free `size` bytes: report holes as gaps, and forget gaps, first of the streams without recent events."""
         goal = max(0, self.held - size)
         for name, stream in sorted(self._state.streams.items(), key=_heard):
             while stream.ranges and self.held > goal:
@@ -254,11 +231,8 @@ class Windows:
         self.evicted += 1
 
     def keep_bounds(self, name: str, stream: StreamCounter) -> None:
-        """Enforce the limits on the ranges of missing numbers, after a stream has changed. A hole has numbers that may
-        still arrive, and a gap has numbers that were reported.
-
-        If the stream has too many holes, report the oldest as gaps. If it has too many gaps, forget the oldest. If the
-        source has too many holes, gaps and ranges of discarded numbers, drop some of this stream's."""
+        """Enforce the limits after a stream has changed: report its oldest holes as gaps, forget its oldest gaps,
+        and drop ranges while the source has too many."""
         commons = self._commons.state
         while len(stream.holes) > self._limits.holes_max:
             self._close(name, stream, stream.holes.pop(0))
