@@ -1,8 +1,4 @@
-"""Check each setting against the schema. One run reports all problems of a configuration.
-
-Two checks compare several settings with each other: the type of a source must support its format, and no two listeners
-may have the same address.
-"""
+"""Check each setting against the schema. One run reports all problems of a configuration."""
 
 from __future__ import annotations
 
@@ -37,17 +33,15 @@ from tailrace.config.schema import (
 )
 
 Transports = Callable[[], Mapping[str, Collection[str]]]
-"""Function that returns, for each format, the types of sources that support it.
-
-It imports the decoders. Therefore it is called only if a format is configured.
-"""
+"""Function that returns, for each format, the types of sources that support it. It imports the decoders, so it is
+called only if a format is configured."""
 
 NEEDED = {
     "tls_certificate": "tls_key",
     "tls_key": "tls_certificate",
     "tls_client_authority": "tls_certificate",
 }
-"""Keys of a listener that require another key. The value is the required key."""
+"""Keys of a listener that require another key, which is the value."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
 # The name of a collector is also the name of a directory, so only these characters are allowed.
@@ -59,10 +53,7 @@ SectionValues = dict[str, Any]
 
 
 class Given:
-    """All settings that the user has given: by section and key, and by source and key.
-
-    `begun` has for each source the location of the first setting that names the source.
-    """
+    """All settings that the user has given. `begun` has for each source the location of its first setting."""
 
     def __init__(self) -> None:
         self.sections: dict[str, dict[str, Setting]] = {name: {} for name in SECTIONS}
@@ -118,10 +109,8 @@ class Check:
         return setting.value
 
     def _source(self, name: str, type_: str | None) -> SectionValues:
-        """Check the settings of a source. Return the values of its valid keys, without `type`.
-
-        If the type is unknown, accept the keys of all types.
-        """
+        """Check the settings of a source. Return the values of its valid keys, without `type`. If the type is
+        unknown, accept the keys of all types."""
         home = self._given.begun[name]
         if SOURCE_NAME.fullmatch(name) is None:
             self._problem(home, "is not a valid name for a source; allowed: a to z, 0 to 9 and _")
@@ -152,9 +141,8 @@ class Check:
     def _values(
         self, fields: Keys, settings: Mapping[str, Setting], also: Collection[str] = ()
     ) -> SectionValues:
-        """Convert the settings of a section or source to values, and return the valid values by key. Report unknown
-        keys and invalid values. Ignore the keys in `also`, which other methods check.
-        """
+        """Return the valid values of a section or source by key. Report unknown keys, except those in `also`, and
+        invalid values."""
         values: SectionValues = {}
         for key, setting in settings.items():
             if key not in fields:
@@ -169,8 +157,7 @@ class Check:
     def _check_listen(
         self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        """Check the listen address, if one is set. Remove an invalid address from `values`, so that no other
-        check reports it again."""
+        """Check the listen address. Remove an invalid one from `values`, so that it is reported only once."""
         if "listen" not in values:
             return
         try:
@@ -182,15 +169,11 @@ class Check:
     def _check_guard(
         self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        """Check that the TLS keys of a listener are set together, and that a listener which other machines can reach
-        has access control.
-        """
+        """Check that TLS keys are set together, and that a listener open to other machines has access control."""
 
         def given(key: str) -> bool:
-            """Return whether the user has set a key.
-
-            An invalid value counts as set, because its problem is already reported.
-            """
+            """Return whether the user has set a key. An invalid value, whose problem is already reported, counts as
+            set."""
             return key in settings and bool(values.get(key, True))
 
         for key, needed in NEEDED.items():
@@ -216,7 +199,6 @@ class Check:
     def _check_pending(
         self, struct: type[Section], values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        """Report a `pending_max` that is smaller than `record_max`."""
         sizes = {
             key: values.get(key, keys(struct)[key].default) for key in ("record_max", "pending_max")
         }
@@ -234,11 +216,8 @@ class Check:
         types: Mapping[str, str | None],
         sources: Mapping[str, SectionValues],
     ) -> None:
-        """Report listeners that have the same address and the same protocol.
-
-        Listeners on port 0 never have the same address. Other conflicts, such as with a wildcard address, are detected
-        only when the sockets are bound.
-        """
+        """Report listeners with the same address and protocol, except those on port 0. Conflicts with a wildcard
+        address are detected only when the sockets are bound."""
         taken: dict[tuple[str, str, int | None], tuple[str, Where]] = {}
         for owner, protocol, address, where in self._listeners(admin, types, sources):
             host, port = _place(protocol, address)
@@ -253,9 +232,7 @@ class Check:
         types: Mapping[str, str | None],
         sources: Mapping[str, SectionValues],
     ) -> Iterator[tuple[str, str, str, Where]]:
-        """Yield for each valid listen address its owner (the section or source), its protocol, the address and the
-        location of the setting.
-        """
+        """Yield owner (section or source), protocol, address and location of each valid listen address."""
         default = Setting(Config().admin.listen, Where(DEFAULT, None, "admin.listen"))
         setting = self._given.sections["admin"].get("listen", default)
         if setting is default or "listen" in admin:
@@ -271,40 +248,30 @@ class Check:
 
 
 def _place(protocol: str, address: str) -> tuple[str, int | None]:
-    """Return an address in canonical form: host and port, or the path of a unix socket and None.
-
-    Raise ValueError if the address is invalid.
-    """
+    """Return an address in canonical form: host and port, or the path of a unix socket and None. Raise ValueError
+    for an invalid address."""
     return (listen.parse_path(address), None) if protocol == "unix" else listen.parse(address)
 
 
 def _below(home: Where, key: str) -> Where:
-    """Return the location (file, line and name) at which a missing `key` of a source is reported.
-
-    `home` is the location of the source.
-    """
+    """Return the location at which a missing `key` of a source is reported."""
     variable = home.origin == ENVIRONMENT
     return home._replace(key=f"{home.key}_{key}".upper() if variable else f"{home.key}.{key}")
 
 
 OWN = 128
-"""Number of file descriptors that a collector needs in addition to those of its sources.
-
-They are for the spool, the table, clients of the admin endpoint and the upkeep process.
-"""
+"""Number of file descriptors that a collector needs for the spool, the table, clients of the admin endpoint and the
+upkeep process."""
 
 
 def needed(config: Config) -> int:
-    """Return the number of file descriptors that a collector with this configuration needs at most."""
+    """Return the maximum number of file descriptors that a collector with this configuration needs."""
     return OWN + sum(map(_of_source, config.sources.values()))
 
 
 def too_few(config: Config, limit: int) -> str | None:
     """Return a message if a collector with this configuration may need more file descriptors than `limit`; otherwise
-    None.
-
-    A negative `limit` means that there is no limit.
-    """
+    None. A negative `limit` stands for no limit."""
     wanted = needed(config)
     if limit < 0 or limit >= wanted:
         return None
@@ -315,7 +282,7 @@ def too_few(config: Config, limit: int) -> str | None:
 
 
 def _of_source(source: SourceConfig) -> int:
-    """Return the number of file descriptors that a source needs at most. All UDP peers of a source share one socket."""
+    """Return the maximum number of file descriptors of a source. All UDP peers of a source share one socket."""
     match source:
         case TcpConfig() | UnixConfig():
             return 1 + source.connections_max

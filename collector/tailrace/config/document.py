@@ -1,9 +1,7 @@
-"""Read a TOML file, and find the line of every key.
+"""Read a TOML file, and find the line of every key, with tomllib alone.
 
-No maintained TOML parser on PyPI states the lines of keys. This module finds them with tomllib alone. A TOML statement (`key = value`,
-`[table]`) begins on a new line and is valid TOML by itself. A statement that is cut within an array or a multi-line
-string is not valid. So the module reads line by line, and tries to parse the lines that it has read. Lines that parse
-form one statement.
+A TOML statement (`key = value`, `[table]`) begins on a new line and is valid TOML by itself. A statement that is cut
+within an array or a multi-line string is not valid. So lines are collected until they parse.
 """
 
 from __future__ import annotations
@@ -24,11 +22,8 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Where(NamedTuple):
-    """The place where a user set a value: a file, the environment or the command line.
-
-    `origin` is the file's path, `environment`, `default`, or empty for a command line option. `key` is the key as the
-    user spelled it there. `line` counts from 1, and is None outside of files.
-    """
+    """The place where a user set a value: a file, the environment or the command line. `origin` is the file's path,
+    `environment`, `default`, or empty for a command line option. `line` counts from 1, and is None outside of files."""
 
     origin: str
     line: int | None
@@ -55,10 +50,8 @@ class Problem(NamedTuple):
 
 
 def dotted(path: tuple[str, ...]) -> str:
-    """Return the path of a key as the user writes it in a file:
-
-    `("sources", "a b")` becomes `sources."a b"`. The result is always one line.
-    """
+    """Return the path of a key as the user writes it in a file: `("sources", "a b")` becomes `sources."a b"`. The
+    result is always one line."""
     return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in path)
 
 
@@ -78,10 +71,7 @@ class Document:
         self._lines = key_lines(text)
 
     def where(self, *keys: str) -> Where:
-        """Return the location of a key in the file.
-
-        If the file does not contain the key, return the line of the nearest table that should contain it.
-        """
+        """Return the location of a key in the file, or the line of the nearest table that should contain it."""
         above = (self._lines.get(keys[:depth]) for depth in range(len(keys), 0, -1))
         return Where(str(self._path), next(filter(None, above)), dotted(keys))
 
@@ -116,10 +106,7 @@ def _mistake(text: str, message: str) -> tuple[int, str]:
 
 
 def _unended(text: str) -> int:
-    """Return the line of the first statement that does not parse.
-
-    If all statements parse, return the number of the last line.
-    """
+    """Return the line of the first statement that does not parse, or else the number of the last line."""
     for first, _, statement in _statements(text):
         if statement is None:
             return first
@@ -141,10 +128,8 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
-    """Split a TOML text into statements. Yield each statement's first line number, its text and its parsed content.
-
-    If the last statement is incomplete, its content is None. Each comment and each empty line counts as a statement.
-    """
+    """Split a TOML text into statements, comments and empty lines. Yield the first line number, the text and the
+    parsed content of each, which is None for an incomplete last statement."""
     run, first = "", 1
     # Split at LF only. `splitlines` would also split at other characters.
     for line, content in enumerate(text.split("\n"), 1):
@@ -160,11 +145,8 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
 
 
 def _paths(tree: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the path of every key in the content of a TOML file, each table before its keys. Leave out paths of more
-    than `DEPTH` names.
-
-    An array of tables counts as one value.
-    """
+    """Yield the path (at most `DEPTH` names) of every key in a TOML tree, each table before its keys. An array of
+    tables counts as one value."""
     for name, value in tree.items():
         yield (*above, name)
         if isinstance(value, dict) and len(above) + 1 < DEPTH:

@@ -30,17 +30,11 @@ SOURCES_PREFIX = "TAILRACE_SOURCES_"
 FILE_SUFFIX = "_FILE"
 
 NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG", "TAILRACE_KERNELS"})
-"""Environment variables with the prefix TAILRACE_ that set no configuration key. TAILRACE_ADDRESS is for the clients,
-TAILRACE_CONFIG for the module `configuration`, and TAILRACE_KERNELS for the module `kernels`.
-
-They are never refused, even if a new section of the configuration gets a name with the same prefix.
-"""
+"""Environment variables with the prefix TAILRACE_ that set no configuration key, and are never refused."""
 
 NAMES_OF_FILES = frozenset({"tls_key", "tokens"})
-"""Keys whose values are paths of files with secrets.
-
-The suffix `_FILE` is refused for their environment variables: the content of the file would be taken for the path.
-"""
+"""Keys whose values are paths of files with secrets. The suffix `_FILE` is refused for their variables: the content
+of the file would be taken for the path."""
 
 _LINK = re.compile(
     r"(?P<service>TAILRACE(_\w+?)??)_"
@@ -53,10 +47,7 @@ KeyPath = tuple[str, ...]
 
 
 class Target(NamedTuple):
-    """The key that an environment variable sets.
-
-    `path` is the path of the key, such as `("store", "path")`, and `type` the type of its value.
-    """
+    """The key that an environment variable sets: its path, such as `("store", "path")`, and the type of its value."""
 
     path: KeyPath
     type: object
@@ -64,11 +55,8 @@ class Target(NamedTuple):
 
 @cache
 def variables() -> dict[str, Target]:
-    """Return the environment variable of every key in a section, with the key and its type.
-
-    A key whose value is a table has one variable for each entry: the returned name, an underscore, and the name of the
-    entry.
-    """
+    """Return the environment variable of every key in a section. The variables of a table's entries have the
+    returned name, an underscore, and the name of the entry."""
     return {
         f"{PREFIX}{section}_{key}".upper(): Target((section, key), field.type)
         for section, struct in SECTIONS.items()
@@ -77,10 +65,8 @@ def variables() -> dict[str, Target]:
 
 
 def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Problem]]:
-    """Return all settings in the environment, and the problems with them. The keys of the settings are paths.
-
-    The path of an entry of a table has three names, such as `("store", "options", "aws_region")`.
-    """
+    """Return all settings in the environment by path, and the problems with them. The path of a table's entry has
+    three names, such as `("store", "options", "aws_region")`."""
     settings: dict[KeyPath, Setting] = {}
     problems: list[Problem] = []
     ignored = NOT_CONFIGURATION | set(service_links(environ))
@@ -110,11 +96,8 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
 
 
 def service_links(environ: Mapping[str, str]) -> list[str]:
-    """Return the environment variables that Kubernetes or Docker have set to describe services named `tailrace` or
-    `tailrace-…`.
-
-    They are no configuration.
-    """
+    """Return the variables that Kubernetes or Docker have set to describe services named `tailrace` or `tailrace-…`.
+    They are no configuration."""
     return [name for name in sorted(environ) if _is_link(name, environ)]
 
 
@@ -160,10 +143,7 @@ def _content(path: str) -> str:
 
 
 def _value(type_: object, text: str) -> object:
-    """Convert the text of an environment variable to a TOML value of the type that the key expects.
-
-    A later check refuses values that are invalid for the key.
-    """
+    """Convert the text of an environment variable to a TOML value of the key's type, without a check of the value."""
     if not text and optional(type_):
         return None
     if stripped(type_) is int and re.fullmatch(r"[+-]?[0-9]{1,20}", text):
@@ -176,9 +156,7 @@ def _value(type_: object, text: str) -> object:
 
 
 def _stray(name: str, where: Where) -> Iterator[Problem]:
-    """Yield a problem if an environment variable matches no key, but looks like a setting: it begins with the name of a
-    section, or with a similar name.
-    """
+    """Yield a problem if a variable matches no key, but begins with a section's name or a similar name."""
     section, _, rest = name.removeprefix(PREFIX).removesuffix(FILE_SUFFIX).partition("_")
     near = get_close_matches(section.lower(), [*SECTIONS, "sources"], n=1, cutoff=0.75)
     if near:
@@ -190,12 +168,9 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 
 
 def _endings(section: str, rest: str) -> list[str]:
-    """Return the names that the environment variables of a section may have, without the section's prefix.
-
-    The variable of a source is named `<NAME>_<KEY>`. NAME, the name of the source, may contain underscores. `rest` is
-    the name of a variable without the prefix. Therefore each beginning of `rest` that ends before an underscore may be
-    NAME. Return each of these names with every key.
-    """
+    """Return the names of a section's environment variables, without their prefix. The variable of a source is named
+    `<NAME>_<KEY>`, and NAME may contain underscores. Therefore each beginning of `rest`, the name of a variable,
+    that ends before an underscore may be NAME."""
     if section != "sources":
         return [
             key.upper() + ("_<NAME>" if get_origin(field.type) is dict else "")

@@ -1,10 +1,5 @@
-"""Convert the values of settings to the types of the schema. Provide the sections and the source types of the schema as
-mappings of keys.
-
-The conversion also checks each value: a number is at least 1 and fits in 64 bits, signed. A duration is positive and at
-most 2**63 ns. A file mode is octal. A list of paths is not empty, and a list of networks has only networks. Text is
-valid UTF-8 without NUL, as the operating system requires.
-"""
+"""Convert the values of settings to the types of the schema, and check them. Provide the schema's sections and
+source types as mappings of keys."""
 
 from __future__ import annotations
 
@@ -51,7 +46,6 @@ SOURCES: dict[str, type[Section]] = {
 
 
 def keys_of_any(structs: Iterable[type[Section]]) -> Keys:
-    """Return the keys that at least one of the given structs defines. If several define a key, its type is the same."""
     return {name: field for struct in structs for name, field in keys(struct).items()}
 
 
@@ -62,7 +56,6 @@ def required_of_all(structs: Iterable[type[Section]]) -> list[str]:
 
 
 def stripped(type_: object) -> object:
-    """Return a type without the alternative None: `Size` for `Size | None`."""
     return next(t for t in get_args(type_) if t is not NoneType) if optional(type_) else type_
 
 
@@ -87,9 +80,7 @@ def alternatives(allowed: Iterable[str]) -> str:
 
 
 def hint(given: str, known: Iterable[str]) -> str:
-    """Return a hint for an error message about an unknown word `given`: the most similar known word, or a list of all
-    known words.
-    """
+    """Return a hint for a message about an unknown word: the most similar known word, or all known words."""
     known = list(known)
     if near := get_close_matches(given, known, n=1):
         return f"did you mean {near[0]}?"
@@ -111,10 +102,8 @@ _KINDS = {
 
 
 def convert(key: str, type_: object, value: object) -> object:
-    """Convert a value to `type_`, the schema's type of the key `key`.
-
-    Raise ValueError if the value is invalid. Its message states the problem and the allowed values.
-    """
+    """Convert a value to `type_`, the schema's type of a key. Raise ValueError, with the allowed values, if it is
+    invalid."""
     if value == "none" and optional(type_):
         return None  # TOML has no null, so the word "none" stands for it.
     try:
@@ -156,10 +145,8 @@ def _without_unit(type_: type[Size | Duration], value: object) -> str:
 
 
 def _mismatch(type_: object, value: object, example: str) -> str:
-    """Return the error message for a value of the wrong type.
-
-    The message quotes a string only if a single word is expected, because other strings may be secrets.
-    """
+    """Return the error message for a value of the wrong type. Strings are quoted only if a single word is expected,
+    because others may be secrets."""
     if get_origin(type_) in {list, dict}:
         wrong = "must contain only strings" if type(value) is get_origin(type_) else ""
         return wrong or f"must be a {words(type_)}, not {kind(value)}"

@@ -24,9 +24,8 @@ PATH_MAX = 107
 
 
 def parse(text: str) -> tuple[str, int]:
-    """Parse `host:port` or `[v6]:port`. Return the host in canonical form, and the port.
-
-    Port 0 lets the system choose a port. Raise ValueError for any other text."""
+    """Parse `host:port` or `[v6]:port`. Return the host in canonical form, and the port; port 0 lets the system
+    choose one. Raise ValueError for any other text."""
     form = _FORM.fullmatch(text)
     if form is None:
         raise ValueError(f"{text!r} is not an address; {_ALLOWED}")
@@ -37,9 +36,8 @@ def parse(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a listener at `host`, a result of `parse`. A host name counts only if
-    RFC 6761 reserves the name for this machine, because the address of any other name may change.
-    """
+    """Return whether only this machine can reach a listener at `host`, a result of `parse`. Only host names that RFC
+    6761 reserves count, because the address of any other name may change."""
     if is_localhost(host):
         return True
     try:
@@ -51,7 +49,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_localhost(host: str) -> bool:
-    """Return whether a host name stands for this machine by definition (RFC 6761), for IPv4 and IPv6."""
+    """Return whether a host name stands for this machine by definition (RFC 6761)."""
     name = host.lower()
     return name == "localhost" or name.endswith(".localhost")
 
@@ -101,9 +99,8 @@ Network = IPv4Network | IPv6Network
 
 
 def parse_network(text: str) -> Network:
-    """Parse a network, such as `192.0.2.0/24` or `2001:db8::/32`, or a single address.
-
-    Raise ValueError if the text is neither. An IPv4-mapped IPv6 network is returned as an IPv4 network."""
+    """Parse a network, such as `192.0.2.0/24` or `2001:db8::/32`, or a single address. Raise ValueError for any
+    other text. An IPv4-mapped IPv6 network is returned as an IPv4 network."""
     try:
         interface = ip_interface(text)
     except ValueError:
@@ -121,7 +118,7 @@ def parse_network(text: str) -> Network:
 
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address that an IPv4-mapped IPv6 address contains. Return any other address unchanged."""
+    """Return the IPv4 address in an IPv4-mapped IPv6 address. Return any other address unchanged."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address

@@ -1,9 +1,8 @@
 """Load the effective configuration from command line options, environment, file and defaults, in this order of
 precedence.
 
-The first of these that sets a key determines the key's value. Sources are an exception: the sources of a file replace
-all default sources, and the environment adds sources or changes their keys. All problems are reported at once, each
-with its file and line, variable or option.
+The sources of a file replace all default sources; the environment adds sources or changes their keys. All problems
+are reported at once, each with its file and line, variable or option.
 """
 
 from __future__ import annotations
@@ -34,41 +33,28 @@ from tailrace.errors import ConfigError
 from tailrace.units import Duration, Size
 
 COLLECTORS = "collectors"
-"""Name of a directory in a store or a spool directory.
-
-It contains one directory for each collector with a configured name.
-"""
+"""Name of the directory, in a store or a spool directory, with one directory for each named collector."""
 
 FLAGS = {"store": ("store", "path"), "listen": ("admin", "listen")}
-"""Command line options (without dashes) that set a key of the configuration, each with the section and the name of the
-key.
-"""
+"""Command line options (without dashes) that set a key of the configuration: section and name of the key."""
 
 
 NO_HOME = "this user has no home directory (HOME is not set, and the host does not know the user)"
 
 
 class Loaded(NamedTuple):
-    """A configuration, the path of its file (None without a file), and its digest.
-
-    The digest `sha256` (hex) covers the values of all keys. For storage options, it covers only the names, because the
-    values may be secrets that change independently.
-    """
+    """A configuration, the path of its file (None without a file), and its digest. The digest `sha256` (hex) covers
+    the values of all keys, but only the names of storage options, whose values may be secrets that change
+    independently."""
 
     config: Config
     path: Path | None
     sha256: str
     places: Mapping[tuple[str, ...], Where] = {}
-    """Location of each setting that the user has given.
-
-    The key is section and key, or `("sources", name, key)` for a source.
-    """
+    """Location of each setting that the user has given, by section and key, or `("sources", name, key)`."""
 
     def where(self, *keys: str) -> Where:
-        """Return the location at which the user has set a key.
-
-        If the key has its default value, return only its name.
-        """
+        """Return the location at which the user has set a key; for a default value, only the key's name."""
         return self.places.get(keys, Where(DEFAULT, None, dotted(keys)))
 
 
@@ -79,9 +65,7 @@ def load(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> Loaded:
-    """Load the configuration. Raise ConfigError with all problems if it is invalid.
-
-    The arguments are those of `examine`."""
+    """Load the configuration like `examine`. Raise ConfigError with all problems if it is invalid."""
     loaded, problems = examine(path, environ=environ, flags=flags, formats=formats)
     if loaded is None:
         raise ConfigError([str(problem) for problem in problems])
@@ -95,12 +79,9 @@ def examine(
     flags: Mapping[str, object],
     formats: Transports,
 ) -> tuple[Loaded | None, list[Problem]]:
-    """Load and check the configuration. Return the configuration, or None and all problems: first those of the file, by
-    line.
-
-    `flags` has the values of the command line options (see `FLAGS`); None stands for an option that was not given.
-    `formats` returns the types of sources that support each format.
-    """
+    """Load and check the configuration. Return the configuration, or None and all problems: first those of the file,
+    by line. `flags` has the values of command line options (see `FLAGS`); None stands for an option that was not
+    given. `formats` returns the types of sources that support each format."""
     given = Given()
     problems: list[Problem] = []
     document = None if path is None else read(path)
@@ -121,8 +102,7 @@ def examine(
 
 
 def expanded(path: str) -> Path:
-    """Return a path from the configuration with `~` expanded. Raise ConfigError if the home directory is
-    unknown."""
+    """Return a path from the configuration with `~` expanded. Raise ConfigError if the home directory is unknown."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -130,10 +110,8 @@ def expanded(path: str) -> Path:
 
 
 def user_directory(environ: Mapping[str, str], variable: str, default: str) -> Path | None:
-    """Return the directory `tailrace` below a base directory of the XDG Base Directory Specification. `variable` is the
-    environment variable that sets the base directory, and `default` applies if the variable has no absolute path. Return
-    None if the user has no home directory.
-    """
+    """Return the directory `tailrace` below a base directory of the XDG Base Directory Specification: the
+    environment variable `variable` if it has an absolute path, else `default`. Return None without a home directory."""
     base = Path(environ.get(variable, ""))
     # Ignore a relative path, because the XDG specification requires an absolute one.
     if not base.is_absolute():
@@ -145,12 +123,8 @@ def user_directory(environ: Mapping[str, str], variable: str, default: str) -> P
 
 
 def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
-    """Return the directory for data of this user: `tailrace` in the data directory of the XDG Base Directory
-    Specification.
-
-    Raise ConfigError if the user has no home directory. The message contains `what`, the purpose of the directory, and
-    `keys`, the keys that set another directory.
-    """
+    """Return the directory for data of this user. Raise ConfigError without a home directory; the message contains
+    `what`, the purpose of the directory, and `keys`, the keys that set another one."""
     directory = user_directory(environ, "XDG_DATA_HOME", "~/.local/share")
     if directory is None:
         message = f"no directory for the {what}: {NO_HOME}; name one by {keys}, or set HOME or XDG_DATA_HOME"
@@ -159,10 +133,7 @@ def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
 
 
 def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the directory or URL of the configured store.
-
-    If none is configured, return the directory of this user's store.
-    """
+    """Return the directory or URL of the configured store, or else the directory of this user's store."""
     path = config.store.path
     if "://" in path:
         return path
@@ -171,18 +142,13 @@ def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def own_part(directory: Path, name: str) -> Path:
-    """Return the directory of the collector `name` below a directory that several collectors share.
-
-    The collector `main` uses the shared directory itself.
-    """
+    """Return the directory of a collector below a shared directory, which the collector `main` uses itself."""
     return directory if name == MAIN else directory / COLLECTORS / name
 
 
 def collector_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the local directory of the configured collector.
-
-    It is in the store if the store is local; for a store at a URL, it is in the spool directory.
-    """
+    """Return the local directory of the configured collector: in a local store, or in the spool directory for a
+    store at a URL."""
     return own_part(shared_path(config, environ), config.collector.name)
 
 
@@ -206,12 +172,8 @@ def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def spools_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory that contains the spools of all collectors.
-
-    Call this only if `spool.path` is set or the store is at a URL. In other cases, each spool is in the directory of
-    its collector. Without `spool.path`, each URL of a store has a separate directory in the user's data directory, so
-    that a spool never holds entries for two stores.
-    """
+    """Return the directory that contains the spools of all collectors, if `spool.path` is set or the store is at a
+    URL. Each URL has a separate directory, so that a spool never holds entries for two stores."""
     if config.spool.path:
         return expanded(config.spool.path)
     name = hashlib.sha256(store_path(config, environ).rstrip("/").encode()).hexdigest()[:16]
@@ -246,9 +208,8 @@ def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[st
 
 
 def _add_default_sources(given: Given) -> None:
-    """Add the default sources with only their required keys. An environment variable may change the type of a default
-    source to a type without the optional keys.
-    """
+    """Add the default sources with only their required keys, because a variable may change a source's type to one
+    without the optional keys."""
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))
         tree = msgspec.to_builtins(source, enc_hook=str)
@@ -274,10 +235,7 @@ def _add_environment(given: Given, environ: Mapping[str, str]) -> list[Problem]:
 
 
 def _add_entry(section: dict[str, Setting], key: str, name: str, setting: Setting) -> None:
-    """Set an entry of a key whose value is a table, such as `store.options`.
-
-    It replaces an entry whose name is the same in lower case.
-    """
+    """Set an entry of a table such as `store.options`, in place of an entry with the same name in lower case."""
     table = section.get(key, Setting({}, setting.where))
     if isinstance(table.value, dict):
         others = {n: value for n, value in table.value.items() if n.lower() != name}
@@ -302,9 +260,7 @@ def _places(given: Given) -> dict[tuple[str, ...], Where]:
 
 
 def _place(problem: Problem) -> tuple[bool, int, bool, str]:
-    """Return the key by which problems are sorted: first by line in the file, then by environment variable, then by
-    command line option.
-    """
+    """Return the key by which problems are sorted: first by line in the file, then by variable, then by option."""
     where = problem.where
     return where.line is None, where.line or 0, not where.origin, where.key
 
@@ -320,5 +276,5 @@ def _sha256(config: Config) -> str:
 
 
 def _number(quantity: Size | Duration) -> int | float:
-    """Return the exact number of bytes of a `Size`, or of seconds of a `Duration`. Their texts may be rounded."""
+    # The texts of these types may be rounded.
     return int(quantity) if isinstance(quantity, Size) else float(quantity)

@@ -1,8 +1,7 @@
 """Define when a reload of the configuration applies each changed key.
 
-A change of a section's key that is not listed here requires a restart of the daemon. A change of a source's key that is
-not listed restarts only the source. The source then keeps its socket, its peers and its files, and closes its
-connections after it has received their bytes.
+A change of a section's key that is not listed here requires a restart of the daemon. A change of a source's key that
+is not listed restarts only the source, which keeps its socket, its peers and its files.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def takes(struct: type[Section], key: str) -> Takes:
 
 
 def changes(old: Config, new: Config) -> Iterator[Change]:
-    """Yield the keys of sections that have different values in two configurations. Keys of sources are left out."""
+    """Yield the keys of sections that have different values in two configurations, without those of sources."""
     for name in keys(Config):
         if name != "sources":
             yield from _changes(name, getattr(old, name), getattr(new, name))

@@ -1,15 +1,11 @@
-"""Decode text files in UTF-8, with or without a byte order mark.
-
-Editors, shells, web pages and crashes leave characters in a file that users cannot see. Error messages name these
-characters.
-"""
+"""Decode text files in UTF-8, with or without a byte order mark, and name characters that users cannot see."""
 
 from __future__ import annotations
 
 import unicodedata
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Byte order mark that Notepad and PowerShell write before text in UTF-8. `decoded` removes it."""
+"""Byte order mark that Notepad and PowerShell write before text in UTF-8."""
 
 _ENCODINGS = (
     (b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"),
@@ -21,10 +17,7 @@ QUOTES = "\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb\u2032\u20
 
 
 class EncodingError(ValueError):
-    """Raised if the content of a file is not UTF-8 text.
-
-    The message describes the bytes. `line` is the number of their line, counted from 1.
-    """
+    """Raised if the content of a file is not UTF-8 text. `line` is the number of the line, counted from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -32,14 +25,11 @@ class EncodingError(ValueError):
 
 
 def unmarked(data: bytes) -> bytes:
-    """Return the bytes without a UTF-8 byte order mark."""
     return data.removeprefix(BYTE_ORDER_MARK)
 
 
 def decoded(data: bytes) -> str:
-    """Decode UTF-8, and return the text without a byte order mark.
-
-    Raise EncodingError if the bytes are not UTF-8 or contain a zero byte."""
+    """Decode UTF-8 without a byte order mark. Raise EncodingError for other bytes, or for a zero byte."""
     begin = next((name for mark, name in _ENCODINGS if data.startswith(mark)), None)
     if begin is not None:
         raise EncodingError(
@@ -65,9 +55,7 @@ def _zeros(data: bytes) -> str:
 
 
 def odd_character(text: str) -> str | None:
-    """Return a message about the first character that is invisible or looks like a straight quote or a space.
-
-    Return None if there is no such character."""
+    """Return a message about the first character that is invisible or looks like a quote or a space, or None."""
     for character in text:
         kind = unicodedata.category(character)
         if kind in {"Zs", "Cf"} and character != " ":
