@@ -1,11 +1,8 @@
 """Define the run certificate: what a program emitted, what is stored, and digests to verify both.
 
-A certificate is one JSON object. Its member `sha256` is the digest of the certificate's canonical form: the object
-without `sha256` and `signature`, with sorted keys, without white space, in UTF-8. The optional `signature` is an
-Ed25519 signature over the 32 bytes of the digest.
-
-`stream_evidence` reads from a table what a certificate states about each stream: the counts, the losses, and a digest
-of all rows.
+A certificate is one JSON object. Its member `sha256` is the digest of its canonical form: the object without
+`sha256` and `signature`, with sorted keys, without white space, in UTF-8. The optional `signature` is an Ed25519
+signature over the 32 bytes of the digest.
 """
 
 from __future__ import annotations
@@ -48,16 +45,12 @@ SESSIONS = "SELECT session, format FROM sessions {where}"
 
 
 StreamKey = tuple[str, str, str]
-"""Source, session and stream, which together identify a stream."""
 
 
 class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The event counts and the digest of one stream of one session, computed from the table.
-
-    `expected` is `stored` plus all known missing events. `missing` holds the number of missing events by reason.
-    `unknown` states whether further events may be missing. `rows` is the number of the stream's rows of all kinds.
-    `digest` is the SHA-256 (hex) of all columns of these rows.
-    """
+    """The event counts and the digest of one stream of one session, computed from the table. `expected` is `stored`
+    plus all known missing events, which `missing` holds by reason. `unknown` states whether further events may be
+    missing. `rows` is the number of the stream's rows, and `digest` the SHA-256 (hex) of all their columns."""
 
     source: str
     format: str
@@ -67,15 +60,13 @@ class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stored: int
     missing: dict[str, int]
     gaps: list[str]
-    """Descriptions of the first gaps of the stream, at most `GAPS_SHOWN`."""
     unknown: bool
     rows: int
     digest: str
 
 
 def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvidence]:
-    """Return the event counts and the digest of each stream of the given sessions, computed from the table. Order the
-    streams by source, session and stream."""
+    """Return the event counts and the digest of each stream of the given sessions, computed from the table."""
     listed = ", ".join(map(quote, sorted(sessions))) or "''"
     where = f"WHERE session IN ({listed})"
     formats = dict(engine.rows(SESSIONS.format(where=where)))
@@ -122,7 +113,6 @@ def _in_words(
 
 
 def _digests(engine: Engine, where: str) -> Iterator[tuple[StreamKey, int, str]]:
-    """Yield for each stream its key, the number of its rows, and the SHA-256 (hex) of its rows."""
     current: StreamKey | None = None
     digest, count = hashlib.sha256(), 0
     for source, session, stream, text in engine.rows(ROWS.format(where=where)):
@@ -219,10 +209,8 @@ class Machine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Totals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The sums of `StreamEvidence` over all streams.
-
-    `unknown` states whether an unknown number of events is missing from a stream.
-    """
+    """Sums of `StreamEvidence` over all streams. `unknown` states whether a stream lacks an unknown number of
+    events."""
 
     expected: int
     stored: int
@@ -258,24 +246,15 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
     """Versions of Tailrace, Python and the packages that the run used, by name."""
     store: str
     max_loss: int
-    """The loss budget: the maximum number of missing events that the user accepts.
-
-    If it is unknown how many events are missing, the budget is exceeded.
-    """
+    """The maximum number of missing events that the user accepts. An unknown number exceeds it."""
     totals: Totals
     streams: list[StreamEvidence]
     tracing: TracingCost | None = None
     """The cost of tracing to the program; None if no process used a client."""
     no_room: dict[str, int] = {}
-    """Number of connections and datagrams that the collector refused because a limit was reached, by cause.
-
-    It is unknown which events they contained.
-    """
+    """Number of connections and datagrams that were refused because a limit was reached, by cause."""
     empty: list[str] = []
-    """Paths of the trace files that the program left without content.
-
-    It is unknown which events their processes kept in memory.
-    """
+    """Paths of the trace files that the program left without content, so that its events are unknown."""
     sha256: str = ""
     signature: CertificateSignature | None = None
 
@@ -294,7 +273,7 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
 
 
 def total(streams: list[StreamEvidence], *unknown: Collection[object]) -> Totals:
-    """Return the sums over streams. `unknown` are collections of what else may have had events, each mostly empty."""
+    """Return the sums over streams. A non-empty collection in `unknown` states that there may be further events."""
     missing: dict[str, int] = {}
     for stream in streams:
         for reason, count in stream.missing.items():
@@ -317,11 +296,8 @@ def digest(certificate: Signed) -> bytes:
 
 
 def write(certificate: Signed, path: Path) -> Path:
-    """Write the certificate to a new file, and return its path.
-
-    If `path` exists already, use the next free numbered name beside it. Never overwrite a file. Raise StoreError if the
-    certificate cannot be written.
-    """
+    """Write the certificate to a new file, and return its path: `path`, or the next free numbered name beside it.
+    Raise StoreError if it cannot be written."""
     text = msgspec.json.format(msgspec.json.encode(certificate), indent=2)
     for free in alternatives(path):
         try:
@@ -344,11 +320,9 @@ def read(path: Path) -> Certificate:
 
 
 def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
-    """Decode a run certificate or a job certificate from a file's content.
-
-    Raise StoreError if it is no valid certificate of this `kind` and `version`. Also raise it for unknown and repeated
-    members: the digest does not cover them, but another program might rely on them.
-    """
+    """Decode a run certificate or a job certificate. Raise StoreError if it is no certificate of this `kind` and
+    `version`, or has unknown or repeated members: the digest does not cover them, but another program might rely on
+    them."""
     what = kind.removeprefix("tailrace ")
     try:
         text = path.read_bytes()
@@ -364,7 +338,6 @@ def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
 
 
 def _once(members: list[tuple[str, object]]) -> None:
-    """Raise ValueError if two members of a JSON object have the same name. `members` contains names and values."""
     seen: set[str] = set()
     for name, _ in members:
         if name in seen:
@@ -373,7 +346,7 @@ def _once(members: list[tuple[str, object]]) -> None:
 
 
 def differences(certificate: Certificate, engine: Engine) -> list[str]:
-    """Return one line for each difference between a certificate and the table, or an empty list if they agree."""
+    """Return one line for each difference between a certificate and the table; an empty list if they agree."""
     found: list[str] = []
     if digest(certificate).hex() != certificate.sha256:
         found.append("its own digest does not match: the certificate was changed after it was made")
@@ -384,9 +357,7 @@ def differences(certificate: Certificate, engine: Engine) -> list[str]:
 
 
 def compare(certified: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:
-    """Yield one line for each stream whose counts or digest have changed since the certificate was made.
-
-    `certified` has the streams in the certificate, `there` the streams as now computed from the table."""
+    """Yield one line for each stream whose counts or digest differ between a certificate and the table."""
     before, now = _by_key(certified), _by_key(there)
     for key in sorted(before.keys() | now.keys()):
         name = f"{key[0]}, session {key[1]}, stream {key[2] or '(whole session)'}"

@@ -1,14 +1,9 @@
 """Find a process's rank, node and job from the environment variables that launchers of parallel jobs set.
 
 One launcher may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm
-rank. So the variables of the innermost launcher take precedence. The clients apply the same rule to themselves
-(PROTOCOL.md).
-
-Slurm gives the batch script rank 0, but no step. A program that the script starts without a launcher inherits this
-rank. Such a program is `alone`.
-
-Runs often start within the same second in a shared directory. The rank is one of the parts from which this module makes
-unique names for their stores and certificates.
+rank. So the variables of the innermost launcher take precedence, as in the clients (PROTOCOL.md). Slurm gives the
+batch script rank 0, but no step. A program that the script starts without a launcher inherits this rank, and is
+`alone`.
 """
 
 from __future__ import annotations
@@ -23,10 +18,7 @@ from tailrace.errors import StoreError
 
 
 class Launcher(NamedTuple):
-    """The environment variables of one launcher.
-
-    If several variables have the same meaning, the first one that is set is used.
-    """
+    """The environment variables of one launcher. The first one with a meaning that is set is used."""
 
     rank: str
     sizes: tuple[str, ...] = ()
@@ -47,44 +39,32 @@ LAUNCHERS = (
     Launcher("FLUX_TASK_RANK", ("FLUX_JOB_SIZE",)),
     Launcher("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS",), launches=("SLURM_STEP_ID",)),
 )
-"""All known launchers, from the innermost to the outermost: Open MPI, PMIx, MPICH and Intel MPI, Flux and
-Slurm."""
+"""All known launchers, from the innermost to the outermost: Open MPI, PMIx, MPICH and Intel MPI, Flux and Slurm."""
 
 RANKS = tuple(launcher.rank for launcher in LAUNCHERS)
 
 SCHEDULERS = ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 NODE, JOB = "TAILRACE_JOB_NODE", "TAILRACE_JOB_ID"
-"""Environment variables with which a user corrects the node and the job if the launcher's values are wrong. They
-also set the keys in the section `[job]` of the configuration."""
+"""Environment variables with which a user corrects the launcher's node and job. They also set keys in `[job]`."""
 
 SLURM_NO_STEP = 0xFFFF_FFF0
-"""The lowest of Slurm's special step ids.
-
-Processes have such an id if srun did not start them: the batch script, or an interactive shell.
-"""
+"""The lowest of Slurm's special step ids: those of processes that srun did not start, such as the batch script."""
 
 _TEXT_MAX = 64
 _DIGITS = 11
 
 
 class LaunchedRank(NamedTuple):
-    """The rank that a launcher gave to a process.
-
-    A field is None if the launcher does not set its environment variable.
-    """
+    """The rank that a launcher gave to a process. A field is None if the launcher does not set its variable."""
 
     rank: int
     node: str
     job: str | None = None
     size: int | None = None
-    """Number of ranks of the whole job."""
     local_size: int | None = None
-    """Number of ranks of the job on this node."""
     alone: bool = False
-    """Whether the process has a collector of its own, because it inherited the rank from another process. Ranks that a
-    launcher started share the node's collector.
-    """
+    """Whether the process inherited the rank from another process, and has a collector of its own."""
 
 
 def launched(environ: Mapping[str, str], host: str) -> LaunchedRank | None:
@@ -113,8 +93,8 @@ def _size(by: Launcher, environ: Mapping[str, str]) -> int | None:
 
 
 def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
-    """Return the job's id: the scheduler's job id, a dot, and the id of the step or launch. If one of the two ids is
-    unknown, return the known one without the dot. Return None if both are unknown."""
+    """Return the job's id: the scheduler's job id, a dot, and the id of the step or launch, as far as they are
+    known; None if both are unknown."""
     scheduler, launch = _first(environ, SCHEDULERS), _first(environ, by.launches)
     if scheduler is not None:
         # Flux writes job ids with U+0192 or with f. Use f, which is easier to type.
@@ -126,10 +106,8 @@ def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
 
 
 def _node(by: Launcher, environ: Mapping[str, str], host: str) -> str:
-    """Return the launcher's name of this node. If there is none, return the short host name.
-
-    Slurm's variable is used only under Slurm's own launcher, because under `mpirun` it would name another node.
-    """
+    """Return the launcher's name of this node, or the short host name. Slurm's variable is used only under Slurm's
+    own launcher: under `mpirun` it would name another node."""
     name = "SLURMD_NODENAME" if _by_slurm(by, environ) else "PMIX_HOSTNAME"
     return environ.get(name) or host.partition(".")[0] or "host"
 
@@ -154,9 +132,8 @@ def store_name(seconds: int, host: str, pid: int) -> str:
 
 
 def node_store_name(seconds: int, pid: int, rank: LaunchedRank) -> str:
-    """Return the name of the store for a node's collector that begins at `seconds` (Unix time).
-
-    All nodes of a job have their stores in one directory, which is named after the job."""
+    """Return the name of the store for a node's collector that begins at `seconds` (Unix time). The stores of a
+    job's nodes are in one directory."""
     node = file_name(rank.node)
     if rank.job is None:
         return f"tailrace-run-{seconds}-{node}-{pid}"
@@ -169,8 +146,8 @@ def file_name(text: str) -> str:
 
 
 def unused(name: Path) -> Path:
-    """Make a new directory, and return its path. If the path `name` is taken, append a number: a process in another
-    container may have the same process id. Raise StoreError if the directory cannot be made."""
+    """Make a new directory, and return its path. If `name` is taken, append a number: a process in another container
+    may have the same process id. Raise StoreError if the directory cannot be made."""
     for path in alternatives(name):
         try:
             path.mkdir(parents=True)
@@ -184,7 +161,7 @@ def unused(name: Path) -> Path:
 
 
 def alternatives(path: Path) -> Iterator[Path]:
-    """Yield the path itself, then the same path with -2, -3 and so on before its suffix. The sequence never ends."""
+    """Yield the path, then the path with -2, -3 and so on before its suffix, without end."""
     yield path
     for number in count(2):
         yield path.with_name(f"{path.stem}-{number}{path.suffix}")

@@ -2,10 +2,9 @@
 
 The node's collector holds the lock during its lifetime, and listens on the socket while ranks may join. If the
 collector is killed, the kernel releases the lock. A rank that finds no socket and gets the lock starts a collector.
-
-The messages are JSON lines. A rank sends `Hello` and receives `Welcome`, or `Taken` if another program of the same rank
-is connected. When its program has ended, the rank sends `Bye` and receives `Released`: at once if other ranks are
-connected, otherwise when one joins or the node's certificate is written.
+The messages are JSON lines: a rank sends `Hello` and receives `Welcome` or `Taken`. When its program has ended, it
+sends `Bye` and receives `Released`: at once if other ranks are connected, otherwise when one joins or the node's
+certificate is written.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ from tailrace.errors import TailraceError
 from tailrace.run.launcher import LaunchedRank
 
 LINE_MAX = 1 << 20
-"""Maximum size (bytes) of a message between a rank and the collector.
-
-Most of a long message is the arguments of a program.
-"""
+"""Maximum size (bytes) of a message between a rank and the collector, most of which is a program's arguments."""
 
 
 class Hello(msgspec.Struct, kw_only=True):
@@ -44,15 +40,11 @@ class Hello(msgspec.Struct, kw_only=True):
     files: list[str]
     """Trace files that the collector must follow for this rank, as FORMAT=PATH with absolute paths."""
     own: dict[str, str]
-    """Output directories of tracers, by format. The user has set them by environment variables."""
 
 
 class Taken(msgspec.Struct, tag="taken"):
-    """Reply to `Hello` if another program of the same rank is connected.
-
-    A launcher never starts two programs with the same rank. So the new program belongs to another launch, and starts a
-    collector of its own.
-    """
+    """Reply to `Hello` if another program of the same rank is connected. A launcher never starts two, so the new
+    program belongs to another launch, and starts a collector of its own."""
 
 
 class Welcome(msgspec.Struct, kw_only=True, tag="welcome"):
@@ -71,17 +63,14 @@ class Bye(msgspec.Struct, kw_only=True):
 
 
 class Released(msgspec.Struct, kw_only=True):
-    """Reply to `Bye`, after which the rank may end.
-
-    `others` states whether other ranks of the node still run. If not, `certificate` is the path of the node's
-    certificate, or None if the certificate could not be written.
-    """
+    """Reply to `Bye`, after which the rank may end. `others` states whether other ranks of the node still run. If
+    not, `certificate` is the path of the node's certificate, or None if it could not be written."""
 
     others: bool
     certificate: str | None = None
     failures: list[str] = []
     refused: dict[str, int] = {}
-    """Number of connections and datagrams that the collector refused because they came from other users, by cause."""
+    """Number of connections and datagrams of other users that the collector refused, by cause."""
 
 
 def packed(message: msgspec.Struct) -> bytes:
@@ -89,10 +78,8 @@ def packed(message: msgspec.Struct) -> bytes:
 
 
 class NodeSpec(msgspec.Struct, kw_only=True):
-    """Settings of a node's collector. The rank that starts the collector passes them to it.
-
-    `store` is the path or URL of its store. `directory` holds its certificate, log and traces.
-    """
+    """Settings of a node's collector, from the rank that starts it. `store` is the path or URL of its store;
+    `directory` holds its certificate, log and traces."""
 
     config: str | None
     store: str
@@ -108,17 +95,14 @@ class NodeSpec(msgspec.Struct, kw_only=True):
 
 
 FAILURE_SECONDS = 30
-"""Time (seconds) after a failed start of a node's collector. During this time, no other rank of the node starts one."""
+"""Time (seconds) after a failed start of a node's collector, during which no other rank of the node starts one."""
 
 _SOCKET_MAX = 100
-"""Maximum size (bytes) of the path of the collector's socket. The operating system's kernel accepts up to 107."""
+"""Maximum size (bytes) of the path of the collector's socket. The kernel accepts up to 107."""
 
 
 class Meeting:
-    """The private directory through which the ranks of one job on this node find and join a collector.
-
-    All ranks that use the same directory write to the same store.
-    """
+    """The private directory through which the ranks of one job on this node find and join a collector."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -128,12 +112,8 @@ class Meeting:
 
     @classmethod
     def of(cls, rank: LaunchedRank, store: str | None) -> Self:
-        """Return the private directory through which this rank finds a collector (`Meeting`); make it if it does not
-        exist.
-
-        Ranks with equal job, node and store get the same directory. Raise TailraceError if the directory belongs to
-        another user.
-        """
+        """Return the private directory of this rank, which ranks with equal job, node and store share; make it if
+        needed. Raise TailraceError if it belongs to another user."""
         place = os.path.abspath(store or os.curdir)  # noqa: PTH100 - a URL may stand there
         words = [rank.job or _launch(), rank.node, place]
         if rank.alone:
@@ -150,10 +130,7 @@ class Meeting:
         return cls(ours / key)
 
     def connect(self) -> socket.socket | None:
-        """Return a connection to the node's collector.
-
-        Return None if no collector runs, or if it accepts no further ranks.
-        """
+        """Return a connection to the node's collector; None if no collector runs or accepts further ranks."""
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(str(self.socket))
@@ -163,9 +140,7 @@ class Meeting:
         return connection
 
     def lock(self) -> int | None:
-        """Lock the private directory (`Meeting`), as the node's collector does. Return a descriptor that holds the
-        lock, or None if a collector or another rank holds it.
-        """
+        """Lock the private directory. Return a descriptor that holds the lock, or None if it is already held."""
         # Make the private directory again, because a previous collector of the node has removed it at its end
         self.directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = owned.open_file(self._lock, os.O_RDWR | os.O_CREAT)
@@ -179,7 +154,7 @@ class Meeting:
         return None
 
     def failed(self, message: str) -> None:
-        """Record that the collector cannot be started, and why. For some time, other ranks do not try to start one."""
+        """Record why the collector cannot be started. For `FAILURE_SECONDS`, other ranks do not try to start one."""
         self.directory.mkdir(mode=0o700, exist_ok=True)
         self._failure.write_text(message, errors="surrogateescape")
 
@@ -193,8 +168,7 @@ class Meeting:
             return None
 
     def listener(self) -> socket.socket:
-        """Create the socket in the private directory (`Meeting`) at which ranks join, and return it listening. The
-        caller must hold the directory's lock."""
+        """Return the listening socket at which ranks join. The caller must hold the directory's lock."""
         self.socket.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self.socket))
@@ -202,17 +176,13 @@ class Meeting:
         return listener
 
     def remove(self) -> None:
-        """Remove the private directory through which the ranks have joined (`Meeting`). The caller must hold the
-        directory's lock."""
+        """Remove the private directory. The caller must hold the directory's lock."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _root() -> Path:
-    """Return the directory for the private directories (`Meeting`) through which ranks of this user's jobs join a
-    collector.
-
-    It is the runtime directory of the user's login session, or else the directory for temporary files. Its path must be
-    short, because the paths of sockets are limited."""
+    """Return the parent of private directories: the runtime directory of the user's login session, or else the
+    directory for temporary files. Its path must be short, because the paths of sockets are limited."""
     session = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     with suppress(OSError):
         if session.is_absolute() and session.stat().st_uid == os.getuid() and _fits(session):
@@ -228,9 +198,9 @@ def _fits(root: Path) -> bool:
 def _launch() -> str:
     """Return a name that all ranks of this launch have in common, for a launcher that sets no job id.
 
-    The name identifies the parent of the leader of the rank's session (see setsid). This process is common to all ranks
-    of a launch: Hydra, MPICH's launcher, starts each rank in its own session; other launchers run all ranks in one
-    session. Processes between the session leader and a rank may end while further ranks start, so they are not used.
+    It identifies the parent of the leader of the rank's session (setsid): Hydra, MPICH's launcher, starts each rank
+    in its own session; other launchers run all ranks in one session. Processes between the session leader and a rank
+    may end while further ranks start.
     """
     session = os.getsid(0)
     leader = _process(session)

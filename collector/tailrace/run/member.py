@@ -1,7 +1,6 @@
 """Run the program of one rank of a job, and pass its events to the collector of the rank's node.
 
-The node's first rank starts the collector. Tracing never prevents the program from running: if there is no collector,
-the program runs untraced.
+The node's first rank starts the collector. If there is no collector, the program runs untraced.
 """
 
 from __future__ import annotations
@@ -39,10 +38,7 @@ from tailrace.run.program import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import followed, made, own_directories, variables
 
 JOIN_SECONDS = 60.0
-"""Maximum time (seconds) for which a program waits for its node's collector.
-
-If it takes longer, the program runs untraced.
-"""
+"""Maximum time (seconds) for which a program waits for its node's collector, and then runs untraced."""
 
 LOOK_SECONDS = 0.02
 
@@ -56,27 +52,21 @@ _RELEASED = msgspec.json.Decoder(Released)
 
 
 class RankWanted(NamedTuple):
-    """The program to run for a rank, and the settings of its tracing."""
-
     rank: LaunchedRank
     arguments: Sequence[str]
     files: Sequence[str]
     store: str | None
     """The store as the user specified it, which is the same on all nodes."""
     prepare: Callable[[LaunchedRank], NodeSpec]
-    """Function that makes the directories for a node's collector and returns its settings.
-
-    It is called only if this rank starts the collector. It raises TailraceError or OSError if the directories
-    cannot be made."""
+    """Function that makes the directories for a node's collector and returns its settings, if this rank starts it.
+    It raises TailraceError or OSError if the directories cannot be made."""
     require: bool
 
 
 def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
-    """Run the program of a rank, traced if possible. Return its result and, if it was the node's last rank, the path of
-    the node's certificate (otherwise None).
-
-    Raise ConfigError if the program does not exist. With `wanted.require`, also raise any error that prevents tracing.
-    """
+    """Run the program of a rank, traced if possible. Return its result and, if it was the node's last rank, the path
+    of the node's certificate (otherwise None). Raise ConfigError if the program does not exist. With
+    `wanted.require`, also raise any error that prevents tracing."""
     try:
         membership = join(wanted)
         given = membership.variables()
@@ -108,8 +98,7 @@ def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
 
 
 class Membership:
-    """A rank's connection to its node's collector. However the rank's process ends, the kernel closes the
-    connection."""
+    """A rank's connection to its node's collector. The kernel closes it when the rank's process ends."""
 
     def __init__(self, connection: socket.socket, lines: Iterator[bytes], welcome: Welcome) -> None:
         self._connection = connection
@@ -117,9 +106,8 @@ class Membership:
         self._welcome = welcome
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables to set for the program, and make the directories that they name.
-
-        Raise OSError if a directory cannot be made."""
+        """Return the environment variables to set for the program, and make the directories that they name. Raise
+        OSError if a directory cannot be made."""
         traces = Path(self._welcome.traces)
         for directory in made(traces):
             directory.mkdir(parents=True, exist_ok=True)
@@ -127,19 +115,16 @@ class Membership:
         return variables(traces, os.environ, about.addresses, about.token, about.store)
 
     def leave(self, status: int) -> Released:
-        """Report the program's exit status to the collector, and wait until it releases this rank.
-
-        Raise OSError or TailraceError if the connection or the collector ends."""
+        """Report the program's exit status to the collector, and wait until it releases this rank. Raise OSError or
+        TailraceError if the connection or the collector ends."""
         with _undisturbed():
             self._connection.sendall(packed(Bye(exit_status=status)))
             return _next_message(self._lines, _RELEASED)
 
 
 def join(wanted: RankWanted) -> Membership:
-    """Join the node's collector. Start a collector if none runs.
-
-    Raise TailraceError or OSError if the collector cannot be started, or does not answer within `JOIN_SECONDS`.
-    """
+    """Join the node's collector, after starting it if none runs. Raise TailraceError or OSError if it cannot be
+    started, or does not answer within `JOIN_SECONDS`."""
     meeting = Meeting.of(wanted.rank, wanted.store)
     hello = Hello(
         rank=wanted.rank.rank, job=wanted.rank.job, size=wanted.rank.size, pid=os.getpid(),
@@ -167,11 +152,8 @@ def join(wanted: RankWanted) -> Membership:
 
 
 def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
-    """Try to join the node's collector, and return the membership.
-
-    Return None if no collector runs, or if it accepts no further ranks. Return `Taken` if another program of the same
-    rank is connected.
-    """
+    """Try to join the node's collector. Return None if no collector runs or accepts further ranks, and `Taken` if
+    another program of the same rank is connected."""
     connection = meeting.connect()
     if connection is None:
         return None
@@ -192,10 +174,8 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
 
 
 def _start(meeting: Meeting, wanted: RankWanted, lock: int) -> None:
-    """Start the node's collector, and return once ranks can join. The collector inherits the descriptor `lock` of a
-    locked file, so that no second collector starts.
-
-    Raise TailraceError or OSError if the collector cannot be started."""
+    """Start the node's collector, and return once ranks can join. The collector inherits the locked descriptor
+    `lock`, so that no second one starts. Raise TailraceError or OSError if it cannot be started."""
     try:
         spec = wanted.prepare(wanted.rank)
         spec.meeting = str(meeting.directory)
@@ -234,7 +214,7 @@ def _next_message(lines: Iterator[bytes], decoder: msgspec.json.Decoder[M]) -> M
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignore the signals by which launchers end ranks. The rank has nothing left to do and ends by itself soon."""
+    """Ignore the signals by which launchers end ranks: the rank has nothing left to do and ends by itself soon."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:

@@ -1,10 +1,8 @@
-"""Run the collector of one node of a job, in a process of its own. The collector runs as long as ranks of the node run.
+"""Run the collector of one node of a job, in a process of its own, as long as ranks of the node run.
 
-    python -I …/interpreter.py tailrace.run.node SPECIFICATION
-
-The collector inherits the lock of its `Meeting`. A rank is present from its `Hello` until its connection ends. The
-kernel also ends the connection of a killed rank. After a signal, the collector does not end at once, but waits until
-the ranks that are present have left: launchers send signals to all processes of a job, including this one.
+The command is `python -I …/interpreter.py tailrace.run.node SPECIFICATION`. The collector inherits the lock of its
+`Meeting`. A rank is present from its `Hello` until its connection ends, even by a kill. Launchers send signals to
+all processes of a job, so after a signal the collector still waits until the present ranks have left.
 """
 
 from __future__ import annotations
@@ -62,16 +60,11 @@ from tailrace.run.surroundings import (
 )
 
 LINGER_SECONDS = 2.0
-"""Time (seconds) for which the collector waits for further ranks after the last present rank has left.
-
-It applies only if the launcher does not state the number of ranks on the node.
-"""
+"""Time (seconds) for which the collector waits for further ranks after the last one has left, if the launcher does
+not state the number of ranks on the node."""
 
 FIRST_SECONDS = 20.0
-"""Time (seconds) for which the collector waits for its first rank.
-
-The rank may never join, because it was killed after it had started the collector.
-"""
+"""Time (seconds) for which the collector waits for its first rank, which may have been killed."""
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +77,6 @@ class NodeCollecting(Collecting):
     ) -> None:
         super().__init__()
         self.arguments: list[str] = []
-        """The command line of the first rank's program."""
         self.worst = 0
         """The highest exit status of the programs that have ended so far. A killed program counts as 128 + SIGKILL."""
         self.problems: list[str] = []
@@ -100,20 +92,14 @@ class NodeCollecting(Collecting):
         """The rank of each open connection; None until the `Hello` of the connection has arrived."""
         self._came: set[int] = set()
         self._waiting: tuple[trio.SocketStream, int] | None = None
-        """Connection and number of the rank whose program ended last; it waits for the node's certificate. None
-        while other programs run, and before the first program has ended."""
+        """Connection and number of the rank that waits for the node's certificate; None while other programs run."""
         self._hurried = False
         self._quiet_since = 0.0
         self._receiving: Receiving | None = None
         self.followed: dict[str, SourceConfig] = {}
-        """The sources of the collector's configuration at the time when the last rank left."""
         self._changing = trio.Lock()
 
     def note(self, line: RankLine) -> None:
-        """Append a line to the log of ranks.
-
-        If this fails, for example because the disk is full, write a warning to the daemon's log.
-        """
         try:
             self._log.append(line)
         except OSError as error:
@@ -200,7 +186,6 @@ class NodeCollecting(Collecting):
         await self._release(stream, hello.rank, gone=bye is None)
 
     def _awaits(self, rank: int) -> bool:
-        """Return whether a rank has reported the end of its program and now waits for the node's run certificate."""
         return self._waiting is not None and self._waiting[1] == rank
 
     async def _come(self, hello: Hello, stream: trio.SocketStream, daemon: Daemon) -> None:
@@ -232,8 +217,8 @@ class NodeCollecting(Collecting):
         )
 
     async def _release(self, stream: trio.SocketStream, rank: int, *, gone: bool) -> None:
-        """Send `Released` to a rank whose program has ended, if other ranks are present. Otherwise let the rank wait
-        for the node's certificate. With `gone`, the rank's connection has ended, so only close it."""
+        """Send `Released` to a rank whose program has ended, or let it wait for the node's certificate if it is the
+        last one. With `gone`, its connection has ended, so only close it."""
         if gone:
             await stream.aclose()
         elif self._here:
@@ -242,7 +227,7 @@ class NodeCollecting(Collecting):
             self._waiting = stream, rank
 
     async def _follow(self, sources: dict[str, SourceConfig], daemon: Daemon) -> None:
-        """Add the given sources to those of the running collector. Leave out sources that it already has."""
+        """Add the given sources to those of the running collector, except those that it already has."""
         async with self._changing:
             known = daemon.config.sources
             new = {name: each for name, each in sources.items() if each not in known.values()}
@@ -283,10 +268,8 @@ async def _send(stream: trio.SocketStream, message: msgspec.Struct) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Collect the events of a node's ranks.
-
-    Print "ready" on standard output when ranks can join, or else an error message. Return the exit status.
-    """
+    """Collect the events of a node's ranks. Print "ready" on standard output when ranks can join, or else an error
+    message. Return the exit status."""
     standard.begin()
     spec = msgspec.json.decode(arguments[0], type=NodeSpec)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -356,10 +339,8 @@ def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
 
 
 def _unsigned(certificate: Certificate, key: str | None) -> list[str]:
-    """Sign a certificate if `key`, the path of a private key, is given.
-
-    If signing fails, leave the certificate unsigned and return an error message.
-    """
+    """Sign a certificate with the private key in the file `key`, if given. Return error messages; the certificate
+    then stays unsigned."""
     try:
         if key:
             from tailrace.run import signature  # noqa: PLC0415 - needs a package that few have

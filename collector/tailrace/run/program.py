@@ -1,5 +1,4 @@
-"""Run the user's program: start it with the environment variables of the run, forward signals, and wait for its
-end."""
+"""Run the user's program: start it with the environment variables of the run, forward signals, and wait for its end."""
 
 from __future__ import annotations
 
@@ -25,19 +24,13 @@ NOT_TRACED = "the program is not traced"
 CUT_OFF = "tracing failed, so that there is no certificate"
 
 Warn = Callable[[str, Exception], None]
-"""Function that reports a problem with tracing to the user.
-
-Its arguments are a description and the exception that caused the problem.
-"""
+"""Function that reports a problem with tracing to the user: a description, and the exception that caused it."""
 
 
 class RunDone(NamedTuple):
-    """The result of a run: the program's exit status and, if tracing succeeded, the certificate.
-
-    `others` states whether other ranks of the node still run; the last of them gets the node's certificate. `refused`
-    is the number of connections and datagrams from other users that the collector refused, by cause. The certificate
-    does not cover their events.
-    """
+    """The result of a run: the program's exit status and, if tracing succeeded, the certificate. `others` states
+    whether other ranks of the node still run. `refused` is the number of connections and datagrams from other users
+    that the collector refused, by cause; the certificate does not cover their events."""
 
     status: int
     certificate: Certificate | None = None
@@ -50,36 +43,30 @@ FORWARDED = (
 )  # fmt: skip
 
 LATE_SIGNAL = 0.05
-"""Time (seconds) for which a signal that arrives after the program's end still counts as sent to the program.
-
-Ctrl-C may end the program before this process receives the signal.
-"""
+"""Time (seconds) for which a signal that arrives after the program's end still counts as sent to the program: Ctrl-C
+may end the program before this process receives the signal."""
 
 
 TRIES, RETRY_SECONDS = 20, 0.1
-"""If the system cannot create a process, the start of the program is tried this number of times, with a pause of
-`RETRY_SECONDS` (seconds) in between.
-"""
+"""Number of attempts to start the program, and the pause (seconds) between them, if the system cannot create a
+process."""
 
 
 def find(arguments: Sequence[str]) -> None:
-    """Raise NoProgramError if the program does not exist. Call this before directories for the run are made."""
+    """Raise NoProgramError if the program does not exist."""
     path = environment_of_user().get("PATH", os.defpath)
     if shutil.which(arguments[0], os.F_OK, path) is None:
         raise NoProgramError([f"{arguments[0]}: {os.strerror(errno.ENOENT)}"])
 
 
 def untraced(arguments: Sequence[str]) -> RunDone:
-    """Run the program without a collector. Raise ConfigError if the program does not exist."""
     return RunDone(trio.run(run, arguments, {}))
 
 
 async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run the program to its end. Return its exit status as a shell does: 128 + N if signal N ended it.
-
-    A terminal sends its signals to the whole process group, and so also to the program. A signal that is sent only to
-    this process is forwarded. Raise ConfigError if the program does not exist.
-    """
+    """Run the program to its end. Return its exit status as a shell does: 128 + N if signal N ended it. A signal
+    that is sent only to this process is forwarded; a terminal sends its signals to the program, too. Raise
+    ConfigError if the program does not exist."""
     # Do not forward signals that this process ignores, as under nohup, because the program inherits that they are
     # ignored.
     forwarded = [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
@@ -103,10 +90,8 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
 
 
 async def _start(arguments: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the program as a child process.
-
-    If the system cannot create a process after `TRIES` attempts, replace this process by the program, which
-    then runs untraced. Raise OSError if the program cannot be started for another reason."""
+    """Start the program as a child process. If the system cannot create a process after `TRIES` attempts, replace
+    this process by the program, which then runs untraced. Raise OSError if it cannot be started for another reason."""
     tries = 0
     while True:
         try:
@@ -152,8 +137,6 @@ async def _forward(signals: object, process: subprocess.Popen[bytes]) -> None:
 
 
 def _from_the_terminal() -> bool:
-    """Return whether this process is in the foreground of a terminal, so that Ctrl-C reaches the program
-    without forwarding."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:

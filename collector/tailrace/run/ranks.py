@@ -1,7 +1,7 @@
 """Read and write the log of the ranks that ran on one node: their start, and their end with the exit status.
 
-The log is a file of JSON lines beside the node's table. Each line is synced to disk before the collector
-proceeds. If the end of a rank is not in the log, the collector was killed before the rank ended.
+The log is a file of JSON lines beside the node's table, and each line is synced to disk. If the end of a rank is not
+in the log, the collector was killed before the rank ended.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ class RankCame(msgspec.Struct, kw_only=True, tag="came"):
 
 
 class RankLeft(msgspec.Struct, kw_only=True, tag="left"):
-    """A rank ended. `exit_status` is None if the rank was killed, so that its connection ended without a
-    message."""
+    """A rank ended. `exit_status` is None if its connection ended without a message, because the rank was killed."""
 
     time: int
     rank: int
@@ -49,12 +48,9 @@ class RankLeft(msgspec.Struct, kw_only=True, tag="left"):
 
 
 class NodeEnded(msgspec.Struct, kw_only=True, tag="ended"):
-    """The collector of a node ended by itself, after the last rank had left.
-
-    `no_room` holds the number of connections and datagrams that the collector refused because a limit was reached, by
-    cause. `empty` is the number of trace files that programs of the node left without content, or None if they could
-    not be searched for.
-    """
+    """The collector of a node ended by itself, after the last rank had left. `no_room` is the number of connections
+    and datagrams that it refused because a limit was reached, by cause. `empty` is the number of trace files that
+    programs of the node left without content, or None if unknown."""
 
     time: int
     no_room: dict[str, int] = {}
@@ -65,8 +61,6 @@ RankLine = NodeBegan | RankCame | RankLeft | NodeEnded
 
 
 class RankLog:
-    """A writer that appends lines to the log of ranks in a directory."""
-
     def __init__(self, directory: Path) -> None:
         self._path = directory / NAME
 
@@ -79,10 +73,8 @@ class RankLog:
 
 
 def read(directory: Path) -> list[RankLine]:
-    """Return the lines of the log of ranks in a directory, or an empty list if there is no log.
-
-    Skip an incomplete last line, which a killed collector leaves behind. Raise StoreError if the log cannot be
-    read."""
+    """Return the lines of the log of ranks in a directory, without an incomplete last line; an empty list if there
+    is no log. Raise StoreError if it cannot be read."""
     path = directory / NAME
     try:
         lines = path.read_bytes().split(b"\n")[:-1]

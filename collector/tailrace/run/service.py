@@ -1,10 +1,7 @@
 """Run a collector around one program: listen, run the program, wait for its events, and write the run certificate.
 
-The certificate reports stored and missing events. Once the program has ended, the collector runs a second time for a
-moment, to read trace files to their end. If the collector fails, the program still runs to its end.
-
-`Collecting` runs the collector beside any activity. In `Tracing`, the activity is to run the program, once the
-collector listens.
+Once the program has ended, the collector runs a second time for a moment, to read trace files to their end. If the
+collector fails, the program still runs to its end.
 """
 
 from __future__ import annotations
@@ -65,27 +62,20 @@ FOR_ROOM = (
 
 class Collecting(ABC):
     """Runs a collector beside an activity, such as a program, and stops the collector when the activity has ended.
-
-    `failure` is the exception that ended the collector early; None if there is none.
-    """
+    `failure` is the exception that ended the collector early, or None."""
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
         self.refused: dict[str, int] = {}
-        """Number of connections and datagrams that the collector refused because they came from other users, by cause.
-        """
+        """Number of refused connections and datagrams of other users, by cause."""
         self.no_room: dict[str, int] = {}
-        """Number of connections and datagrams that the collector refused because a limit was reached, by cause."""
+        """Number of connections and datagrams that were refused because a limit was reached, by cause."""
         self._stop = trio.Event()
         self._ready = trio.Event()
 
     async def main(self, daemon: Daemon) -> None:
-        """Run the collector and, beside it, the activity that a subclass defines in `_run`. Return when both have
-        ended.
-
-        If the collector fails, still wait for the activity. If the collector's worker threads cannot start, run
-        neither.
-        """
+        """Run the collector and, beside it, `_run`, and return when both have ended. If the collector fails, still
+        wait for `_run`. If the collector's worker threads cannot start, run neither."""
         try:
             await threads.hold()
         except TailraceError as error:
@@ -116,15 +106,10 @@ class Collecting(ABC):
         """Run the activity beside the collector, such as a program. When this method returns, the collector stops."""
 
     async def _receive(self, _: Receiving) -> None:
-        """Wait until cancelled.
-
-        This task runs while the sources receive data; a subclass overrides it, and uses `Receiving` to change the
-        sources.
-        """
         await trio.sleep_forever()
 
     async def _settle(self, daemon: Daemon) -> None:
-        """Wait until no data has arrived for `SETTLE_SECONDS`. Wait no longer than `SETTLE_MOST` seconds in total."""
+        """Wait until no data has arrived for `SETTLE_SECONDS`, but at most `SETTLE_MOST` seconds."""
         with trio.move_on_after(SETTLE_MOST):
             before, quiet_since = _received(daemon), trio.current_time()
             while trio.current_time() - quiet_since < SETTLE_SECONDS:
@@ -135,11 +120,8 @@ class Collecting(ABC):
 
 
 class Tracing(Collecting):
-    """A collector that runs beside one program.
-
-    `status` is the program's exit status, or None if the program did not run. `refusal` is the error that prevented the
-    program's start.
-    """
+    """A collector that runs beside one program. `status` is the program's exit status, or None if the program did
+    not run. `refusal` is the error that prevented its start."""
 
     def __init__(self, arguments: Sequence[str], traces: Path, token: RunToken) -> None:
         super().__init__()
@@ -183,7 +165,6 @@ def _received(daemon: Daemon) -> tuple[int, ...]:
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    """Yield the exceptions in an exception group, including those in nested groups."""
     for inner in group.exceptions:
         if isinstance(inner, BaseExceptionGroup):
             yield from _leaves(inner)
@@ -195,10 +176,9 @@ PARTS = ("msgspec", "deltalake", "duckdb", "trio")
 
 
 class RunRequest(msgspec.Struct, kw_only=True):
-    """The program to run, and the settings of the run.
-
-    `files` are trace files to follow, as FORMAT=PATH. `traces` is the directory into which tracers write by
-    default. With `require`, the program does not start unless it is traced."""
+    """The program to run, and the settings of the run. `files` are trace files to follow, as FORMAT=PATH. `traces`
+    is the directory into which tracers write by default. With `require`, the program does not start unless it is
+    traced."""
 
     arguments: Sequence[str]
     files: Sequence[str]
@@ -208,11 +188,8 @@ class RunRequest(msgspec.Struct, kw_only=True):
 
 
 def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
-    """Run the program, collect its events and certify what was stored.
-
-    Raise ConfigError if the program does not exist. With `wanted.require`, also raise any error that keeps the
-    collector from starting.
-    """
+    """Run the program, collect its events and certify what was stored. Raise ConfigError if the program does not
+    exist; with `wanted.require`, also any error that keeps the collector from starting."""
     clock = SystemClock()
     token = RunToken.drawn()
     found = sources(wanted.traces, os.environ, wanted.files, token)
@@ -250,8 +227,9 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
 
 
 def empty_traces(tails: Iterable[TailConfig], since: int) -> list[str]:
-    """Return the paths of the followed trace files that have no content or that their metadata promise but that do not
-    exist. If the configuration does not name the file itself, it must have been made after `since` (Unix ns).
+    """Return the paths of the followed trace files that have no content, or that do not exist although their
+    metadata promise them. A file that the configuration does not name itself must have been written after `since`
+    (Unix ns).
 
     A tracer that keeps events in memory creates its file at once. If its process is killed, the file stays empty, or
     has only the beginning of a compressed member.
@@ -269,7 +247,7 @@ def empty_traces(tails: Iterable[TailConfig], since: int) -> list[str]:
 
 
 def _older(path: str, time: int) -> bool:
-    """Return whether a file was last written before a time (Unix ns). Return False if nobody can tell."""
+    """Return whether a file was last written before a time (Unix ns); False if this is unknown."""
     try:
         return Path(path).stat().st_mtime_ns < time
     except OSError:
@@ -279,11 +257,8 @@ def _older(path: str, time: int) -> bool:
 def certify(
     loaded: Loaded, about: Program, max_loss: int, no_room: dict[str, int], empty: list[str]
 ) -> Certificate:
-    """Return a certificate of all sessions in the store that were opened or closed after the program's start.
-
-    `no_room` and `empty` become parts of the certificate: the number of connections and datagrams that the collector
-    refused because a limit was reached, and the paths of empty trace files.
-    """
+    """Return a certificate of all sessions in the store that were opened or closed after the program's start, with
+    the refusals `no_room` and the paths of empty trace files."""
     store = store_path(loaded.config)
     engine = Engine(store, loaded.config.store.options)
     try:
@@ -313,11 +288,8 @@ def collect(loaded: Loaded, clock: Clock, around: Collecting) -> None:
 
 
 def read_rest(loaded: Loaded, config: Config, clock: Clock, *, last: bool = False) -> Status:
-    """Run the collector again to read files to their end, and to close the files' sessions. Return the last status of
-    this second run.
-
-    With `last`, close all sessions of the store.
-    """
+    """Run the collector again to read files to their end, and to close their sessions; with `last`, all sessions of
+    the store. Return the last status of this second run."""
     with collecting(loaded._replace(config=config), clock, Mode(once=True, last=last)) as daemon:
 
         async def main() -> None:

@@ -1,5 +1,4 @@
-"""Sign the digest of a certificate with Ed25519, and verify signatures. Only this module needs the package
-`cryptography`."""
+"""Sign the digest of a certificate with Ed25519, and verify signatures, with the optional package `cryptography`."""
 
 from __future__ import annotations
 
@@ -36,11 +35,8 @@ def sign(certificate: Signed, key: Ed25519PrivateKey) -> None:
 
 
 def differences(certificate: Signed, wanted: str | None) -> list[str]:
-    """Return a message for each fault of a certificate's signature; an empty list if it is valid.
-
-    `wanted` is the public key (hex) that must have made the signature. If it is None, accept any key, and also a
-    missing signature.
-    """
+    """Return a message for each fault of a certificate's signature; an empty list if it is valid. `wanted` is the
+    public key (hex) that must have made the signature. If it is None, accept any key, and also a missing signature."""
     signature = certificate.signature
     if signature is None:
         return [] if wanted is None else ["it is not signed"]

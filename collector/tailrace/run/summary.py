@@ -24,12 +24,8 @@ _NONE: Mapping[str, int] = MappingProxyType({})
 def lines(
     done: Certificate, path: Path | None, refused: Mapping[str, int] = _NONE
 ) -> Iterator[str]:
-    """Yield text lines for the user about a run.
-
-    `done` is its certificate (a report on stored and missing events). `path` is the certificate's file, or None if it
-    could not be written. `refused` is the number of connections and datagrams from other users that the collector
-    refused, by cause.
-    """
+    """Yield text lines for the user about a run. `path` is the certificate's file, or None if it could not be
+    written. `refused` is the number of connections and datagrams of other users that were refused, by cause."""
     totals = done.totals
     yield f"run certificate {path or 'that could not be written'}: sha256 {done.sha256}"
     yield f"  program: exit {done.program.exit_status}; store: {done.store}"
@@ -79,11 +75,8 @@ def document(
     others: bool = False,
     refused: Mapping[str, int] = _NONE,
 ) -> bytes:
-    """Return the summary of a run as one line of JSON.
-
-    `others` states whether other ranks of the node still run. In this case, there is no certificate yet, and `traced`
-    is null.
-    """
+    """Return the summary of a run as one line of JSON. `others` states whether other ranks of the node still run. In
+    this case, there is no certificate yet, and `traced` is null."""
     found: dict[str, object] = {
         "arguments": arguments,
         "exit_status": exit_status,
@@ -108,8 +101,7 @@ def lacking(streams: Iterable[StreamEvidence]) -> Iterator[StreamEvidence]:
 
 
 def missing_in_words(missing: dict[str, int], unknown: bool) -> str:
-    """Return a phrase that states the number of missing events, the reasons, and whether a further, unknown number of
-    events is missing."""
+    """Return a phrase with the number of missing events, the reasons, and whether an unknown number more is missing."""
     reasons = _by_cause(missing)
     text = f"{sum(missing.values())} missing" + (f" ({reasons})" if reasons else "")
     return text + (" and an unknown number more" if unknown else "")

@@ -1,7 +1,7 @@
 """Choose listeners, directories and environment variables so that a program's events reach the collector of its run.
 
 Environment variables that the user has set stay unchanged. If such a variable names the output of a tracer, the
-collector follows this output instead of its own directory for the tracer.
+collector follows this output.
 """
 
 from __future__ import annotations
@@ -34,19 +34,15 @@ DFTRACER_LIVE = {
 
 
 class RunToken(NamedTuple):
-    """The token that clients of one run send to the collector.
-
-    `file` is the path through which the collector's listeners read the token. Only this process can open it."""
+    """The token that clients of one run send to the collector. `file` is the path from which the listeners read it;
+    only this process can open it."""
 
     text: str
     file: str
 
     @classmethod
     def drawn(cls) -> Self:
-        """Draw a random token, and keep it in a file in memory that exists until this process ends.
-
-        A file on disk would remain if this process were killed.
-        """
+        """Draw a random token, and keep it in a file in memory, which does not survive a kill of this process."""
         text = secrets.token_hex(16)
         memory = os.memfd_create("tailrace-token")
         os.fchmod(memory, 0o600)
@@ -55,11 +51,8 @@ class RunToken(NamedTuple):
 
 
 def listeners(token: RunToken) -> dict[str, SourceConfig]:
-    """Return one listener of each kind: Heph by UDP, Heph by TCP, and JETS by TCP.
-
-    Other users of the host can connect to the listeners. The collector refuses them if the host can identify the users
-    of sockets.
-    """
+    """Return one listener of each kind: Heph by UDP, Heph by TCP, and JETS by TCP. They refuse other users of the
+    host if the host can identify the users of sockets."""
     own = names_users()
     file = token.file if own else ""
     return {
@@ -70,8 +63,7 @@ def listeners(token: RunToken) -> dict[str, SourceConfig]:
 
 
 def unguarded(found: Mapping[str, SourceConfig]) -> list[str]:
-    """Return a warning, as a list, if the listeners accept events of other users of the host. Otherwise return
-    an empty list."""
+    """Return a warning, as a list, if the listeners accept events of other users of the host; else an empty list."""
     guarded = all(s.same_user for s in found.values() if isinstance(s, UdpConfig | TcpConfig))
     return (
         []
@@ -86,10 +78,7 @@ def sources(
     directory: Path, environ: Mapping[str, str], files: Iterable[str], token: RunToken
 ) -> dict[str, SourceConfig]:
     """Return all sources of a run: listeners of every kind, the directories of tracers, and the files given as
-    FORMAT=PATH.
-
-    Raise ConfigError for invalid `files` (see `followed`).
-    """
+    FORMAT=PATH. Raise ConfigError for invalid `files`."""
     found = listeners(token)
     log_file = Path(environ.get("DFTRACER_LOG_FILE", directory / "dftracer/trace"))
     found["dftracer"] = _tail("dftracer", log_file.absolute().parent)
@@ -100,13 +89,12 @@ def sources(
 
 
 CONNECTIONS_MAX = 65_536
-"""Maximum number of concurrent connections to a node's collector, and also of those from one address, because all
-ranks of a node have the same address. The number of file descriptors is a further limit."""
+"""Maximum number of concurrent connections to a node's collector, and of those from one address, which all ranks of
+a node share."""
 
 
 def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
-    """Return the sources of a node's collector: listeners, and the directories into which its ranks' tracers
-    write."""
+    """Return the sources of a node's collector: listeners, and the directories into which its ranks' tracers write."""
     found: dict[str, SourceConfig] = {}
     for name, source in listeners(token).items():
         if isinstance(source, TcpConfig):
@@ -118,10 +106,7 @@ def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
 
 
 def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
-    """Return file sources for the directories into which a node's tracers write: one source for each format.
-
-    They also include the directories of a run without a launcher, which are not below a directory `rank-N`.
-    """
+    """Return one file source for each format of a node's tracers, also for runs without a directory `rank-N`."""
     here = glob.escape(str(directory))
     formats = ("dftracer", "ovni")
     return {
@@ -131,8 +116,7 @@ def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
 
 
 def rank_directory(directory: Path, rank: int) -> Path:
-    """Return the directory into which a rank's tracers write. `daemon.intake` reads the rank from the
-    directory's name."""
+    """Return the directory of a rank's traces. `daemon.intake` reads the rank from its name."""
     return directory / f"rank-{rank}"
 
 
@@ -147,12 +131,9 @@ def own_directories(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceConfig]:
-    """Return the file sources that one rank needs in addition to the sources of its node.
-
-    `files` are the FORMAT=PATH texts of the rank's files. `own` has, by format, the output directories that the user
-    has set for tracers. A source's name includes a hash of the followed path. Raise ConfigError for invalid `files`
-    (see `followed`).
-    """
+    """Return the file sources that one rank needs in addition to the sources of its node. `files` are the
+    FORMAT=PATH texts of the rank's files. `own` has, by format, the output directories that the user has set for
+    tracers. Raise ConfigError for invalid `files`."""
     wanted = [*followed(files), *own.items()]
     return {
         f"files_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}_{format_}": _tail(
@@ -163,10 +144,7 @@ def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceCon
 
 
 def followed(files: Iterable[str]) -> list[tuple[str, str]]:
-    """Split each FORMAT=PATH into format and path.
-
-    Raise ConfigError if a text has another form or an unknown format.
-    """
+    """Split each FORMAT=PATH into format and path. Raise ConfigError for another form or an unknown format."""
     found = []
     for given in files:
         format_, equals, path = given.partition("=")
@@ -180,10 +158,7 @@ def followed(files: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def made(directory: Path) -> tuple[Path, ...]:
-    """Return the default output directories of the tracers below `directory`.
-
-    The caller must make these directories, because DFTracer does not.
-    """
+    """Return the default output directories of the tracers. They must exist, because DFTracer does not make them."""
     return (directory / "dftracer", directory / "ovni")
 
 
@@ -203,8 +178,8 @@ def variables(
     """Return the environment variables to set for the program, without those that `environ` already has.
 
     `addresses` holds host:port by source. Include `token` only if `environ` names neither a collector nor a token.
-    Include `store`, the store's path, even if `environ` has another path, but not if `environ` names a collector, or a
-    file that contains the path.
+    Include `store`, the store's path, even if `environ` has another path, but not if it names a collector, or a file
+    that contains the path.
     """
     ours = {
         "TAILRACE_ADDRESS": f"tcp://{addresses['heph_tcp']}",
