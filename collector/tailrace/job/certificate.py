@@ -2,8 +2,7 @@
 rank and node ended.
 
 A job certificate is one JSON object. Its digest and its signature are computed like those of a run certificate
-
-(`run.certificate`). `lines` summarises the certificate as text.
+(`run.certificate`).
 """
 
 from __future__ import annotations
@@ -47,11 +46,8 @@ SELECT session, max(last_time) FROM streams GROUP BY session
 
 
 class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One node of a job.
-
-    `collectors` is the number of collectors that were started on it. `collectors_ended` of them ended by themselves,
-    and all others were killed.
-    """
+    """One node of a job. `collectors` were started on it; `collectors_ended` of them ended by themselves, the others
+    were killed."""
 
     job: str | None
     node: str
@@ -60,17 +56,14 @@ class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkn
     collectors: int
     collectors_ended: int
     no_room: int = 0
-    """Number of connections and datagrams that the node's collectors refused because a configured limit was reached."""
+    """Number of connections and datagrams that were refused because a configured limit was reached."""
     empty: int | None = 0
     """Number of trace files that programs of the node left without content; None if they could not be searched for."""
 
 
 class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One rank of a job: when it ran and on which node, how its program ended, and the event counts summed over its
-    sessions.
-
-    Times are Unix nanoseconds, or null if unknown.
-    """
+    """One rank of a job: when and where it ran, how its program ended, and the event counts of its sessions. Times
+    are Unix nanoseconds, or null if unknown."""
 
     job: str | None
     rank: int
@@ -96,10 +89,7 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     tailrace: str
     store: str
     sizes: dict[str, int]
-    """Number of ranks of each job, by the job's name.
-
-    Jobs are left out if their launcher does not state the number. A job without a name has the empty key.
-    """
+    """Number of ranks of each job whose launcher states it. A job without a name has the empty key."""
     nodes: list[NodeEvidence]
     ranks: list[RankEvidence]
     totals: Totals
@@ -137,10 +127,8 @@ def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCe
 
 
 def ranks(there: Presence, streams: list[StreamEvidence], engine: Engine) -> list[RankEvidence]:
-    """Return the state and the event counts of each rank that occurs in the rank logs (`there`) or in the table.
-
-    The state of a rank that occurs only in the table is UNKNOWN.
-    """
+    """Return the state and the event counts of each rank in the rank logs (`there`) or in the table. The state of a
+    rank that occurs only in the table is UNKNOWN."""
     places = {session: place for session, *place in engine.rows(PLACES)}
     last = dict(engine.rows(LAST))
     of_rank: dict[tuple[str | None, int], list[StreamEvidence]] = {}
@@ -177,19 +165,14 @@ def _evidence(
 
 
 def read(path: Path) -> JobCertificate:
-    """Return the job certificate in a file.
-
-    Raise StoreError if the file contains no job certificate, or one of another version.
-    """
+    """Return the job certificate in a file. Raise StoreError if it has none, or one of another version."""
     return certificates.decoded(path, JobCertificate, KIND, VERSION)
 
 
 def write(certificate: JobCertificate, path: Path) -> Path:
-    """Write the certificate to a new file, and return the file's path. The file is `path` or, if it exists, the next
-    free numbered name beside it.
-
-    If an existing file has an equal certificate, and the new certificate is not signed, write nothing and return that
-    file's path. Raise StoreError if a file cannot be read or written."""
+    """Write the certificate to `path` or, if it exists, to the next free numbered name beside it, and return the
+    path. Write nothing if the certificate is not signed and an existing file has an equal one. Raise StoreError if a
+    file cannot be read or written."""
     for taken in alternatives(path):
         if not taken.exists():
             break
@@ -203,10 +186,8 @@ def write(certificate: JobCertificate, path: Path) -> Path:
 
 
 def is_job(path: Path) -> bool:
-    """Return whether a file contains a JSON object whose member `kind` states that it is a job certificate.
-
-    Raise StoreError if the file is unreadable.
-    """
+    """Return whether a file contains a JSON object whose member `kind` is that of a job certificate. Raise
+    StoreError if the file is unreadable."""
     try:
         kind = msgspec.json.decode(path.read_bytes(), type=_Kind).kind
     except OSError as error:
@@ -223,10 +204,8 @@ class _Kind(msgspec.Struct):
 def differences(
     certificate: JobCertificate, logs: list[list[RankLine]], engine: Engine
 ) -> list[str]:
-    """Return one line for each difference between a job certificate and the merged store's present content.
-
-    The list is empty if both agree. `logs` are the rank logs beside the store's table.
-    """
+    """Return one line for each difference between a job certificate and the content of the merged store. `logs` are
+    the rank logs beside the store's table."""
     found: list[str] = []
     if digest(certificate).hex() != certificate.sha256:
         found.append("its own digest does not match: the certificate was changed after it was made")
@@ -259,10 +238,8 @@ def _compare_ranks(certified: list[RankEvidence], there: list[RankEvidence]) -> 
 
 
 RANKS_SHOWN = 100
-"""Maximum number of ranks that the summary of a certificate lists one by one.
-
-Only ranks that did not end normally or that have missing events are listed.
-"""
+"""Maximum number of ranks that the summary lists one by one. Only ranks that did not end normally or that have
+missing events are listed."""
 
 
 def lines(done: JobCertificate, path: Path) -> Iterator[str]:
@@ -328,9 +305,7 @@ def _rank(rank: RankEvidence) -> str:
 
 
 def _without_rank(done: JobCertificate) -> Iterator[str]:
-    """Yield lines of text about missing events of sessions without a rank: first the number by reason, then each such
-    session.
-    """
+    """Yield lines of text about missing events of sessions without a rank: the number by reason, then each session."""
     of_ranks: Counter[str] = Counter()
     for rank in done.ranks:
         of_ranks.update(rank.missing)

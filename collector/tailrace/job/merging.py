@@ -1,8 +1,7 @@
 """Merge the stores of a job's nodes into one store.
 
-Each row is added once, even if a merge is repeated or is killed before it is complete. `found` looks for the nodes'
-stores below directories. No collector may run on such a store during the merge. `finish` first writes to the table what
-killed collectors had received but not stored.
+Each row is added once, even if a merge is repeated or killed. No collector may run on a node's store during the
+merge. `finish` first writes to the table what killed collectors had received but not stored.
 """
 
 from __future__ import annotations
@@ -36,10 +35,8 @@ from tailrace.store.presence import DirectoryLock, Entrance
 
 
 def found(directories: Iterable[Path]) -> list[Path]:
-    """Return the paths of all stores among the given directories and their direct subdirectories.
-
-    Raise StoreError if a given directory is not a store and contains none.
-    """
+    """Return the paths of all stores among the given directories and their direct subdirectories. Raise StoreError
+    if a given directory contains no store."""
     stores: dict[Path, None] = {}
     for directory in directories:
         below = (
@@ -69,12 +66,8 @@ def finish(store: Path, config: Path | None, clock: Clock) -> bool:
 
 
 def _finish(store: Path, name: str, config: Path | None, clock: Clock) -> None:
-    """Run a killed collector of a store once more. It writes the events of its spool to the table, and closes its
-    sessions.
-
-    If the collector is `main` and belonged to a node of a job, it also reads the trace files of the node's ranks to
-    their end.
-    """
+    """Run a killed collector of a store once more, to write the events of its spool to the table and close its
+    sessions. For a node of a job, it also reads the trace files of the node's ranks to their end."""
     loaded = choose(config, str(store))
     began = [line for line in read(store) if isinstance(line, NodeBegan)]
     job = JobConfig(id=began[-1].job, node=began[-1].node) if began else loaded.config.job
@@ -87,9 +80,7 @@ def _finish(store: Path, name: str, config: Path | None, clock: Clock) -> None:
 
 
 def _is_store(path: Path) -> bool:
-    """Return whether a directory is a store: it has a table, or a rank log, which a job's collector writes before it
-    creates a table.
-    """
+    """Return whether a directory is a store: it has a table, or a rank log, which is written before a table."""
     return (path / TABLE_NAME / "_delta_log").is_dir() or (path / RANKS).exists()
 
 
@@ -106,7 +97,7 @@ BATCH_ROWS = 500_000
 QUARANTINE = "quarantine"
 
 RANKS_DIRECTORY = "ranks"
-"""Name of a directory in a merged store. It contains the rank logs of all stores that were merged into it."""
+"""Name of the directory in a merged store with the rank logs of all stores that were merged into it."""
 
 COLUMNS_EXCEPT = """
 SELECT * FROM theirs
@@ -116,7 +107,7 @@ SELECT * FROM ours
 
 
 class MergedStore(NamedTuple):
-    """A store whose rows were merged into another store, and the number of rows that this other store lacked before."""
+    """A store whose rows were merged into another store, and the number of rows that this other store lacked."""
 
     store: Path
     rows: int
@@ -125,11 +116,9 @@ class MergedStore(NamedTuple):
 def merge(
     stores: Iterable[Path], into: Path, config: StoreConfig, clock: Clock
 ) -> Iterator[MergedStore]:
-    """Merge the rows of `stores` into the store `into`. Yield each store once its rows are durable in `into`.
-
-    Raise StoreError if a store cannot be read or written, FullError if the disk is full, LockedError if another program
-    holds the lock of `into`.
-    """
+    """Merge the rows of `stores` into the store `into`. Yield each store once its rows are durable. Raise StoreError
+    if a store cannot be read or written, FullError if the disk is full, LockedError if another program holds the
+    lock of `into`."""
     into.mkdir(parents=True, exist_ok=True)
     with DirectoryLock(into), Entrance(into) as entrance:
         if not entrance.alone:
@@ -165,10 +154,7 @@ def _rows(store: Path, into: Path, version: int) -> Iterator[DayRows]:
 
 
 def _lacking(theirs: Engine, ours: Engine, where: str) -> pa.RecordBatchReader:
-    """Return the rows of `theirs` that `ours` lacks. `where` selects one session that both contain.
-
-    `theirs` may have further rows of the session since the previous merge.
-    """
+    """Return the rows of `theirs` that `ours` lacks. `where` selects one session that both tables contain."""
     connection = duckdb.connect()
     connection.register("theirs", theirs.connection.sql(where).to_arrow_table())
     connection.register("ours", ours.connection.sql(where).to_arrow_table())
@@ -185,10 +171,8 @@ def _sessions(engine: Engine) -> set[str]:
 
 
 def _copy_beside(store: Path, into: Path, table_id: str) -> None:
-    """Copy a store's quarantine files and rank logs into the store `into`.
-
-    Raise StoreError if a file cannot be read or written.
-    """
+    """Copy a store's quarantine files and rank logs into the store `into`. Raise StoreError if a file cannot be read
+    or written."""
     try:
         for path in (store / QUARANTINE).glob("*"):
             target = into / QUARANTINE / path.name
@@ -214,9 +198,7 @@ def _copy(path: Path, target: Path) -> None:
 
 
 def rank_logs(store: Path) -> list[Path]:
-    """Return the directories with rank logs in a store.
-
-    A node's collector writes its rank log into the store itself. A merge adds one directory for each merged store."""
+    """Return the directories with rank logs in a store: the store itself for a node, and one for each merged store."""
     with suppress(OSError):
         merged = sorted(path.parent for path in (store / RANKS_DIRECTORY).glob(f"*/{RANKS}"))
         return [*([store] if (store / RANKS).exists() else []), *merged]

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine
 
 NAMED_MAX = 100_000
-"""Maximum number of ranks of one job that are checked for entries in the rank logs. Those without an entry are listed
-one by one as missing.
-"""
+"""Maximum number of ranks of one job that are checked for entries in the rank logs. Those without an entry are
+listed one by one as missing."""
 
 _SIGNALS = 128
 _SIGNAL_MAX = 64
@@ -21,16 +20,13 @@ _SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
 
 class RankState(StrEnum):
     ENDED = "ended"
-    """State of a rank: its program ended by itself, with an exit status."""
+    """The rank's program ended by itself, with an exit status."""
     KILLED = "killed"
-    """State of a rank: a signal ended its program, or its connection ended without a message about the exit status."""
+    """A signal ended the rank's program, or its connection ended without a message about the exit status."""
     UNKNOWN = "unknown"
-    """State of a rank: no rank log contains its end.
-
-    The collector of the rank's node was killed while the rank ran, or the rank occurs only in the table.
-    """
+    """No rank log contains the rank's end: its node's collector was killed first, or only the table has the rank."""
     MISSING = "never came"
-    """State of a rank: no rank log contains its start. Its program was never started, or not traced."""
+    """No rank log contains the rank's start. Its program was never started, or not traced."""
 
 
 class RankPresence(NamedTuple):
@@ -48,12 +44,9 @@ class RankPresence(NamedTuple):
 
 
 class NodePresence(NamedTuple):
-    """One node of a job.
-
-    `began` is the number of collectors that were started on the node, and `ended` the number of those that ended by
-    themselves. `no_room` is the number of connections and datagrams that these collectors refused, because a configured
-    limit was reached. `empty` is the number of trace files that programs of the node left without content, or None if
-    such files could not be searched for."""
+    """One node of a job. `began` collectors were started on it, and `ended` of them ended by themselves. `no_room`
+    is the number of connections and datagrams that they refused because a limit was reached. `empty` is the number
+    of trace files that programs left without content, or None if unknown."""
 
     job: str | None
     node: str
@@ -71,8 +64,8 @@ class NodePresence(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """The nodes and ranks that occur in the rank logs of one or more jobs. `sizes` has the number of ranks of each job
-    whose launcher states this number."""
+    """The nodes and ranks in the rank logs of one or more jobs. `sizes` has the number of ranks of each job whose
+    launcher states it."""
 
     nodes: list[NodePresence]
     ranks: list[RankPresence]
@@ -80,11 +73,8 @@ class Presence(NamedTuple):
 
 
 def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Presence:
-    """Return the nodes and ranks that occur in the given rank logs. If a rank started twice, only its later start
-    counts.
-
-    `whole` states that `logs` are the logs of all nodes of the job. Only in this case, ranks without a log entry are
-    listed as missing."""
+    """Return the nodes and ranks in the given rank logs. If a rank started twice, only its later start counts. If
+    `whole`, `logs` are those of all nodes of the job, and ranks without an entry are listed as missing."""
     nodes: dict[tuple[str | None, str], NodePresence] = {}
     ranks: dict[tuple[str | None, int], RankPresence] = {}
     sizes: dict[str | None, int] = {}
@@ -135,7 +125,6 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
 
 
 def _sum(first: int | None, second: int | None) -> int | None:
-    """Return the sum of two numbers, or None if one of them is unknown."""
     return None if first is None or second is None else first + second
 
 

@@ -1,7 +1,7 @@
 """Draw a map of ranks over time, as SVG or as text for a terminal.
 
-Each rank has one row and each interval of time one column. The map shows how many events a rank has in an interval, and
-whether events are missing there.
+Each rank has one row and each interval of time one column. The map shows how many events a rank has in an interval,
+and whether events are missing there.
 """
 
 from __future__ import annotations
@@ -73,17 +73,13 @@ class RankLane(msgspec.Struct, kw_only=True):
     unknown: list[bool]
     """For each interval of time, whether an unknown number of the rank's events is missing."""
     untimed: int = 0
-    """Number of the rank's events without a time. `events` does not include them."""
+    """Number of the rank's events without a time, which `events` does not include."""
     unplaced: int = 0
-    """Number of the rank's missing events that have no time, because no event before or after them has one. The lists
-    do not include these events."""
+    """Number of the rank's missing events without a time, which the lists do not include."""
 
 
 class RankMap(msgspec.Struct, kw_only=True):
-    """A map of ranks over the time from its first to its last event.
-
-    Times are Unix nanoseconds, or null if no event has a time.
-    """
+    """A map of ranks over the time from its first to its last event (Unix ns; None if no event has a time)."""
 
     begin: int | None
     end: int | None
@@ -92,8 +88,7 @@ class RankMap(msgspec.Struct, kw_only=True):
 
 
 def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> RankMap:
-    """Return the chosen ranks with their events and missing events over time. A rank may occur only in the table or
-    only in a rank log."""
+    """Return the chosen ranks in the table or in a rank log, with their events and missing events over time."""
     lanes = {
         (rank.job, rank.rank): _empty(rank.job, rank.rank, rank.node, rank.state, columns)
         for rank in there.ranks
@@ -176,10 +171,7 @@ text {{ font: 11px sans-serif; fill: #222; }}
 
 
 def text(found: RankMap) -> Iterator[str]:
-    """Yield the lines of the map as text.
-
-    A darker character stands for more events in an interval; an x stands for missing events.
-    """
+    """Yield the lines of the map as text. A darker character stands for more events, an x for missing events."""
     most = max((count for lane in found.ranks for count in lane.events), default=0)
     names = [_name(lane) for lane in found.ranks]
     width = max(map(len, names), default=0)
@@ -191,10 +183,7 @@ def text(found: RankMap) -> Iterator[str]:
 
 
 def svg(found: RankMap) -> str:
-    """Return the map as an SVG image.
-
-    Blue rectangles are intervals with events, darker for more events. Red rectangles are intervals with missing events.
-    """
+    """Return the map as an SVG image: blue rectangles for events, darker for more, and red ones for missing events."""
     most = max((count for lane in found.ranks for count in lane.events), default=0)
     height = _TOP + _ROW * len(found.ranks) + 24
     parts = [
@@ -237,7 +226,6 @@ def _lane_shapes(lane: RankLane, top: int, columns: int, most: int) -> Iterator[
 
 
 def _runs(values: list[int] | list[bool]) -> Iterator[tuple[int, int]]:
-    """Yield start and end (exclusive) of each sequence of equal adjacent values in the list."""
     starts = [at for at, value in enumerate(values) if at == 0 or value != values[at - 1]]
     yield from pairwise([*starts, len(values)])
 
