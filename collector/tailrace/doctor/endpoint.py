@@ -1,8 +1,7 @@
-"""Send requests to the endpoint of an object store. Find the endpoint from the configuration of a store.
+"""Send requests to the endpoint of an object store, which the storage options and environment variables specify.
 
-Storage options and environment variables specify the endpoint. Their names are those that the collector's Delta library
-reads. Requests are sent with obstore, which uses the S3 client of the Delta library, and reports errors as text. The
-result of a request is an `EndpointAnswer`, even if no reply arrived.
+Their names are those that the collector's Delta library reads. obstore uses the S3 client of this library, and
+reports errors as text. The result of a request is an `EndpointAnswer`, even if no reply arrived.
 """
 
 from __future__ import annotations
@@ -35,13 +34,10 @@ NAMES = {
     "skip_signature": ("aws_skip_signature", "skip_signature"),
     "allow_invalid_certificates": ("aws_allow_invalid_certificates", "allow_invalid_certificates"),
 }  # fmt: skip
-"""For each storage option of obstore, the names under which the collector's Delta library reads this option, in upper
-or lower case. The first name that is set takes precedence. Environment variables count only under the names with
-`aws_`.
-"""
+"""By storage option of obstore, the names under which the collector's Delta library reads it, in upper or lower
+case. The first one that is set takes precedence. Environment variables count only under the names with `aws_`."""
 
 SENT = ("access_key_id", "session_token", "region")
-"""Storage options whose values are sent in the headers of a request."""
 
 _VISIBLE = re.compile(r"[!-~]*")
 _ENDPOINT = re.compile(r"https?://(?:[\w.-]+|\[[\w.:]+\])(?::\d+)?(?:/[\w.~/%-]*)?", re.ASCII)
@@ -56,10 +52,7 @@ class StorePlace(NamedTuple):
     prefix: str
     endpoint: str
     given: Mapping[str, str]
-    """Values of the storage options and environment variables that are set.
-
-    The keys are obstore's names of the options.
-    """
+    """Values of the storage options and environment variables that are set, by obstore's names."""
 
     @property
     def url(self) -> str:
@@ -86,10 +79,7 @@ def place_of(
 
 
 def _obstacle(place: StorePlace) -> HostFinding | None:
-    """Return a finding if the settings of the store's location `place` make requests impossible, else None.
-
-    The finding contains no secret.
-    """
+    """Return a finding, without secrets, if the store's settings make requests impossible, else None."""
     text = _SECRETS.sub("", place.endpoint)
     for name in SENT:
         # Refuse an invisible character here: it makes obstore panic, and `except Exception` does not catch a panic.
@@ -118,9 +108,7 @@ def _obstacle(place: StorePlace) -> HostFinding | None:
 
 
 def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of storage options and environment variables that are set, by obstore's names of the options.
-    Storage options take precedence over environment variables.
-    """
+    """Return the storage options that are set, by obstore's names. They take precedence over environment variables."""
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     lower = {name.lower(): value for name, value in options.items()}
     found = {"region": "us-east-1"}
@@ -145,10 +133,7 @@ TIMEOUT = 10
 """Maximum duration (seconds) of a request."""
 
 CHUNKS_MAX = 1000
-"""Maximum number of chunks of 50 keys that a client reads when it lists a folder.
-
-If there are more chunks, the server probably repeats itself.
-"""
+"""Maximum number of chunks of 50 keys that a client reads from a list: a server with more probably repeats itself."""
 
 CONFIG = ("access_key_id", "secret_access_key", "session_token", "region")
 
@@ -161,10 +146,7 @@ _CAUSE = re.compile(
 
 
 class EndpointAnswer(NamedTuple):
-    """The result of a request to an object store. `status` is the HTTP status, or 0 if no reply arrived.
-
-    The server may have executed a request even if no reply arrived.
-    """
+    """The result of a request to an object store. `status` is the HTTP status, or 0 if no reply arrived."""
 
     status: int = 200
     code: str = ""
@@ -180,9 +162,7 @@ class EndpointAnswer(NamedTuple):
 
     @property
     def exists_already(self) -> bool:
-        """Return whether the server refused to create an object because the key exists already (`If-None-Match`). S3
-        then returns 412, or 409 if two such requests are concurrent.
-        """
+        """Return whether the key of a conditional put exists: S3 then returns 412, or 409 for concurrent requests."""
         return self.status in {409, 412}
 
     @property
@@ -198,9 +178,7 @@ P = ParamSpec("P")
 
 
 def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
-    """Wrap a function that sends a request, so that it returns an answer instead of raising an exception.
-
-    The status and the error code are parsed from the text of the exception."""
+    """Wrap a function that sends a request, so that it returns an answer, parsed from the text of the exception."""
 
     def answer(*args: P.args, **kwargs: P.kwargs) -> EndpointAnswer:
         try:
@@ -228,10 +206,7 @@ class Client:
     """A client of an object store, with connections of its own. Keys are relative to the store's prefix."""
 
     def __init__(self, place: StorePlace) -> None:
-        """Prepare a client, without sending a request.
-
-        Raise BaseError or ValueError if the location of the store is invalid.
-        """
+        """Prepare a client, without sending a request. Raise BaseError or ValueError for an invalid location."""
         self._store = S3Store(
             place.bucket,
             prefix=place.prefix or None,
@@ -250,7 +225,6 @@ class Client:
 
     @_answered
     def put(self, key: str, body: bytes, *, create: bool = False) -> EndpointAnswer:
-        """Put an object. With `create`, do so only if no object exists under this key."""
         obstore.put(self._store, key, body, mode="create" if create else "overwrite")
         return EndpointAnswer()
 

@@ -23,8 +23,7 @@ MEASUREMENTS = {machine.SPEED: machine.check_speed, network.RATE: network.check_
 
 
 def examine(host: Host, *, quick: bool) -> list[HostFinding]:
-    """Return the findings of all checks of this host. Skip the measurements if a collector runs or `quick` is
-    set."""
+    """Return the findings of all checks of this host, without measurements if a collector runs or `quick` is set."""
     clock_before = wall_minus_monotonic(host)
     host = host.with_daemon()
     findings = [finding for look in LOOKS for finding in look(host)]
@@ -42,12 +41,10 @@ def examine(host: Host, *, quick: bool) -> list[HostFinding]:
 
 
 def endpoint_not_asked_for() -> HostFinding:
-    """Return the finding that the configured object store was not tested, because the user did not request this."""
     return good("endpoint", "Not tested, because that writes keys there: give its URL as --store.")
 
 
 def endpoint_without_obstore() -> HostFinding:
-    """Return the finding that an object store cannot be tested, because the package obstore is not installed."""
     return HostFinding(
         check="endpoint",
         severity=Severity.PROBLEM,

@@ -21,9 +21,9 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 class Severity(StrEnum):
     PROBLEM = "problem"
-    """Severity of a finding: events are lost or refused, or the collector does not start."""
+    """Events are lost or refused, or the collector does not start."""
     ADVICE = "advice"
-    """Severity of a finding: the collector works, but under higher load events could be lost, hidden or late."""
+    """The collector works, but under higher load events could be lost, hidden or late."""
     GOOD = "good"
 
 
@@ -31,7 +31,6 @@ class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One result of a check. `figures` holds values that were measured or read; the name of each ends in its unit."""
 
     check: str
-    """The name of the check that has this result."""
     severity: Severity
     what: str
     """One sentence that describes the state of the host or the configuration."""
@@ -72,7 +71,7 @@ def size(count: int) -> str:
 
 
 def whole_size(count: int) -> str:
-    """Return a number of bytes as text in the notation of the configuration, rounded down to whole MiB (at least one)."""
+    """Return a number of bytes in the notation of the configuration, rounded down to whole MiB (at least one)."""
     return str(Size(max(count // MIB, 1) * MIB))
 
 
@@ -91,9 +90,7 @@ def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
 
 
 def text(findings: list[HostFinding], *, width: int, style: Style = plain) -> Iterator[str]:
-    """Yield the lines of the report: the problems and the advice, each with its commands, then one line for each good
-    finding. Lines have at most `width` characters, except commands, which users must be able to copy.
-    """
+    """Yield the lines of the report, of at most `width` characters, except commands, which users must copy."""
     for severity in Severity:
         of_this = [finding for finding in findings if finding.severity == severity]
         if of_this and severity == Severity.GOOD:
@@ -119,12 +116,7 @@ def count(findings: list[HostFinding], severity: Severity) -> int:
 
 
 def as_json(findings: list[HostFinding], *, config: str, store: str, spool: str) -> bytes:
-    """Return the report as one JSON object with these members: `tailrace` (the version), `config` (the file, or empty),
-    `store`, `spool`, the numbers of `problems` and `advice`, and `findings`.
-
-    Each finding has `check`, `severity` (problem, advice or good), `what`, `why`, `commands` and `figures`. The names
-    of figures end in their units.
-    """
+    """Return the report as one JSON object, with the numbers of problems and advice, and all findings."""
     report: dict[str, Any] = {
         "tailrace": __version__,
         "config": config,
@@ -149,8 +141,4 @@ def _finding(finding: HostFinding, width: int, style: Style) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Wrap a text into lines of at most `width` characters.
-
-    A path that is longer gets a line of its own and is not cut.
-    """
     return textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)

@@ -1,7 +1,6 @@
-"""Examine the clock of the host, and the disks of store and spool.
+"""Examine the clock of the host, and the disks of store and spool: permissions, free space, durability, speed.
 
-`Host` gives all checks access to the kernel's files, the environment, the daemon and the clock. The checks of
-disks examine permissions, free space, the durability of the file system, and the duration of a sync.
+`Host` gives all checks access to the kernel's files, the environment, the daemon and the clock.
 """
 
 from __future__ import annotations
@@ -75,10 +74,7 @@ class Host(NamedTuple):
         return int(text) if text.isdecimal() else None
 
     def with_daemon(self) -> Host:
-        """Return this host with the daemon that runs on the configured store under the configured name.
-
-        If none runs, the host has no daemon.
-        """
+        """Return this host with the daemon that runs on the configured store under the configured name, if any."""
         own = collector_path(self.config, self.environ).absolute()
         found = find(own, [own, self.spool], self.root, self.config.collector.name)
         return self._replace(daemon=found)
@@ -90,7 +86,6 @@ def nearest(path: Path) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Return whether the path exists. A path in a directory that this user may not enter counts as missing."""
     try:
         return path.exists()
     except OSError:
@@ -105,10 +100,7 @@ _UNSYNCHRONISED = 0x40
 
 
 class _Timex(ctypes.Structure):
-    """The first fields of the kernel's struct timex (uapi/linux/timex.h).
-
-    Padding takes the place of all further fields.
-    """
+    """The first fields of the kernel's struct timex (uapi/linux/timex.h), and padding for all further ones."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -122,21 +114,14 @@ class _Timex(ctypes.Structure):
 
 
 def wall_minus_monotonic(host: Host) -> float:
-    """Return wall time minus monotonic time (ns).
-
-    While nobody sets the clock, the difference changes only slowly, by corrections of NTP.
-    """
+    """Return wall time minus monotonic time (ns), which changes only slowly while nobody sets the clock."""
     return host.clock.wall_ns() - host.clock.monotonic() * 1e9
 
 
 def check_clock(
     host: Host, before: float, *, kernel: Callable[[], tuple[int, int] | None] | None = None
 ) -> Iterator[HostFinding]:
-    """Check whether the wall clock was set during the examination, and whether it is synchronised.
-
-    `before` is a result of `wall_minus_monotonic` from the begin of the examination. `kernel` is the system call
-    `adjtimex`, which tests replace.
-    """
+    """Check whether the wall clock was set since `before` (of `wall_minus_monotonic`), and is synchronised."""
     yield from _steps(wall_minus_monotonic(host) - before)
     yield _synchronised(host, (kernel or adjtimex)())
 
@@ -184,10 +169,7 @@ def _advice(what: str, figures: HostFigures) -> HostFinding:
 
 
 def adjtimex() -> tuple[int, int] | None:
-    """Return the status bits of the kernel's clock and its maximum error (µs), or None if the call fails.
-
-    The function does not change the clock.
-    """
+    """Return the status bits of the kernel's clock and its maximum error (µs), or None if the call fails."""
     if not sys.platform.startswith("linux"):
         return None
     timex = _Timex()
@@ -202,8 +184,7 @@ DIRECTORIES = "directories"
 SPACE = "disk space"
 
 FILES = 2000
-"""Approximate maximum number of files in a store: 1,000 log entries, the newest days' small files, locks, and
-segments."""
+"""Approximate maximum number of files in a store: log entries, the newest days' small files, locks, and segments."""
 
 
 def check_directories(host: Host) -> Iterator[HostFinding]:
@@ -248,10 +229,7 @@ def _writable(use: str, directory: Path) -> HostFinding:
 
 
 def _written(directory: Path) -> list[Path]:
-    """Return the paths in a directory that a new collector would write to and that already exist.
-
-    An earlier collector, perhaps of another user, may have made them.
-    """
+    """Return the existing paths to which a new collector would write, perhaps those of another user's collector."""
     names = ("lock", "events", "events/_delta_log", "quarantine", "identity")
     return [path for name in names if exists(path := directory / name)]
 
@@ -261,9 +239,7 @@ def _elsewhere(use: str) -> str:
 
 
 def _space(host: Host) -> Iterator[HostFinding]:
-    """Check whether the disk has enough free space for a full spool and, on the same disk, for the quarantine.
-
-    The table has no size limit that could be checked."""
+    """Check whether the disk has enough free space for a full spool and, on the same disk, for the quarantine."""
     config = host.config
     place = nearest(host.spool)
     try:
@@ -298,8 +274,7 @@ def _space(host: Host) -> Iterator[HostFinding]:
 
 
 def _inodes(host: Host) -> Iterator[HostFinding]:
-    """Check whether the disks have free inodes. Without a free inode no file can be created, even if bytes are
-    free."""
+    """Check whether the disks have free inodes, without which no file can be created."""
     seen = set()
     for directory in host.directories.values():
         try:
@@ -328,10 +303,7 @@ def _inodes(host: Host) -> Iterator[HostFinding]:
 
 
 def _held(spool: Path) -> int:
-    """Return the total size (bytes) of the spool's segments.
-
-    A running collector may remove segments while they are counted.
-    """
+    """Return the total size (bytes) of the spool's segments, which a running collector may remove meanwhile."""
     total = 0
     with contextlib.suppress(OSError):
         for path in spool.glob("*.segment"):
@@ -369,10 +341,7 @@ class Mount(NamedTuple):
 
 
 def check_durability(host: Host) -> Iterator[HostFinding]:
-    """Yield one finding for each file system to which the collector writes.
-
-    It states whether synced data survives a power cut.
-    """
+    """Yield, for each file system to which the collector writes, whether synced data survives a power cut."""
     mounts = _mounts(host)
     uses: dict[Mount | None, list[str]] = {}
     for use, directory in host.directories.items():
@@ -436,11 +405,8 @@ def _mounts(host: Host) -> list[Mount]:
 
 
 def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
-    """Return the mount of a directory, or None if it is unknown. The directory need not exist.
-
-    Use the mount with the longest path that contains the directory. If several mounts have this path, use the last one,
-    which hides the earlier ones.
-    """
+    """Return the mount of a directory, which need not exist, or None: the mount with the longest path that contains
+    the directory. Among equal ones, the last one hides the earlier ones."""
     real = nearest(directory).resolve()
     above = [mount for mount in mounts if real.is_relative_to(mount.point)]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
@@ -457,9 +423,7 @@ SYNC_SECONDS = 0.6
 WRITE_SECONDS = 0.8
 
 SLOW_MB_PER_SECOND = 20.0
-"""Throughput of a disk (MB/s) below which the check gives advice. With this throughput, the disk can just write 250,000
-events a second to the spool, and nothing to the table.
-"""
+"""Throughput of a disk (MB/s) below which the check gives advice: the spool needs it for 250,000 events a second."""
 
 
 def check_speed(host: Host) -> Iterator[HostFinding]:

@@ -1,9 +1,8 @@
-"""Check the network: listening addresses, receive buffers, dropped datagrams, and the rate at which small datagrams can
-be received.
+"""Check the network: listening addresses, receive buffers, dropped datagrams, and the rate at which small datagrams
+can be received.
 
-The check binds an address for a moment if no daemon uses it. For a unix socket, it examines the path instead. To
-measure the rate, a child process sends datagrams over loopback to the collector's own receive loop. The rate grows step
-by step until a datagram is lost. The result estimates the bursts that this host receives without loss. A real collector
+To measure the rate, a child process sends datagrams over loopback to the collector's own receive loop, at a growing
+rate until a datagram is lost. The result estimates the bursts that this host receives without loss. A real collector
 also decodes from the spool, but only while no datagram waits.
 """
 
@@ -41,9 +40,7 @@ from tailrace.units import Size
 ADDRESSES = "addresses"
 
 PRIVILEGED = 1024
-"""The first port that Linux by default lets unprivileged users bind.
-
-The host's actual value is in net.ipv4.ip_unprivileged_port_start."""
+"""The first port that Linux by default lets unprivileged users bind (net.ipv4.ip_unprivileged_port_start)."""
 
 
 class ListeningSocket(NamedTuple):
@@ -166,14 +163,10 @@ RMEM_DEFAULT = "net.core.rmem_default"
 MAX_BACKLOG = "net.core.netdev_max_backlog"
 
 USUAL_BACKLOG = 1000
-"""Linux's default (packets) for net.core.netdev_max_backlog, the queue between a network card and the sockets.
-"""
+"""Linux's default (packets) for net.core.netdev_max_backlog, the queue between a network card and the sockets."""
 
 SMALL_DATAGRAM_CHARGE = 832
-"""Space (bytes) that a datagram of up to about 150 bytes takes in a socket's receive buffer.
-
-It includes the kernel's bookkeeping, and was measured on Linux 6.
-"""
+"""Space (bytes) that a datagram of up to about 150 bytes takes in a receive buffer, measured on Linux 6."""
 
 
 def check_buffers(host: Host) -> Iterator[HostFinding]:
@@ -186,10 +179,8 @@ def check_buffers(host: Host) -> Iterator[HostFinding]:
 
 
 def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
-    """Return the finding about the receive buffer of the source `name`, which requests `asked` bytes. The kernel has
-    one limit for all sources. The finding's command raises this limit to `most`, the largest size that any source
-    requests.
-    """
+    """Return the finding about the receive buffer of the source `name`, which requests `asked` bytes. Its command
+    raises the kernel's limit to `most`, the largest size that any source requests."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         granted = size_buffer(sock, asked)
         # This process may have the privilege CAP_NET_ADMIN, which the daemon may lack. Therefore also request the
@@ -217,9 +208,6 @@ def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
 
 
 def _buffer_limits(host: Host) -> str:
-    """Return a sentence about the kernel's limits for receive buffers.
-
-    The kernel's default size is mentioned, but does not affect the sources."""
     most, usual = host.number(_file(RMEM_MAX)), host.number(_file(RMEM_DEFAULT))
     if most is None or usual is None:
         return f"({RMEM_MAX} cannot be read here: only a container's host shows it.)"
@@ -259,10 +247,7 @@ def _file(key: str) -> str:
 DROPS = "drops"
 
 LARGEST_BUFFER = 2**30
-"""Largest receive buffer (bytes) that a finding advises.
-
-If this size does not suffice, the collector reads too slowly, and a larger buffer does not help.
-"""
+"""Largest receive buffer (bytes) that a finding advises. If it does not suffice, the collector reads too slowly."""
 
 
 def check_drops(host: Host) -> Iterator[HostFinding]:
@@ -320,9 +305,7 @@ def _dropped_by_host(host: Host) -> Iterator[HostFinding]:
 
 
 def _drops(host: Host, port: int) -> int:
-    """Return how many datagrams the kernel has dropped at sockets that are bound to a port. In each line of
-    /proc/net/udp, the second field is the address as hexadecimal HOST:PORT, and the last field is the number of drops.
-    """
+    """Return how many datagrams the kernel has dropped at sockets of a port, according to /proc/net/udp."""
     dropped = 0
     for path in ("proc/net/udp", "proc/net/udp6"):
         for line in (host.text(path) or "").splitlines()[1:]:
@@ -333,8 +316,7 @@ def _drops(host: Host, port: int) -> int:
 
 
 def _snmp(host: Host) -> dict[str, int]:
-    """Return the kernel's UDP counters by name, from the lines `Udp: NAME …` and `Udp: NUMBER …` of
-    /proc/net/snmp."""
+    """Return the kernel's UDP counters by name, from the lines `Udp: NAME …` and `Udp: NUMBER …` of /proc/net/snmp."""
     lines = (host.text("proc/net/snmp") or "").splitlines()
     udp = [line.split()[1:] for line in lines if line.startswith("Udp: ")]
     return dict(zip(udp[0], map(int, udp[1]), strict=False)) if len(udp) == 2 else {}
@@ -354,18 +336,13 @@ QUEUE_SECONDS = 0.005
 """Interval (seconds) at which the measurement of rates checks whether the receive queue is empty."""
 
 RESTED_SECONDS = 5 * REST_MAX
-"""Maximum time (seconds) for which the measurement of rates waits until the source has counted all datagrams that it
-has taken from the receive queue."""
+"""Maximum time (seconds) for which the measurement of rates waits until the source has counted all datagrams."""
 
 REACHED = 0.9
-"""Fraction of the requested rate that the sending process must achieve. If it achieves less, the sender itself is the
-bottleneck, and the measurement ends.
-"""
+"""Fraction of the requested rate below which the sending process is the bottleneck, and the measurement ends."""
 
 LOW = 50_000
-"""Rate (datagrams a second) below which the check gives advice.
-
-It is less than a tenth of what the receive loop reads on a core of its own."""
+"""Rate (datagrams a second) below which the check gives advice."""
 
 
 class RateStep(NamedTuple):
@@ -409,9 +386,8 @@ def judge_rate(name: str, steps: list[RateStep]) -> HostFinding:
 
 
 async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
-    """Send datagrams in steps of growing rate until a step loses some or is too slow, or the time is over. Return the
-    steps, including the last one. Return an empty list if no datagram can be sent.
-    """
+    """Send datagrams in steps of growing rate until a step loses some or is too slow, or the time is over. Return
+    all steps; an empty list if no datagram can be sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = min(size_buffer(sock, config.receive_buffer), config.receive_buffer)
     # Request only the buffer size that the kernel will grant. Otherwise the source would log a warning.

@@ -1,13 +1,11 @@
-"""Test the endpoint of an object store for `tailrace doctor --store URL`. Report the guarantees that the endpoint
+"""Test the endpoint of an object store for `tailrace doctor --store URL`, and report the guarantees that it
 violates.
 
-A Delta table at a URL is only as correct as its server. Each version of the table is one object with the version's
-name: the first object that is created under this name is the version. If the server reports a success to two writers of
-the same version, the rows of one writer are lost, and no gap reports them.
-
-The checks write small keys in a folder below the store's prefix, beside the table, and delete them afterwards. Each
-client has connections of its own, to any of the endpoint's addresses. Except in the test of rights, another client
-than the writer reads a key, so the checks detect nodes that return different answers."""
+Each version of a Delta table is one object with the version's name. If the server reports a success to two writers
+of the same version, the rows of one are lost, and no gap reports them. The checks write small keys in a folder below
+the store's prefix, and delete them afterwards. Another client than the writer reads a key, so that nodes with
+different answers are detected.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +36,14 @@ WRITERS = 8
 KEYS = 50
 
 SECONDS = 60
-"""After this time (seconds), a test that repeats requests begins no further repetition."""
+"""Time (seconds) after which a test that repeats requests begins no further repetition."""
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 """Names of environment variables, in lower case, that make clients send requests through a proxy."""
 
 
 class EndpointProbe:
-    """The state of one examination of an endpoint. `written` holds all keys that the tests may have left in the store."""
+    """The state of one examination of an endpoint. `written` holds all keys that may be left in the store."""
 
     def __init__(self, place: StorePlace, clock: Clock) -> None:
         self.place = place
@@ -58,8 +56,7 @@ class EndpointProbe:
         return self.clients[number % WRITERS]
 
     def key(self, name: str) -> str:
-        """Return the full name of a key that a test will write. Record it in `written`, so that it is deleted
-        afterwards."""
+        """Return the full name of a key that a test will write, and record it for the deletion."""
         key = f"{self.folder}/{name}"
         self.written.add(key)
         return key
@@ -98,8 +95,7 @@ def examine(
 
 
 def _proxies(environ: Mapping[str, str]) -> list[str]:
-    """Return one remark for each environment variable that sets a proxy. The remark omits the proxy's URL, which may
-    contain a password."""
+    """Return one remark for each variable that sets a proxy, without the URL, which may contain a password."""
     names = [name for name in sorted(environ) if name.lower() in PROXIES and environ[name]]
     return [
         f"# requests go to the proxy in {name}, unless NO_PROXY names the host" for name in names
@@ -138,7 +134,7 @@ LIST = Right("list", "s3:ListBucket", "find the newest version")
 DELETE = Right("delete", "s3:DeleteObject", "remove what was merged or is too old")
 
 NEEDED = frozenset({PUT, GET, LIST})
-"""The rights (access permissions) without which no further test can run."""
+"""The access rights without which no further test can run."""
 
 RIGHTS_CHECK = "endpoint rights"
 
@@ -153,8 +149,8 @@ _TO_DO: Mapping[str, str] = {
 
 
 def _rights(probe: EndpointProbe) -> Iterator[tuple[Right, EndpointAnswer, float | None]]:
-    """Test for each access right whether the credentials have it. Yield the right, the server's answer, and by how many
-    seconds the server's clock is ahead (None if the answer contains no time)."""
+    """Test for each access right whether the credentials have it. Yield the right, the server's answer, and by how
+    many seconds the server's clock is ahead, or None."""
     client, key = probe.client(0), probe.key("rights")
     sent = probe.clock.wall_ns()
     put = client.put(key, b"rights")
@@ -201,7 +197,7 @@ DIFFERENCE = 5.0
 """Maximum difference (seconds) between the server's clock and this host's clock for which the finding is good."""
 
 REFUSED = 15 * 60
-"""S3 refuses a request if the time in the request differs from the server's time by at least this many seconds."""
+"""Difference (seconds) between the times of a request and of the server from which S3 refuses the request."""
 
 
 def _judge_clock(ahead: float) -> HostFinding:
@@ -227,25 +223,23 @@ UNKNOWN = frozenset({400, 405, 501})
 
 
 class Raced(NamedTuple):
-    """The result of a race in which several writers created the same key. `answers` are the server's answers to them.
-    `later` is the answer to one more writer, after the race."""
+    """The result of a race in which several writers created the same key. `answers` are the server's answers to
+    them, and `later` that to one more writer, after the race."""
 
     key: str
     answers: list[EndpointAnswer]
     later: EndpointAnswer
     stored: EndpointAnswer
-    """The answer to a client that reads the raced key after all writers have tried to create this key."""
+    """The answer to a client that reads the raced key after all writers have tried to create it."""
 
     @property
     def winners(self) -> list[int]:
-        """Return the indices of the writers to whom the server answered that they had created the key. The last index
-        is that of the writer that tried after the others."""
+        """Return the indices of the writers that created the key according to the server, `later` last."""
         return [who for who, answer in enumerate([*self.answers, self.later]) if answer.done]
 
     @property
     def is_right(self) -> bool:
-        """Return whether the server's answers about this key are right. Exactly one writer must have created the key,
-        and the bytes of this writer must be stored. Each answer must be a success, or state that the key exists."""
+        """Return whether exactly one writer created the key, its bytes are stored, and no answer was a failure."""
         return len(self.winners) == 1 and self.holds(self.winners[0]) and not self.failures
 
     @property
@@ -261,7 +255,7 @@ class Raced(NamedTuple):
 
 
 def race(probe: EndpointProbe) -> list[Raced]:
-    """Let `WRITERS` writers, each with a client of its own, race to create `KEYS` keys. Return the result for each key."""
+    """Let `WRITERS` writers, each with its own client, race to create `KEYS` keys. Return a result for each key."""
     keys = [probe.key(f"race-{number:02}") for number in range(KEYS)]
     gate = _Gate(probe.clock)
 
@@ -297,8 +291,7 @@ class _Gate:
         self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
 
     def opens(self) -> bool:
-        """Wait until all writers are ready for the next key. Return whether to write it. If a writer takes too long,
-        return False to all writers."""
+        """Wait until all writers are ready for the next key. Return False to all if a writer takes too long."""
         try:
             self._barrier.wait()
         except BrokenBarrierError:
@@ -314,7 +307,6 @@ def _body(writer: int) -> bytes:
 
 
 def judged(raced: Sequence[Raced]) -> HostFinding:
-    """Return the finding for the worst result of all races of writers to create the same key."""
     several = [each for each in raced if len(each.winners) > 1]
     failures = [answer for each in raced for answer in each.failures]
     replaced = [
@@ -381,8 +373,7 @@ def _unsafe(what: str, figures: dict[str, int]) -> HostFinding:
 def _failed(
     raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
 ) -> HostFinding:
-    """Return the finding about answers to conditional puts that are neither a success nor "the key exists already".
-    Most servers that answer so do not support conditional puts."""
+    """Return the finding about servers that do not answer conditional puts as S3 does."""
     [(text, count)] = Counter(map(str, failures)).most_common(1)
     if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
         what = f"The server refuses conditional puts: {text}."
@@ -408,7 +399,7 @@ PATIENCE = 3.0
 """Maximum time (seconds) for which a test repeats a request after an outdated answer, to measure the delay."""
 
 WAITS = 2
-"""Number of outdated answers whose delay is measured, for each guarantee (`Promise`). Later ones are only counted."""
+"""Number of outdated answers whose delay is measured, for each guarantee (`Promise`)."""
 
 PAUSE = 0.05
 
@@ -494,8 +485,7 @@ class Freshness:
                 self._seconds[promise] = max(after, self._seconds.get(promise, 0.0))
 
     def _until_kept(self, reader: Client, look: Look) -> float:
-        """Repeat a request until its answer shows the latest write. Return how many seconds this took, or infinity if
-        it took longer than `PATIENCE`."""
+        """Repeat a request until its answer shows the latest write. Return the seconds; infinity above `PATIENCE`."""
         clock = self._probe.clock
         begun = clock.monotonic()
         while (passed := clock.monotonic() - begun) < PATIENCE:
@@ -559,8 +549,8 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, then only the keys after the first key in `kept`, as readers of a table do. Return the
-    first failed answer, or the last answer, and whether each list has all keys of `kept` that belong in it."""
+    """List the whole folder, then the keys after the first one in `kept`, as readers of a table do. Return an
+    answer, and whether each list has all keys of `kept` that belong in it."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}

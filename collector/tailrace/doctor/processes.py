@@ -1,14 +1,9 @@
 """Examine the environment of the collector's process and of its producers.
 
-Two settings limit the collector's process: the maximum number of open files, and the networks that its systemd unit
-admits. The kernel drops packets of networks in IPAddressDeny= without an error on either side. The check reads the
-unit's files instead of asking systemd, so that it also works within the unit's sandbox. An administrator may also set a filter only
-on the running service (`systemctl set-property --runtime`): the check reads the drop-in file in which systemd stores
-it.
-
-Some environment variables of producers delay or hide events. PRODUCERS.md lists these variables and the effect of each.
-The check examines the environment of its own process; the environment of a producer may differ. To find the files of
-tail sources, the check uses the daemon's own search, and opens no file.
+The kernel drops packets of networks in the systemd unit's IPAddressDeny= without an error on either side. The check
+reads the unit's files instead of asking systemd, so that it also works within the unit's sandbox. Some environment
+variables of producers delay or hide events (PRODUCERS.md); the check examines those of its own process. To find the
+files of tail sources, it uses the daemon's own search, and opens no file.
 """
 
 from __future__ import annotations
@@ -42,8 +37,7 @@ UNIT = "tailrace.service"
 
 DIRECTORIES = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
 """Directories with systemd units, in order of precedence. In the first two, the subdirectory `system.control` holds
-settings that an administrator has made by command.
-"""
+settings that an administrator has made by command."""
 
 ALL = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 NAMES = {
@@ -52,20 +46,16 @@ NAMES = {
     "link-local": (ip_network("169.254.0.0/16"), ip_network("fe80::/64")),
     "multicast": (ip_network("224.0.0.0/4"), ip_network("ff00::/8")),
 }
-"""Words with which systemd's settings name groups of networks."""
 
 
 class Filter(NamedTuple):
-    """The network filter of a systemd unit. `allowed` overrides `denied`. A network in neither list is
-    admitted."""
+    """The network filter of a systemd unit. `allowed` overrides `denied`. A network in neither list is admitted."""
 
     allowed: list[Network]
     denied: list[Network]
 
     def blocks(self, network: Network) -> bool:
-        """Return whether this address filter of a unit blocks a whole network. Ignore exceptions for loopback
-        addresses.
-        """
+        """Return whether this filter blocks a whole network, without regard to exceptions for loopback addresses."""
         return any(_within(network, denied) for denied in self.denied) and not any(
             _overlap(network, allowed) for allowed in self.allowed if not allowed.is_loopback
         )
@@ -103,18 +93,13 @@ def check_unit(host: Host) -> Iterator[HostFinding]:
 
 
 def name_of(config: Config) -> str:
-    """Return the name of the systemd unit for the configured collector.
-
-    Each collector other than `main` has an instance of a template unit.
-    """
+    """Return the name of the collector's systemd unit: an instance of a template unit, except for `main`."""
     name = config.collector.name
     return UNIT if name == MAIN else f"tailrace@{name}.service"
 
 
 def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
-    """Return the listeners and stores of a configuration whose peers the network filter of the collector's systemd unit
-    blocks. Return an empty list if no unit is installed.
-    """
+    """Return the listeners and stores whose peers the network filter of the collector's systemd unit blocks."""
     name = name_of(config)
     unit = read(root, name)
     if unit is None:
@@ -132,12 +117,7 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
 
 
 def read(root: Path, name: str = UNIT) -> Filter | None:
-    """Return the network filter of an installed systemd unit, including its drop-ins. Return None if there is no such
-    unit.
-
-    The unit may be an instance of a template. It then has its own unit file or that of the template, and the drop-ins
-    of both.
-    """
+    """Return the network filter of an installed systemd unit (or of its template) with its drop-ins, or None."""
     places = [root / place / "system" for place in DIRECTORIES]
     base, at, _ = name.partition("@")
     names = [name, f"{base}@.service"] if at else [name]
@@ -159,10 +139,6 @@ def read(root: Path, name: str = UNIT) -> Filter | None:
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
-    """Yield key and value of each setting in the section [Service] of a unit file.
-
-    An empty value resets all earlier values of the key.
-    """
     section = ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
@@ -184,10 +160,7 @@ def _networks(value: str) -> Iterator[Network]:
 
 
 def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
-    """Yield key and address of each setting through which the collector and other machines reach each other.
-
-    Also yield the networks of these machines.
-    """
+    """Yield key, address and peers' networks of each setting that connects the collector with other machines."""
     listeners: dict[str, AdminConfig | UdpConfig | TcpConfig] = {"admin.listen": config.admin}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig):
@@ -203,9 +176,8 @@ def _meant(config: Config) -> Iterator[tuple[str, str, tuple[Network, ...]]]:
 
 
 def _of_family(host: str) -> tuple[Network, ...]:
-    """Return the networks from which peers can reach a listen address: all networks of the address's family. `::` and
-    host names may belong to IPv4 and IPv6, so return the networks of both families.
-    """
+    """Return the networks from which peers can reach a listen address. `::` and host names may belong to IPv4 and
+    IPv6."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -232,10 +204,7 @@ OPEN_FILES = "open files"
 
 
 def check_limits(host: Host) -> Iterator[HostFinding]:
-    """Check whether the process may open enough files.
-
-    The daemon raises its soft limit up to the hard limit, so the hard limit counts.
-    """
+    """Check whether the process may open enough files. The daemon raises its soft limit to the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed(host.config)
     figures = {"needed": wanted, "hard": hard}
@@ -343,12 +312,8 @@ def _ovni(host: Host) -> Iterator[HostFinding]:
 
 
 def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[HostFinding]:
-    """Yield a finding for each directory to which tracers write the format `format_`, and which no source of this
-    format watches.
-
-    `places` has the directory for each environment variable that sets one. All findings have the same command, which
-    adds all of these directories to one source.
-    """
+    """Yield a finding for each directory to which tracers write a format, and which no source of this format
+    watches. `places` has the directory for each environment variable that sets one."""
     sources = {name: c for name, c in tails(host).items() if c.format == format_}
     patterns = [pattern for config in sources.values() for pattern in config.paths]
     absolute = {variable: str(Path(place).absolute()) for variable, place in places.items()}
@@ -393,17 +358,11 @@ def _number(text: str, default: int) -> int:
 TAILS = "tail paths"
 
 SEARCH_SECONDS = 2.0
-"""Maximum duration (seconds) of the search for the files of all patterns together.
-
-If the time is over, the report lists the patterns whose search was cut short.
-"""
+"""Maximum duration (seconds) of the search for the files of all patterns together."""
 
 
 class Searched(msgspec.Struct):
-    """The result of the search for the files of one pattern of a tail source (a source that follows files).
-
-    `whole` is false if the search was cut short.
-    """
+    """The result of the search for the files of one pattern of a tail source. `whole` is false if it was cut short."""
 
     files: int = 0
     unreadable: list[str] = []
@@ -429,7 +388,7 @@ def tails(host: Host) -> dict[str, TailConfig]:
 
 
 def reaches(pattern: str, directory: str) -> bool:
-    """Return whether a path pattern of a tail source (which follows files) can match files in or below a directory."""
+    """Return whether a path pattern of a tail source can match files in or below a directory."""
     root, parts = parse_pattern(pattern)
     place = os.path.abspath(directory)  # noqa: PTH100 - like the pattern, without following links
     if place == root or root.startswith(place.rstrip("/") + "/"):
@@ -446,10 +405,7 @@ def reaches(pattern: str, directory: str) -> bool:
 
 
 def _streams(format_: str) -> Callable[[str], bool]:
-    """Return a function that returns whether a path has the name of a trace file of the format.
-
-    If the format is unknown, the function returns true for every path.
-    """
+    """Return the test whether a path has the name of a trace file of a format. For an unknown format, any has."""
     from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - imports all formats, which only tails need
 
     known = FORMATS.get(format_)
@@ -489,9 +445,7 @@ def _unlisted(root: str, host: Host, end: float) -> list[str]:
 
 
 def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iterator[HostFinding]:
-    """Yield the findings about the search for files with one pattern of a tail source. `following` is a shell command
-    for the user, which makes the source follow links that lead out of its directories.
-    """
+    """Yield the findings about one pattern. `following` is a command that lets the source follow links."""
     figures: HostFigures = {"pattern": pattern, "files": seen.files}
     me = '"$(id -un)"'
     problem = partial(HostFinding, check=TAILS, severity=Severity.PROBLEM, figures=figures)
@@ -547,7 +501,6 @@ def _nothing(name: str, pattern: str, figures: HostFigures) -> HostFinding:
 
 
 def _names(paths: list[str]) -> str:
-    """Return a phrase with the first of several paths and, if there are more, their number."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more"
 
 

@@ -1,8 +1,8 @@
-"""Send datagrams to a port of this host at a given rate. The check of the network runs this module as a child process,
-by its path.
+"""Send datagrams to a port of this host at a given rate.
 
-The module uses only the standard library. Standard input has one line `COUNT RATE` for each step of the measurement.
-After each step, the program writes a line `SENT SECONDS` to standard output. It ends when standard input ends.
+The check of the network runs this module as a child process, by its path, with only the standard library. Standard
+input has one line `COUNT RATE` for each step. After each step, the program writes a line `SENT SECONDS`. It ends
+when standard input ends.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import sys
 import time
 
 SIZE = 72
-"""Size (bytes) of each datagram. A datagram with one usual event of the format Heph has this size."""
+"""Size (bytes) of each datagram, as with one usual Heph event."""
 
 _EVENT = struct.pack(">IIIIQQQH", 0xC1FC1FB7, SIZE, 1, 0, 0, 0, 0, SIZE - 42) + bytes(SIZE - 42)
 
 BATCH = 32
-"""Number of datagrams that one system call sends: the kernel splits one large buffer into datagrams (UDP_SEGMENT). With
-one call for each datagram, the sender would be slower than the receiver.
-"""
+"""Number of datagrams that one system call sends (UDP_SEGMENT). With one call for each datagram, the sender would be
+slower than the receiver."""
 
 _UDP_SEGMENT = 103
 
@@ -41,10 +40,9 @@ def main() -> None:
 
 
 def send(sock: socket.socket, count: int, rate: int, batch: int) -> tuple[int, float]:
-    """Send at least `count` datagrams at `rate` a second, evenly spaced. Return the number of sent datagrams and the
-    duration (seconds).
+    """Send at least `count` datagrams at `rate` a second, evenly spaced, `batch` of them in each system call.
 
-    Each system call sends `batch` datagrams.
+    Return the number of sent datagrams and the duration (seconds).
     """
     data = _EVENT * batch
     sent = 0
