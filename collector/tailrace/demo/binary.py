@@ -1,14 +1,11 @@
 """Generate traces of binary records: Heph packets and ovni events.
 
-The Heph traffic (trace format 0.1.0) resembles that of a parallel solver. Each stream is one worker that computes steps
-in time. Like a real writer, a worker first writes each part of a step when the part ends, and then the step itself. So
-end times grow within a stream, and start times do not. All types of attributes occur. A packet has 75 bytes on average.
+The Heph traffic (trace format 0.1.0) resembles that of a parallel solver. A worker writes a part of a step when the
+part ends, so end times grow within a stream, and start times do not.
 
-The ovni traces resemble those of libovni 1.14 for a program with tasks on two nodes. In each process, the main thread
-creates tasks in phases, which it marks in the trace, and worker threads run the tasks (events of nOS-V). Each thread
-has a stream: a header of 8 bytes, then events in the order of its node's clock. A thread writes its stream one buffer
-at a time. Each buffer but the first begins with the two events about the flush of the previous one. The file
-`stream.json` is written when the thread begins, once later, and when the thread ends.
+The ovni traces resemble those of libovni 1.14 for a program with tasks on two nodes. Each thread has a stream: a
+header of 8 bytes, then events in the order of its node's clock, written one buffer at a time. `stream.json` is
+written when the thread begins, once later, and when the thread ends.
 """
 
 from __future__ import annotations
@@ -54,10 +51,7 @@ def heph_events(
 
 
 def datagrams(packets: Iterator[bytes], limit: int = DATAGRAM_BYTES) -> Iterator[bytes]:
-    """Yield datagrams that contain the packets in order.
-
-    A datagram has at most `limit` bytes; a longer packet gets a datagram of its own.
-    """
+    """Yield datagrams of at most `limit` bytes with the packets in order. A longer packet stands alone."""
     datagram = b""
     for packet in packets:
         if datagram and len(datagram) + len(packet) > limit:
@@ -90,7 +84,7 @@ def event(
 
 
 def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
-    """Yield the Heph events of one simulated worker. The sequence never ends."""
+    """Yield the Heph events of one simulated worker, without end."""
     random = Random(f"{seed}/{stream}")  # noqa: S311 - traffic, not secrets
     counters = count(first)
     now = random.randrange(1_000_000)
@@ -109,7 +103,6 @@ def _worker(seed: int, stream: int, first: int) -> Iterator[Packet]:
 
 
 def _parts(random: Random, step: int) -> Iterator[tuple[str, Attributes]]:
-    """Yield the description and the attributes of each part of one step that a simulated worker computes."""
     yield (
         "receive halo",
         {"neighbours": [random.randrange(64) for _ in range(random.randrange(1, 5))]},
@@ -146,10 +139,7 @@ def _value(value: Value) -> bytes:
 
 OVNI_HEADER = b"ovni\1\0\0\0"
 BLOCK_BYTES = 4096
-"""Size (bytes) of one write to a stream file.
-
-A larger buffer is written in several pieces, so a reader may find only a part of it.
-"""
+"""Size (bytes) of one write to a stream file. A larger buffer is written in several pieces."""
 
 _PHASE, _ITERATION = 1, 2
 _MARKS = {
@@ -166,22 +156,17 @@ _WORKERS = 2
 
 _ENDS = frozenset({"VAR", "VAS", "VU]", "VSf", "VS]", "VTe", "VMA", "VTr", "VHW", "OM]"})
 _NAMES = frozenset({"VYc", "VTc"})
-"""Codes of ovni events that assign a name to something.
-
-Such events, like those in `_ENDS`, do not become events in the table.
-"""
+"""Codes of ovni events that assign a name to something. Like those in `_ENDS`, they are no events in the table."""
 
 
 class OvniEvent(NamedTuple):
-    """One ovni event. `code` consists of its model, category and value, one character each."""
-
     code: str
     clock: int
     data: bytes
 
 
 class OvniThread(NamedTuple):
-    """One thread of an ovni trace: the directory of its stream, its events, and the metadata that it has when it ends."""
+    """One thread of an ovni trace: the directory of its stream, its events, and its metadata at its end."""
 
     path: str
     events: list[OvniEvent]
@@ -199,10 +184,7 @@ def ovni_trace(seed: int, *, iterations: int = 20) -> list[OvniThread]:
 
 
 def ovni_offsets(threads: list[OvniThread]) -> bytes:
-    """Return the content of clock-offsets.txt.
-
-    It contains for each node the number of ns by which the first node's clock is ahead of the node's own clock.
-    """
+    """Return the content of clock-offsets.txt: by how many ns the first node's clock is ahead of each clock."""
     begun: dict[str, int] = {}
     for thread in threads:
         node = thread.path.removeprefix("loom.").partition(".")[0]
@@ -255,10 +237,6 @@ def ovni_jumbo(code: str, clock: int, payload: bytes) -> OvniEvent:
 def _ovni_process(
     random: Random, loom: str, pid: int, clock: int, iterations: int
 ) -> Iterator[OvniThread]:
-    """Yield the main thread of an ovni process, then its worker threads.
-
-    The tasks are divided among the worker threads.
-    """
     tids = [pid + 1 + number for number in range(_WORKERS)]
     main, tasks, over = _main(random, clock, tids, iterations)
     yield _ovni_thread(loom, pid, pid, main)
@@ -285,9 +263,7 @@ def _ovni_thread(loom: str, pid: int, tid: int, events: list[OvniEvent]) -> Ovni
 def _main(
     random: Random, clock: int, tids: list[int], iterations: int
 ) -> tuple[list[OvniEvent], list[tuple[int, int]], int]:
-    """Return the events of a main thread, its tasks with the earliest time at which each may start, and the end time of
-    the thread.
-    """
+    """Return the events of a main thread, its tasks with the earliest start of each, and its end time."""
     now = _Clock(random, clock)
     events = [ovni_event("OHx", now.tick(), pack("<iiQ", 0, -1, 0))]
     events += [ovni_event("OHC", now.tick(), pack("<iQ", -1, tid)) for tid in tids]
@@ -319,7 +295,6 @@ def _main(
 def _ovni_worker(
     random: Random, clock: int, tid: int, cpu: int, tasks: list[tuple[int, int]], over: int
 ) -> list[OvniEvent]:
-    """Return the events of a worker thread, which waits for each of its tasks and runs it."""
     now = _Clock(random, clock)
     events = [
         ovni_event("OHx", now.tick(), pack("<iiQ", cpu + 1, tid, 7)),
@@ -363,10 +338,7 @@ class _Clock:
 
 
 def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
-    """Yield the content of each buffer that an ovni thread writes.
-
-    Each buffer but the first begins with two events about the flush of the previous one.
-    """
+    """Yield the buffers that an ovni thread writes; each but the first begins with two events about a flush."""
     buffer = b""
     for this in events:
         buffer += this.data
@@ -377,10 +349,7 @@ def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
 
 
 def _known_at_first(metadata: dict[str, object]) -> dict[str, object]:
-    """Return the part of a thread's metadata that the first version of its stream.json contains.
-
-    Models, marks and `finished` are added later.
-    """
+    """Return the part of a thread's metadata in the first version of its stream.json."""
     about = metadata["ovni"]
     assert isinstance(about, dict)  # noqa: S101 - `_thread` makes it a dict
     return {key: about[key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}

@@ -1,19 +1,15 @@
 """Generate traces of text lines: JETS, DFTracer and Elephant Tracks 3 (ET3).
 
-The JETS traces (2.0, the dialect with `clk` first) resemble those of a processor simulator. Clusters contain cores,
-cores contain threads, and threads contain instructions. An instruction has 10 or 11 events; a footer states the totals.
-Within a thread, lines are in the order of `clk`. Each thread begins at clk 0, as in the reference generator, so `clk`
-goes back at each new thread.
+The JETS traces (2.0, the dialect with `clk` first) resemble those of a processor simulator. As in the reference
+generator, `clk` goes back to 0 at each new thread.
 
-The DFTracer traces resemble those of release 2.2.0, for processes that train a model, with the files that they read and
-save. Each process writes one file with one JSON object a line. The `id` numbers a process's events in the order in
-which they end; lines of different threads may be in another order. Names of files, commands and directories are given
-by hash. A forked process uses hashes that only its parent's file explains.
+The DFTracer traces resemble those of release 2.2.0, for processes that train a model. The `id` numbers a process's
+events in the order in which they end. A forked process uses hashes of names that only its parent's file explains.
 
-The ET3 traces record the calls of a Java program and its use of objects. There are two forms. In the form of the
-agents, the last field of each line is the thread, and no line reports the death of an object. In the form of the
-specification, the last field is a logical clock that counts entries and exits. When the program ends, it writes map
-files with the names."""
+The ET3 traces record the calls of a Java program and its use of objects. In the form of the agents, the last field
+of each line is the thread, and no line reports the death of an object. In the form of the specification, the last
+field is a logical clock that counts entries and exits.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +44,7 @@ _REGISTERS = ("a0", "a1", "a2", "a3", "s1", "s2", "s3", "t0", "t1", "t2", "ra", 
 
 
 class JetsLine(NamedTuple):
-    """One line of a JETS trace, including its newline. `type` is the line's type. `record` is the id of the record that
-    the line describes."""
+    """One line of a JETS trace, including its newline. `record` is the id of the record that the line describes."""
 
     type: str
     record: int | None
@@ -59,8 +54,8 @@ class JetsLine(NamedTuple):
 def jets_trace(
     seed: int, *, clusters: int = 1, cores: int = 2, threads: int = 2, instructions: int = 25
 ) -> Iterator[JetsLine]:
-    """Yield the lines of a JETS trace. The parameters are numbers: of clusters, of cores in a cluster, of threads in a
-    core, of instructions in a thread."""
+    """Yield the lines of a JETS trace. The parameters are numbers: of clusters, of cores in a cluster, of threads in
+    a core, of instructions in a thread."""
     random = Random(f"jets/{seed}")  # noqa: S311 - traffic, not secrets
     ids = count(1)
     totals = {"record": 0, "annotation": 0, "event": 0}
@@ -116,8 +111,7 @@ def _cluster(
 def _thread(
     random: Random, ids: Iterator[int], thread: int, instructions: int
 ) -> tuple[list[JetsLine], int]:
-    """Return the lines of a thread's instructions in the order of clk, and the clk at which the thread ends. The
-    instructions overlap in time."""
+    """Return the lines of a thread's overlapping instructions in the order of clk, and the thread's end."""
     begin, committed = START_CLK, START_CLK
     timed: list[tuple[int, JetsLine]] = []
     for number in range(instructions):
@@ -133,8 +127,7 @@ def _thread(
 def _instruction(
     random: Random, id_: int, thread: int, begin: int, committed: int, address: int
 ) -> Iterator[tuple[int, JetsLine]]:
-    """Yield the lines of one instruction, each with its clk. The previous instruction commits at `committed`, and this
-    one no earlier."""
+    """Yield the lines of one instruction, each with its clk. It commits no earlier than `committed`."""
     opcode = random.choice(_OPCODES)
     pc = f"0x{0x8000_0000 + address:08X}"
     disassembly = f"{opcode.lower()}  {', '.join(random.sample(_REGISTERS, 3))}"
@@ -200,10 +193,10 @@ def _jets_line(fields: dict[str, object], id_: int | None) -> JetsLine:
 
 
 BLOCK_BYTES = 4096
-"""Size (bytes) of one write to a DFTracer file. It is the size of DFTracer's own buffer."""
+"""Size (bytes) of one write to a DFTracer file, as with DFTracer's own buffer."""
 
 PIECE_BYTES = 1000
-"""Size (bytes) of one write to an ET3 trace. (Real agents write one line at a time.)"""
+"""Size (bytes) of one write to an ET3 trace. Real agents write one line at a time."""
 
 HOST = "demo"
 _DIRECTORY = "/scratch/demo"
@@ -217,16 +210,13 @@ FORK_US = 50_000
 
 
 class TraceLine(NamedTuple):
-    """One line of a DFTracer file, including its newline. `id` is the number of the event; None if the line is no
-    event."""
+    """One line of a DFTracer file, including its newline. `id` is the number of the event, or None."""
 
     id: int | None
     data: bytes
 
 
 class TraceFile(NamedTuple):
-    """The DFTracer file of one process."""
-
     name: str
     pid: int
     lines: list[TraceLine]
@@ -246,8 +236,8 @@ class _TracedCall(NamedTuple):
 def dftracer_trace(
     seed: int, epoch_us: int, *, processes: int = 2, steps: int = 60
 ) -> list[TraceFile]:
-    """Return the DFTracer files of `processes` processes, and the file of one more process, which the first process
-    forks. `epoch_us` is the time at which the processes start (Unix microseconds)."""
+    """Return the DFTracer files of `processes` processes, and of one more process, which the first process forks.
+    `epoch_us` is the time at which the processes start (Unix microseconds)."""
     random = Random(f"dftracer/{seed}")  # noqa: S311 - traffic, not secrets
     pids = [4000 + 10 * number for number in range(processes)]
     known: list[dict[str, int]] = [{} for _ in pids]
@@ -271,8 +261,8 @@ def plain_writes(
 
 
 def gzip_writes(name: str, lines: list[TraceLine], size: int = 100) -> Iterator[Write]:
-    """Yield the writes to a compressed file, which consists of gzip members with `size` lines each. Like the real
-    producer, end each write but the last at a newline byte of the compressed data."""
+    """Yield the writes to a compressed file of gzip members with `size` lines each. Like the real producer, end each
+    write but the last at a newline byte of the compressed data."""
     held = b""
     for at in range(0, len(lines), size):
         member = zlib.compressobj(wbits=31)
@@ -298,10 +288,8 @@ def _dftracer_process(
     known: dict[str, int],
     kind: str,
 ) -> TraceFile:
-    """Return the DFTracer file of one process. A metadata line states the hash of a string.
-
-    The parent process has already written lines for the strings in `known`, which has the time of each line (Unix µs).
-    Add this file's strings to `known`."""
+    """Return the DFTracer file of one process. `known` has the time (Unix µs) of each string whose hash the parent
+    process has already explained; add this file's strings to it."""
     host = hashed(HOST)
     lines = [
         _metadata_line(pid, pid, "HH", HOST, host),
@@ -339,7 +327,6 @@ def _dftracer_process(
 
 
 def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iterator[_TracedCall]:
-    """Yield the traced calls of a simulated thread that reads samples from files."""
     tid = pid + 1000 + thread
     for step in range(steps):
         path = f"{_DIRECTORY}/data/sample-{random.randrange(64):03}.npz"
@@ -356,7 +343,6 @@ def _loader(random: Random, pid: int, thread: int, now: int, steps: int) -> Iter
 
 
 def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_TracedCall]:
-    """Yield the calls of the main thread, which computes and sometimes saves a checkpoint."""
     for step in range(steps):
         begun = now = now + random.randrange(10, 100)
         for name in ("forward", "backward"):
@@ -380,8 +366,7 @@ def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Traced
 
 
 def _disordered(random: Random, lines: list[tuple[int, TraceLine]]) -> Iterator[TraceLine]:
-    """Return the lines of a DFTracer file after swapping some adjacent lines of different threads. In real processes,
-    too, a thread may take a lower event number than another thread, and write its line later."""
+    """Swap some adjacent lines of different threads, as in real processes, where a thread may write late."""
     for at in range(1, len(lines) - 1):
         (tid, line), (other_tid, other) = lines[at : at + 2]
         events = line.id is not None and other.id is not None
@@ -423,8 +408,7 @@ _OBJECTS_MAX = 200
 
 
 class AgentLine(NamedTuple):
-    """One line of an ET3 trace, including its newline. `clock` is the number of entries and exits up to and including
-    this line."""
+    """One line of an ET3 trace, including its newline. `clock` is the number of entries and exits up to this line."""
 
     letter: str
     clock: int
@@ -440,9 +424,7 @@ class _AgentEvent(NamedTuple):
 
 
 def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
-    """Return the lines of an ET3 trace as the Java agents of ET3 write it: each line ends with the thread.
-
-    The last line is the entry to the method that ends the program."""
+    """Return an ET3 trace in the form of the Java agents. Its last line enters the method that ends the program."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -455,8 +437,7 @@ def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
 
 
 def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
-    """Return the lines of an ET3 trace as the specification of ET3 defines it: each line ends with the logical clock.
-    No line reports the read of a field."""
+    """Return an ET3 trace in the form of the specification, which has no line for the read of a field."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
     lines = []
     clock = 0
@@ -468,7 +449,7 @@ def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
 
 
 def et3_agent_maps() -> dict[str, bytes]:
-    """Return the map files that the Java agents of ET3 write, by file name. List all `_METHODS` for each class."""
+    """Return the map files that the Java agents of ET3 write, by file name."""
     members = [f"{class_}#{method}" for class_ in _CLASSES for method in _METHODS]
     fields = [f"{_CLASSES[1 + number % 4]}#{field}" for number, field in enumerate(_FIELDS)]
     named = {"methods.list": members, "fields.list": fields, "classs.list": list(_CLASSES)}
@@ -491,7 +472,7 @@ def et3_specification_maps() -> dict[str, bytes]:
 
 
 def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
-    """Yield the events of several threads, interleaved at random. At the end, each thread returns from all its calls."""
+    """Yield the events of several threads, interleaved at random, which at last return from all their calls."""
     running = [_TracedThread(random) for _ in range(threads)]
     for _ in range(steps):
         yield from random.choice(running).step()
@@ -514,8 +495,7 @@ class _TracedThread:
         return len(self._methods)
 
     def step(self) -> Iterator[_AgentEvent]:
-        """Yield the events of one step of the thread: a call, a return, an allocation, or the update or read of a
-        field. An object may die."""
+        """Yield the events of one step: a call, a return, an allocation, or the update or read of a field."""
         chance = self._random.random()
         if not self.depth or (chance < 0.28 and self.depth < _DEPTH_MAX):
             method = self._random.randrange(1, len(_CLASSES) * len(_METHODS) + 1)
@@ -533,8 +513,7 @@ class _TracedThread:
             yield self._event("W", self._object(), class_)
 
     def leave(self) -> Iterator[_AgentEvent]:
-        """Yield the return from the innermost open call. Sometimes an exception is simulated first. The exception ends
-        several inner calls, whose ends get no line."""
+        """Yield the return from the innermost call. Sometimes an exception first ends inner calls without lines."""
         if self.depth > 4 and self._random.random() < 0.02:
             del self._methods[-3:]
         yield self._event("E", self._methods.pop())
@@ -553,8 +532,7 @@ class _TracedThread:
         return self._event("N", object_, 8 * self._random.randrange(2, 9), class_, site, 0)
 
     def _object(self) -> int:
-        """Return the id of an object that the thread references. Sometimes return 0, which stands for a static method,
-        a static field or null."""
+        """Return the id of a referenced object; sometimes 0, which stands for static members and null."""
         if not self._objects or self._random.random() < 0.2:
             return 0
         return self._random.choice(self._objects)
@@ -564,7 +542,6 @@ class _TracedThread:
 
 
 def _identity(random: Random) -> int:
-    """Return a random identity hash code. ET3 identifies objects and threads by such codes."""
     return random.randrange(2**24, 2**31)
 
 

@@ -1,8 +1,8 @@
 """Define the producers of the demonstration (`PRODUCERS`).
 
-The module does no I/O, and its results depend only on a seed. The function of a producer generates its events, and
-leaves some of them out on purpose. To add a producer, write a function that returns `Traffic` for a seed and an epoch,
-and add an entry to `PRODUCERS`. A new transport also needs a function in `traffic.SENDERS`.
+The function of a producer generates its events from a seed, without I/O, and leaves some of them out on purpose. To
+add a producer, write a function that returns `Traffic` for a seed and an epoch, and add an entry to `PRODUCERS`. A
+new transport also needs a function in `traffic.SENDERS`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from tailrace.demo.traffic import Traffic, Write
 
 ITERATIONS = 60
 BUFFER_BYTES = 16_384
-"""Size (bytes) of the buffer of an ovni thread. libovni's own buffer has 2 MiB.
-
-With this smaller one, a thread writes events while it still runs.
-"""
+"""Size (bytes) of the buffer of an ovni thread. With libovni's own 2 MiB, a thread would write only at its end."""
 
 STEPS = 150
 """Number of training steps of each DFTracer process."""
@@ -40,16 +37,11 @@ CALLS_LEFT_OUT = 9
 """Number of entries and exits that are left out of an ET3 trace on purpose."""
 
 _SPARED_LINES = 100
-"""Number of lines at the start of each trace that are never left out, because the collector would explain such a loss
-by its own late start.
-"""
+"""Number of lines at the start of each trace that are never left out: their loss would look like a late start."""
 
 
 def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
-    """Return the writes of an ovni trace of two nodes, with nothing left out.
-
-    The offsets of the nodes' clocks come last.
-    """
+    """Return the writes of an ovni trace of two nodes, with nothing left out."""
     random = Random(f"turns/{seed}")  # noqa: S311 - traffic, not secrets
     threads = binary.ovni_trace(seed, iterations=ITERATIONS)
     chunks = _in_turns(random, [binary.ovni_writes(thread, BUFFER_BYTES) for thread in threads])
@@ -60,10 +52,7 @@ def ovni_tail(seed: int, _epoch_ns: int) -> Traffic:
 
 
 def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
-    """Return the writes of the DFTracer files of three processes, one of them compressed.
-
-    A few event lines are left out of each file.
-    """
+    """Return the writes of the DFTracer files of three processes, one compressed. A few lines are left out."""
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     traces = text_lines.dftracer_trace(seed, epoch_ns // 1000, steps=STEPS)
     numbers = sorted({line.id for line in traces[0].lines if line.id is not None})
@@ -89,11 +78,8 @@ def dftracer_tail(seed: int, epoch_ns: int) -> Traffic:
 
 
 def et3_tail(seed: int, _epoch_ns: int) -> Traffic:
-    """Return the writes of two ET3 traces: one as the Java agents of ET3 write it, one as the specification defines it.
-
-    The first trace is complete. The second trace lacks some entries to methods and exits from methods, which the
-    logical clock in its lines shows.
-    """
+    """Return the writes of two ET3 traces: a complete one as the Java agents write it, and one as the specification
+    defines it, which lacks some entries to methods and exits from methods."""
     random = Random(f"lines/{seed}")  # noqa: S311 - traffic, not secrets
     whole = text_lines.et3_agent_form(seed, TURNS)
     lines = text_lines.et3_specification_form(seed + 1, TURNS)
@@ -141,13 +127,11 @@ STREAMS = (0, 1, 2, 3)
 PIECE_BYTES = 16_384
 
 _SPARED_HEAD = 32
-"""Number of events at the start of each stream that are never left out, because the collector would explain such a loss
-by its own late start.
-"""
+"""Number of events at the start of each stream that are never left out: their loss would look like a late start."""
 
 
 DROPPED = REORDERED = 0.02
-"""Probability that the simulated network drops a datagram. `REORDERED` is the probability that it delays a datagram."""
+"""Probability that the simulated network drops a datagram, and that it delays one."""
 LATER_MAX = 4
 """Maximum number of later datagrams that the simulated network delivers before a delayed one."""
 
@@ -164,9 +148,7 @@ class Producer(NamedTuple):
 
 
 def heph_udp(seed: int, epoch_ns: int) -> Traffic:
-    """Return Heph datagrams in the order in which a bad network delivers them: it drops some datagrams and delays
-    others.
-    """
+    """Return Heph datagrams as a bad network delivers them: it drops some datagrams and delays others."""
     packets = list(heph_events(seed, EVENTS, STREAMS))
     last = {packet.stream: packet.counter for packet in packets}
 
@@ -199,7 +181,6 @@ def heph_udp(seed: int, epoch_ns: int) -> Traffic:
 
 
 def heph_tcp(seed: int, epoch_ns: int) -> Traffic:
-    """Return Heph events for one connection, with nothing left out."""
     data = epoch(epoch_ns) + b"".join(
         packet.data for packet in heph_events(seed + 1, EVENTS, STREAMS)
     )

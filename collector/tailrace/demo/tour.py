@@ -1,11 +1,8 @@
 """Run `tailrace demo` step by step.
 
-The tour compares the losses in the table with the events that the tour left out on purpose. It succeeds only if both
-agree for every event. By default it prints one screen. Each line shows for one source the number of events that were
-left out, the number that the collector reports as missing, and a chart of the losses over time. With `verbose`, it also
-shows the commands that a user would type, with their output.
-
-The collector and the page of `tailrace view` are separate processes. The tour starts and queries them as a user would.
+The tour compares the losses in the table with the events that it left out on purpose, and succeeds only if both
+agree for every event. It starts and queries the collector and the page of `tailrace view` as a user would. With
+`verbose`, it also shows the commands that a user would type, with their output.
 """
 
 from __future__ import annotations
@@ -48,10 +45,7 @@ def environment() -> dict[str, str]:
 
 
 def as_typed(*words: str) -> str:
-    """Return a command line as a user would type it in a shell.
-
-    SQL that contains single quotes is put in double quotes.
-    """
+    """Return a command line as a user would type it in a shell."""
     return " ".join(
         f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
         for word in words
@@ -59,10 +53,7 @@ def as_typed(*words: str) -> str:
 
 
 async def tailrace(*arguments: str) -> str:
-    """Run `tailrace` with the given arguments, and return its output.
-
-    If it fails, raise TailraceError with its error output.
-    """
+    """Run `tailrace`, and return its output. If it fails, raise TailraceError with its error output."""
     done = await trio.run_process(
         command_line(*arguments),
         capture_stdout=True,
@@ -77,10 +68,7 @@ async def tailrace(*arguments: str) -> str:
 
 
 async def ended(process: trio.Process, seconds: float) -> int | None:
-    """Send SIGTERM to a process, wait until it has ended, and return its exit code.
-
-    Kill it if it has not ended after `seconds`.
-    """
+    """Send SIGTERM to a process, and SIGKILL if it has not ended after `seconds`. Return its exit code."""
     with trio.CancelScope(shield=True):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -118,20 +106,16 @@ class DemoDaemon:
 
     @property
     def admin(self) -> str:
-        """Return the address of the daemon's admin endpoint as host:port."""
         return str(self._ports["admin"])
 
     @property
     def final_ledger(self) -> str:
-        """Return the last part of the daemon's output, which states for each source how many events were received and
-        are missing.
-        """
+        """Return the last part of the output: the numbers of received and missing events of each source."""
         _, heading, rest = self.output.rpartition("final ledger")
         return (heading + rest).rstrip()
 
     @property
     def output(self) -> str:
-        """Return what the daemon has printed so far."""
         return self._output.read_text(errors="replace")
 
     def address(self, source: str) -> tuple[str, int]:
@@ -143,10 +127,7 @@ class DemoDaemon:
         return self._traces / source
 
     async def start(self) -> None:
-        """Start the collector.
-
-        Return when it is ready. Raise TailraceError with its output if it is not ready in time.
-        """
+        """Start the collector, and wait until it is ready. Raise TailraceError with its output if it is not."""
         with self._output.open("wb") as output:
             self._process = await trio.lowlevel.open_process(
                 command_line(*self.command),
@@ -166,10 +147,7 @@ class DemoDaemon:
         raise TailraceError(f"the collector did not become ready:\n{self.output}")
 
     async def get(self, path: str) -> str:
-        """Return a page of the daemon's admin endpoint.
-
-        Raise TailraceError if there is no answer, or if the answer reports an error.
-        """
+        """Return a page of the admin endpoint. Raise TailraceError if there is no answer, or an error."""
         try:
             return await trio.to_thread.run_sync(self._fetch, path)
         except OSError as error:
@@ -179,10 +157,7 @@ class DemoDaemon:
         return json.loads(await self.get("/status"))
 
     async def stop(self) -> int | None:
-        """Stop the process, and return its exit code.
-
-        Kill it if it does not stop in time. Return None if it was never started.
-        """
+        """Stop the process, if it was started, and return its exit code. Kill it if it does not stop in time."""
         return None if self._process is None else await ended(self._process, STOP_SECONDS)
 
     async def _ready(self) -> bool:
@@ -205,7 +180,6 @@ class DemoDaemon:
 
 @asynccontextmanager
 async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
-    """Start the daemon and yield it when it is ready. Stop it at the end of the `with` block."""
     try:
         await daemon.start()
         yield daemon
@@ -214,10 +188,8 @@ async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
 
 
 def configuration(producers: Iterable[Producer], traces: Path) -> str:
-    """Return a configuration of the daemon with one source for each producer.
-
-    A source listens on a free port, or follows the files of its directory in `traces`.
-    """
+    """Return a configuration of the daemon with one source for each producer, which listens on a free port, or
+    follows the files of its directory in `traces`."""
     parts = ['[admin]\nlisten = "127.0.0.1:0"\n']
     for producer in producers:
         place = 'listen = "127.0.0.1:0"'
@@ -235,9 +207,8 @@ PAGE_STOP_SECONDS = 5.0
 
 
 def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return the command that serves the page of a store. The command also opens a browser if the host has a display.
-    Without a display, Python would open a text browser in this terminal.
-    """
+    """Return the command that serves the page of a store, and opens a browser if the host has a display. Without a
+    display, Python would open a text browser in this terminal."""
     shows = sys.platform == "darwin" or not environ.keys().isdisjoint(
         {"BROWSER", "DISPLAY", "WAYLAND_DISPLAY"}
     )
@@ -246,11 +217,8 @@ def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
 
 @asynccontextmanager
 async def page(command: list[str], log: Path) -> AsyncIterator[str]:
-    """Run the command that serves the page, yield the page's address, and end the command with the `with` block.
-
-    The error output of the command goes to the file `log`. If the command prints no address in time, raise
-    TailraceError with this output.
-    """
+    """Run the command that serves the page, yield the page's address, and end the command with the `with` block. If
+    it prints no address in time, raise TailraceError with its error output, which goes to the file `log`."""
     with log.open("wb") as errors:
         process = await trio.lowlevel.open_process(
             command_line(*command),
@@ -273,10 +241,7 @@ async def page(command: list[str], log: Path) -> AsyncIterator[str]:
 
 
 async def _first_line(process: trio.Process) -> str:
-    """Return the first line that a process prints.
-
-    Return an empty text if it ends before it has printed a whole line.
-    """
+    """Return the first line that a process prints; an empty text if it ends before a whole line."""
     assert process.stdout is not None  # noqa: S101 - it is a pipe
     text = b""
     while b"\n" not in text:
@@ -302,8 +267,8 @@ METRICS = tuple(f"tailrace_ledger_{name}_events" for name in ("seen", "missing",
 
 
 class Tour:
-    """One run of the demonstration (`tailrace demo`). `print_line` prints a line. `directory` is for the configuration
-    and the daemon's output. With `verbose`, print all commands and their output."""
+    """One run of the demonstration (`tailrace demo`). `directory` is for the configuration and the daemon's output.
+    With `verbose`, print all commands and their output."""
 
     def __init__(
         self,
@@ -326,12 +291,8 @@ class Tour:
         self._step = 0
 
     async def run(self, *, keep: bool = False) -> bool:
-        """Run the demonstration. Return whether the table has exactly the events and gaps that follow from the sent
-        traffic.
-
-        With `keep`, wait for Ctrl-C before the collector is stopped. Raise TailraceError if the collector or a command
-        fails.
-        """
+        """Run the demonstration. Return whether the table agrees with the sent traffic. With `keep`, wait for Ctrl-C
+        before the collector stops. Raise TailraceError if the collector or a command fails."""
         with _ending_signals():
             self._title("Start a collector")
             self._command(*self._daemon.command)
@@ -369,8 +330,7 @@ class Tour:
                 nursery.start_soon(send, where, traffic.chunks, producer.rate)
 
     def _place(self, producer: Producer) -> tuple[tuple[str, int] | Path, str]:
-        """Return the address or directory to which a producer sends its traffic, and a text that shows it to the
-        user."""
+        """Return the address or directory to which a producer sends, and a text that shows it to the user."""
         if producer.transport == "tail":
             directory = self._daemon.directory(producer.source)
             return directory, str(directory)
@@ -378,9 +338,7 @@ class Tour:
         return address, f"{producer.transport}://{address[0]}:{address[1]}"
 
     async def _settle(self) -> None:
-        """Wait until all sent events and the gaps for all events that were left out are in the table, at most
-        `SETTLE_SECONDS`.
-        """
+        """Wait, at most `SETTLE_SECONDS`, until the table has all sent events and a gap for each one left out."""
         self._title(f"Wait until every event is in the table, at most {SETTLE_SECONDS:.0f} s")
         begun = self._clock.monotonic()
         with trio.move_on_after(SETTLE_SECONDS):
@@ -454,7 +412,6 @@ class Tour:
             await self._trickle()
 
     async def _trickle(self) -> None:
-        """Send a few events a second to the collector until Ctrl-C."""
         try:
             self._print(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
             await trickle(self._daemon.address("heph_tcp"), self._clock.wall_ns(), GENTLE_RATE)
@@ -484,7 +441,6 @@ class Tour:
         self._print(f"\n{self._step}. {text}" if self._verbose else f"{text} ...")
 
     def _detail(self, line: str) -> None:
-        """Print a line if `verbose` is set."""
         if self._verbose:
             self._print(line)
 
@@ -515,13 +471,9 @@ class Tour:
 
 
 def loss_pictures(store: str) -> dict[str, str]:
-    """Return a bar chart of the losses of each source in a store.
-
-    The `PICTURE_WIDTH` characters of a chart span the time of each session, from its first event to its last event. The
-    missing events of a gap are spread over the time between the last event before the gap and the first event after it.
-    Each loss has a visible bar. If the time of a source's losses is unknown, the result for the source is a note
-    instead of a chart. Raise TailraceError if the store cannot be read.
-    """
+    """Return a bar chart of the losses of each source in a store. Its `PICTURE_WIDTH` characters span the time of
+    each session, and the missing events of a gap are spread over the gap's time. Raise TailraceError if the store
+    cannot be read."""
     engine = Engine(store)
     try:
         snapshot = TimelineSnapshot(engine)
@@ -548,7 +500,6 @@ def loss_pictures(store: str) -> dict[str, str]:
 
 
 async def trickle(address: tuple[str, int], epoch_ns: int, rate: float) -> None:
-    """Send Heph events over one connection, `rate` a second, until the collector closes the connection."""
     with suppress(OSError, trio.BrokenResourceError):
         await send_tcp(address, chain([epoch(epoch_ns)], _endless()), rate)
 
@@ -560,10 +511,7 @@ def _endless() -> Iterator[bytes]:
 
 @contextmanager
 def _ending_signals() -> Iterator[None]:
-    """During the `with` block, handle SIGTERM and SIGHUP like Ctrl-C.
-
-    So these signals also stop the collector. They also interrupt a write to a pipe that nobody reads.
-    """
+    """During the `with` block, handle SIGTERM and SIGHUP like Ctrl-C, so that these signals also stop the collector."""
 
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)

@@ -12,9 +12,8 @@ import trio
 
 
 class Write(NamedTuple):
-    """One write(2) to a file of a trace. `path` is relative to the directory of the trace. If `anew` is true, the file
-    is emptied first, because programs rewrite metadata files as a whole.
-    """
+    """One write(2) to a file of a trace. `path` is relative to the directory of the trace. If `anew` is true, the
+    file is emptied first, because programs rewrite metadata files as a whole."""
 
     path: str
     data: bytes
@@ -34,7 +33,7 @@ class Traffic(NamedTuple):
 
 
 NAMED_MAX = 5
-"""Maximum number of missing or unexpected events that `differences` lists one by one; further events are counted."""
+"""Maximum number of missing or unexpected events that `differences` lists one by one."""
 
 EVENTS = "SELECT source, sum(events)::BIGINT AS events FROM streams GROUP BY source"
 """SQL for the number of events in the table, by source."""
@@ -53,11 +52,8 @@ AnswerRows = Iterable[Mapping[str, Any]]
 def differences(
     source: str, traffic: Traffic, events: AnswerRows, missing: AnswerRows, numbers: AnswerRows
 ) -> list[str]:
-    """Return one line for each difference between a producer's traffic and the table, or an empty list if they agree.
-
-    `events`, `missing` and `numbers` are the rows of the statements `EVENTS`, `MISSING` and `NUMBERS`. Rows of other
-    sources are ignored.
-    """
+    """Return one line for each difference between a producer's traffic and the table; an empty list if they agree.
+    `events`, `missing` and `numbers` are the rows of the statements `EVENTS`, `MISSING` and `NUMBERS`."""
     found = sum(row["events"] for row in events if row["source"] == source)
     lost: dict[str, int] = {}
     for row in missing:
@@ -108,10 +104,7 @@ async def send_tcp(address: tuple[str, int], chunks: Iterable[bytes], rate: floa
 
 
 async def write_files(directory: Path, writes: Iterable[Write], rate: float) -> None:
-    """Perform the writes to files below a directory, `rate` writes a second.
-
-    As in real producers, all files stay open.
-    """
+    """Perform the writes to files below a directory, `rate` writes a second. All files stay open."""
     with ExitStack() as stack:
         files: dict[str, FileIO] = {}
         pace = SendingPace(rate)
@@ -136,11 +129,11 @@ SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
     "tcp": send_tcp,
     "tail": write_files,
 }
-"""For each transport, the function that sends chunks. The keys are the names of transports in the configuration."""
+"""Function that sends chunks, by the configuration's name of the transport."""
 
 
 class SendingPace:
-    """Limits the average rate of sending to `rate` chunks a second: chunks are sent in bursts, with a pause after each."""
+    """Limits the average rate of sending to `rate` chunks a second, in bursts with a pause after each."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
