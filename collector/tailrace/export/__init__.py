@@ -1,8 +1,7 @@
 """Write the events of a store in the formats of other tools, with a description of the missing events.
 
-Each format has a module in this package with a function `write(selected, output, progress)`. `WRITERS` lists the
-formats that are written to files. The function reads the rows from `Selected`, or from `DrawnRows` if the format shows
-a timeline. It writes to the files of `Output`, and returns the number of rows that it left out, by kind of row.
+Each format has a module with a function `write(selected, output, progress)`, which reads from `Selected` or, for a
+timeline, `DrawnRows`, writes to `Output`, and returns the number of rows that it left out, by kind of row.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
 
 
 class ExportWriter(NamedTuple):
-    """An export format that is written to files.
-
-    `place`: module and name of the function that writes the format, as MODULE:FUNCTION. `meaning`: a description of the
-    format for users. `pipes`: whether the export may go to a pipe, which takes only the main file."""
+    """An export format that is written to files. `place` is its function as MODULE:FUNCTION, `meaning` a description
+    for users. `pipes` states whether the export may go to a pipe, which takes only the main file."""
 
     place: str
     meaning: str
@@ -47,12 +44,11 @@ WRITERS = {
         pipes=False,
     ),
 }
-"""The values of `tailrace export --to` for formats that are written to files. For each value: the format's writer."""
+"""The writers of `tailrace export --to` for formats that are written to files."""
 
 ORIGINAL, OTF2 = "original", "otf2"
 DIRECTORIES = {
     ORIGINAL: "the formats of the producers again, in a directory",
     OTF2: "an archive of OTF2, in a directory; needs tailrace[otf2]",
 }
-"""The values of `tailrace export --to` for formats that are written to a directory, each with a description for users.
-The modules `original` and `otf2_archive` write these formats."""
+"""The values of `tailrace export --to` for formats that are written to a directory, with descriptions for users."""

@@ -1,9 +1,8 @@
 """Write Chrome's JSON trace format (see `drawing` for the layout of tracks).
 
-Times are microseconds with three decimals, relative to the first time of the export. Viewers read times as doubles. In
-microseconds since 1970, doubles lose nanoseconds, so that viewers would drop slices. `otherData.base_unix_ns` is the
-Unix time of the first time. Slices are pairs of begin and end events, because rounded durations could make slices
-overlap.
+Times are microseconds with three decimals, relative to `otherData.base_unix_ns`. Viewers read times as doubles,
+which would lose nanoseconds since 1970, so that slices were dropped. Slices are pairs of begin and end events,
+because rounded durations could make slices overlap.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 class ChromeTrace:
     """A `Canvas` that writes Chrome's JSON trace format, one JSON object a line. A track is an index into `_tracks`,
-    whose items have the process id, the thread id and the name of the track."""
+    whose items are process id, thread id and name."""
 
     def __init__(self, out: BinaryIO, base: int) -> None:
         self._out = out

@@ -1,14 +1,11 @@
 """Draw a timeline: rows as slices, instants and counters on tracks, and gaps on separate tracks.
 
-- Each session is a process, and each stream is a thread of the process. Each substream has a separate track. Spans that
-  overlap without nesting also have separate tracks.
-- Each stream with gaps has a track LOST EVENTS. Gaps whose stream is unknown are on a track LOST EVENTS of the session.
+- Each session is a process, and each stream a thread of the process. Each substream has a separate track.
+- Each stream with gaps has a track LOST EVENTS; for gaps whose stream is unknown, each session has one.
 - An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are instants.
-- One instant on a separate track describes all missing events.
-- Notes, which users saved in `tailrace view`, are slices or instants on one more track.
+- One instant on a separate track describes all missing events. Users' notes are on one more track.
 
-`Nesting` distributes the spans of a lane (a stream or substream) over tracks, because viewers require that the slices
-of a track nest.
+Viewers require that the slices of a track nest, so spans that overlap get further tracks (`Nesting`).
 """
 
 from __future__ import annotations
@@ -24,9 +21,8 @@ _NEVER = 2**63
 
 
 class Track:
-    """The spans on one track of a drawing that have not ended at the current time. `ends` has their end times, the
-    innermost span last. `latest` is the time of the latest begin or end on the track.
-    """
+    """The open spans on one track: their end times (`ends`, innermost last), and the time of the latest begin or
+    end."""
 
     __slots__ = ("ends", "latest")
 
@@ -36,11 +32,8 @@ class Track:
 
 
 class Nesting:
-    """Distributes the spans of one lane (a stream or substream) over tracks, so that the spans of a track nest. Each
-    span goes to the first track on which it nests.
-
-    Spans must come ordered by begin, and the longer span first if two begin together. A span that is out of order, or
-    that overlaps another span without nesting, gets a further track."""
+    """Distributes the spans of one lane (a stream or substream) over tracks, so that the spans of a track nest.
+    Spans must come ordered by begin, and the longer span first if two begin together."""
 
     __slots__ = ("_tracks",)
 
@@ -48,8 +41,8 @@ class Nesting:
         self._tracks: list[Track] = []
 
     def begin(self, begin: int, end: int | None) -> tuple[int, list[tuple[int, int]]]:
-        """Put the next span on a track. `end` is None if the span is open. Return the number of the track, and the
-        spans that end before this span begins, as track numbers and end times."""
+        """Put the next span on a track; `end` is None if it is open. Return the number of the track, and the spans
+        that end before this one begins, as track numbers and end times."""
         ends = _NEVER if end is None else end
         ended: list[tuple[int, int]] = []
         for number, track in enumerate(self._tracks):
@@ -69,8 +62,7 @@ class Nesting:
         return number, ended
 
     def rest(self) -> Iterator[tuple[int, int]]:
-        """Yield the track number and the end time of each span that is still on a track, innermost spans first. Leave
-        out spans without an end."""
+        """Yield the track number and the end time of each span that is still on a track, without open spans."""
         for number, track in enumerate(self._tracks):
             for end in reversed(track.ends):
                 if end != _NEVER:
@@ -84,9 +76,7 @@ NOTES = "notes"
 
 
 class Canvas(Protocol):
-    """A writer of one trace format, which draws events on tracks.
-
-    A track is a number that the writer has returned. The begins and ends on one track must nest."""
+    """A writer of one trace format, which draws events on tracks. The begins and ends on one track must nest."""
 
     def summary(self, name: str) -> int:
         """Create a track for the whole export, which belongs to no session, and return it."""
@@ -95,10 +85,10 @@ class Canvas(Protocol):
         """Create the track of a session, and return it."""
 
     def thread(self, process: int, name: str) -> int:
-        """Create a track for a stream, and return it. `process` is the track of the stream's session."""
+        """Create a track for a stream of the session with the track `process`, and return it."""
 
     def track(self, parent: int, name: str) -> int:
-        """Create a further track below `parent`, and return it. `parent` is the track of a stream or a session."""
+        """Create a further track below the track of a stream or session, and return it."""
 
     def counter(self, parent: int, name: str) -> int:
         """Create a track for the values of a counter below the track `parent`, and return it."""
@@ -189,9 +179,7 @@ class Threads:
         return self._threads[key]
 
     def of_gaps(self, each: Lost) -> int:
-        """Return the track below which a gap is drawn: the track of its stream or, if its stream is unknown, of its
-        session.
-        """
+        """Return the track below which a gap is drawn: that of its stream or, if that is unknown, of its session."""
         return self.thread(each.session, each.stream) if each.stream else self.process(each.session)
 
 
@@ -233,8 +221,6 @@ class Slices:
 
 
 class DrawnLane:
-    """Draws the rows of one lane (a stream or substream) on a canvas (a writer of a trace format)."""
-
     def __init__(self, canvas: Canvas, threads: Threads, lane: Lane) -> None:
         self.lane = lane
         self._canvas = canvas

@@ -1,9 +1,4 @@
-"""Read the rows of an export's timeline, ordered by lane and time, with their times on one common axis
-(`timeline`).
-
-A lane is a stream of a session, or one substream of the stream. Gaps have no times of their own: the module
-`lost` places each gap between the nearest events.
-"""
+"""Read the rows of an export's timeline, ordered by lane (a stream or substream) and time, on one axis of time."""
 
 from __future__ import annotations
 
@@ -25,14 +20,13 @@ if TYPE_CHECKING:
 
 
 _Row = tuple[Any, ...]
-"""One row of a query's result, with the columns that `_COLUMNS` lists."""
 
 _COLUMNS = (
     'source, session, stream, substream, kind, name, category, id, parent, seq, start, "end", time, aligned,'
     ' open, attributes, numbers, "offset"'
 )
 _FORGOTTEN = "attributes IS NOT NULL AND contains(attributes, 'begin_forgotten')"
-"""SQL condition for end rows that must not be drawn, because the view `spans` already has the spans that they end."""
+"""SQL condition for end rows that are not drawn, because the view `spans` already has their spans."""
 
 _ORDER = """
 ORDER BY source, session, stream, substream NULLS FIRST, coalesce(start, "end") NULLS FIRST, "end" DESC NULLS FIRST, "offset", seq
@@ -45,9 +39,7 @@ SELECT {{columns}} FROM (
 )
 {_ORDER}
 """  # noqa: S608 - our own words
-"""SQL for the rows to draw, except begin rows.
-
-The condition on the kind excludes begin rows before DuckDB evaluates views. Only one scan is sorted, because a sort of
+"""SQL for the rows to draw, except begin rows, which the condition excludes before DuckDB evaluates views. A sort of
 several scans would need more memory than DuckDB's limit."""
 
 _BEGUN = f"""
@@ -73,10 +65,7 @@ GROUP BY source, session ORDER BY source, session
 
 
 class Number(TypedDict):
-    """One number of a counter.
-
-    `member` is the number's name within the counter, or None if the counter has only one number. `value` is JSON text.
-    """
+    """One number of a counter. `member` is its name, or None if there is only one. `value` is JSON text."""
 
     member: str | None
     value: str
@@ -89,9 +78,7 @@ class Lane(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One row to draw on a timeline, with times in ns. `end` is None for an open span, and for a row without a
-    duration.
-    """
+    """One row to draw on a timeline, with times in ns. `end` is None without a duration, and for an open span."""
 
     lane: Lane
     kind: str
@@ -105,16 +92,14 @@ class Item(NamedTuple):
     open: bool
     attributes: str | None
     numbers: list[Number] | None = None
-    """Numbers of a counter row, as in the view `counters`. None for a row of another kind."""
+    """Numbers of a counter row, as in the view `counters`; None for a row of another kind."""
 
     @property
     def is_span(self) -> bool:
         return self.kind == "span"
 
     def members(self) -> dict[str, Any]:
-        """Return the members of the row's attributes.
-
-        If the attributes are not a JSON object, return their text under the name `attributes`."""
+        """Return the members of the attributes, or their text as `attributes` if they are no JSON object."""
         if self.attributes is None:
             return {}
         try:
@@ -124,7 +109,7 @@ class Item(NamedTuple):
         return found if isinstance(found, dict) else {"attributes": self.attributes}
 
     def values(self) -> dict[str, int | float]:
-        """Return the values of a counter by name. Return an empty dict if the counter has no number."""
+        """Return the values of a counter by name; an empty dict if the counter has no number."""
         return {
             self.name if member is None else f"{self.name}.{member}": number
             for member, number in map(_read, self.numbers or ())
@@ -133,8 +118,7 @@ class Item(NamedTuple):
 
 
 class DrawnRows:
-    """The rows of a selection that a timeline draws. `left` counts the rows that cannot be drawn because they have no
-    time, by kind of row."""
+    """The rows of a selection that a timeline draws. `left` counts the rows without a time, which are not drawn."""
 
     def __init__(self, selected: Selected, progress: RowCount) -> None:
         self.selected = selected
@@ -153,8 +137,7 @@ class DrawnRows:
 
     @cached_property
     def notes(self) -> list[Note]:
-        """Notes of users that may concern the selection. Notes about times before 1970 are left out, and counted in
-        `left`."""
+        """Notes of users that may concern the selection, except those about times before 1970, which `left` counts."""
         notes = self.selected.notes.notes
         placed = [note for note in notes if note.from_ >= 0]
         if len(placed) < len(notes):
@@ -163,17 +146,15 @@ class DrawnRows:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The filters by which the user has selected the rows: for each filter, its name and its values."""
+        """The filters by which the user has selected the rows, by name."""
         return {k: v for k, v in self.selected.filters._asdict().items() if v is not None}
 
     def session(self, source: str, session: str, format_: str) -> SessionClock:
-        """Return the clock of a session. If the session has only gaps, its clock is unknown: return a `SessionClock`
-        with default values."""
+        """Return the clock of a session; one with default values if the session has only gaps."""
         return self.sessions.get((source, session)) or SessionClock(source, format_, session)
 
     def items(self) -> Iterator[Item]:
-        """Yield the rows to draw, ordered by lane (stream or substream), then by ascending start, then by descending
-        end."""
+        """Yield the rows to draw, ordered by lane (stream or substream), ascending start and descending end."""
         chosen = self.selected.condition(EVENTS)
         # Query the clocks before the rows, because no other query can run while the rows are read.
         places = self.sessions
@@ -236,8 +217,6 @@ class DrawnRows:
 
 
 def _merged(rows: Iterator[_Row], begun: list[_Row]) -> Iterator[_Row]:
-    """Merge two sorted sequences of rows into one: `rows` from the table, and `begun`, the spans for which the table
-    has only a begin row."""
     if not begun:
         return rows
     return merge(rows, begun, key=_place)
@@ -258,8 +237,7 @@ def _first_if_null(value: int | None) -> tuple[bool, int]:
 
 
 def _read(given: Number) -> tuple[str | None, int | float | None]:
-    """Decode one number of a counter. Return the counter's member name (None if the number has none) and the value. The
-    value is None if msgspec cannot represent the number."""
+    """Return the member name and the value of a counter's number; None for a value that msgspec cannot represent."""
     try:
         return given["member"], msgspec.json.decode(given["value"], type=int | float)
     except ValueError:
@@ -267,7 +245,6 @@ def _read(given: Number) -> tuple[str | None, int | float | None]:
 
 
 def session_clocks(selected: Selected) -> dict[SessionKey, SessionClock]:
-    """Return the clocks of the selected sessions, sorted by source and session id."""
     rows = selected.condition(EVENTS)
     extents = [
         Extent(*row)

@@ -1,13 +1,9 @@
 """Place gaps in time, between the event before the gap and the event after the gap.
 
-A gap has no time, but usually sequence numbers. Such a gap lies between the events of the stream with the next
-lower and the next higher sequence number. A gap without sequence numbers, or in a stream without numbers, lies
-between the events before and after the gap's offset in the session's bytes. If there is no event before or
-after the gap, the session's first or last time is the limit.
-
-`Neighbours` finds the events around given positions in one pass over the events, in any order. The memory use
-grows with the number of gaps, not with the number of events. A join in the database would hold or sort all
-events or all gaps.
+A gap has no time, but usually sequence numbers, and lies between the events of the stream with the next lower and
+higher ones. Otherwise it lies between the events before and after its offset in the session's bytes, or else between
+the session's first and last time. `Neighbours` finds these events in one pass; its memory grows with the number of
+gaps, while a join in the database would hold or sort all events.
 """
 
 from __future__ import annotations
@@ -29,8 +25,8 @@ Seen = tuple[int, int]
 
 
 class Neighbours:
-    """Finds the events that are nearest to gaps: below each position in `lows`, and above each position in `highs`. A
-    position is a sequence number, or an offset in a session's bytes."""
+    """Finds the events nearest to gaps: below each position in `lows`, and above each one in `highs`. A position is
+    a sequence number, or an offset in a session's bytes."""
 
     def __init__(self, lows: Iterable[int], highs: Iterable[int]) -> None:
         self._lows, self._highs = sorted(set(lows)), sorted(set(highs))
@@ -38,11 +34,8 @@ class Neighbours:
         self._above: list[Seen | None] = [None] * len(self._highs)
 
     def see(self, number: int, time: int) -> None:
-        """Record an event with the start `time` (ns) at the position `number` in its stream.
-
-        Store the event only for the next higher position in `lows` and the next lower position in `highs`, if it is
-        nearer than the stored event. `below` and `above` therefore search the other positions, too.
-        """
+        """Record an event with the start `time` (ns) at the position `number`, only for the next position in `lows`
+        and in `highs`. `below` and `above` therefore search the other positions, too."""
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]
@@ -55,16 +48,14 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time (ns) of the nearest event below the position `low`, or None if `see` got no such event. `low`
-        must be one of the constructor's `lows`."""
+        """Return the time (ns) of the nearest event below `low`, one of the constructor's `lows`, or None."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time (ns) of the next event behind a gap: of the event with the lowest position above `high` that
-        `see` got, or None. `high` must be one of the constructor's `highs`, since only their events are stored."""
+        """Return the time (ns) of the nearest event above `high`, one of the constructor's `highs`, or None."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]
@@ -79,9 +70,8 @@ FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions
 
 
 class Lost(NamedTuple):
-    """A gap to draw, with its range of time (ns).
-
-    `members` has columns of the view `gaps`, and a text that states between which events the gap lies."""
+    """A gap to draw, with its range of time (ns). `members` has columns of the view `gaps`, and a text that states
+    between which events the gap lies."""
 
     session: SessionClock
     stream: str
@@ -92,9 +82,7 @@ class Lost(NamedTuple):
 
 
 class Neighbourhood:
-    """The events that are nearest to the gaps of a selection, by sequence number and by offset, separately for each
-    stream.
-    """
+    """The events nearest to the gaps of a selection, by sequence number and by offset, for each stream."""
 
     def __init__(self, gaps: list[Gap]) -> None:
         self._of: dict[StreamPlace, tuple[Neighbours, Neighbours]] = {}
@@ -119,8 +107,8 @@ class Neighbourhood:
                 found[1].see(offset, time)
 
     def of(self, gap: Gap) -> tuple[int | None, int | None]:
-        """Return the times of the nearest events before and after a gap. A time is None if there is no such event. Use
-        the events near the gap's offset only if no event was found by sequence number."""
+        """Return the times of the nearest events before and after a gap, or None. The gap's offset counts only if no
+        event was found by sequence number."""
         by_number, by_offset = self._of[gap.place]
         before = None if gap.first is None else by_number.below(gap.first)
         behind = None if gap.end is None else by_number.above(gap.end)
@@ -130,9 +118,8 @@ class Neighbourhood:
 
 
 def lost(timeline: DrawnRows) -> Iterator[Lost]:
-    """Yield the gaps of the selection that lie within the selected range of time, ordered by stream, then by begin.
-
-    `timeline.left` counts the gaps that are not yielded: their time is unknown or outside of the selected range."""
+    """Yield the gaps within the selected range of time, ordered by stream, then by begin. `timeline.left` counts the
+    gaps whose time is unknown or outside of it."""
     chosen = timeline.selected.condition(GAPS)
     gaps = [
         Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)
@@ -146,10 +133,8 @@ def lost(timeline: DrawnRows) -> Iterator[Lost]:
 
 
 def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> None:
-    """Pass all events of the sessions with gaps to `around`, which finds the events nearest to each gap. The events
-    include those that the user's filters exclude.
-
-    The SQL lists the sessions as values, because DuckDB might hold all events in memory for a join."""
+    """Pass all events of the sessions with gaps to `around`, even those that the user's filters exclude. The SQL
+    lists the sessions as values: for a join, DuckDB might hold all events in memory."""
     selected, places = timeline.selected, timeline.sessions
     chosen = one_of("session", sorted(sessions))
     answer = selected.arrow(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
@@ -184,7 +169,6 @@ def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:
 
 
 def _cut(timeline: DrawnRows, begin: int, end: int) -> tuple[int, int] | None:
-    """Return the part of a gap's range of time that lies within the selected times. Return None if no part does."""
     filters = timeline.selected.filters
     if filters.since is not None:
         begin = max(begin, since := unix_ns(filters.since, "since"))

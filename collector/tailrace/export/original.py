@@ -1,15 +1,9 @@
 """Write sessions in the formats of their producers, into a directory with a subdirectory for each source.
 
-The encoder of the format (`Format.encoder`) makes the bytes. `sessions.jsonl` describes each written file
-(`WrittenSession`), and `gaps.jsonl` lists the gaps. Sessions are written whole: a time range selects the sessions that
-were open in the range.
-
-A copy must not look more complete than the stored session. A reader of a copy finds most losses again, because sequence
-numbers are missing in the copy, too. Lost bytes leave no such sign. So the copy of a session with lost bytes is always
-gzip data (`PackedFile`): it is truncated or damaged at the offsets of the loss, or contains a statement of the loss.
-
-The files of a source keep their relative places: their paths begin at the deepest directory that contains all files of
-the source.
+The encoder of the format (`Format.encoder`) makes the bytes. `sessions.jsonl` describes each written file, and
+`gaps.jsonl` lists the gaps. Sessions are written whole. A copy must not look more complete than the stored session:
+missing sequence numbers are also missing in the copy, but lost bytes leave no such sign. So the copy of a session
+with lost bytes is gzip data (`PackedFile`) that is truncated or damaged at the offsets of the loss, or states it.
 """
 
 from __future__ import annotations
@@ -56,12 +50,8 @@ PACKED = ".gz"
 
 
 class Origin(NamedTuple):
-    """A session to export, and the path of the original file from which its bytes came.
-
-    `session` is the id without the suffix that a restart adds. `path` is None if the session did not come from a file.
-    If `damaged` is true, the session has losses that only gzip data can reproduce, so the exported copy must be
-    compressed.
-    """
+    """A session to export, and the path of its original file, or None. `session` has no suffix of a restart. If
+    `damaged` is true, only gzip data can reproduce the session's losses."""
 
     source: str
     session: str
@@ -71,13 +61,9 @@ class Origin(NamedTuple):
 
 
 def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
-    """Return the relative path of the exported copy of each session.
-
-    The path is `SOURCE/PATH` if the session came from a file, otherwise `SOURCE/SESSION.SUFFIX`. It ends in `.gz` if
-    the producer compressed the file, or if `Origin.damaged` is true.
-
-    If two sessions would get one path, for example because a file was read twice, the copy of the later session gets a
-    separate directory."""
+    """Return the relative path of the exported copy of each session. It is `SOURCE/PATH` for a session from a file,
+    otherwise `SOURCE/SESSION.SUFFIX`, and ends in `.gz` if the producer compressed the file, or if `Origin.damaged`
+    is true. If two sessions would get one path, the later one gets a directory of its own."""
     names: dict[Origin, PurePosixPath] = {}
     sources = defaultdict(list)
     for origin in origins:
@@ -97,19 +83,15 @@ def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
 
 
 def beside(name: PurePosixPath, document: str) -> PurePosixPath:
-    """Return the path to which a metadata file of a trace is exported.
-
-    `name` is the path to which the trace file is exported, and `document` the path of the metadata file relative to the
-    trace file's directory. The returned path stays in the directory of the source."""
+    """Return the path of the exported copy of a metadata file, which stays in the directory of the source.
+    `document` is its path relative to the trace file's directory."""
     source, *within = name.parts
     path = posixpath.normpath(posixpath.join("/", *within[:-1], document))
     return PurePosixPath(source, path.lstrip("/"))
 
 
 def _path(origin: Origin) -> str | None:
-    """Return the absolute, normalized path of a session's original file, without the suffix `.gz`. Return None if the
-    session did not come from a file.
-    """
+    """Return the absolute, normalized path of a session's original file without `.gz`, or None."""
     return origin.path and posixpath.normpath(posixpath.join("/", without_gz(origin.path)))
 
 
@@ -120,9 +102,7 @@ def _packed(origin: Origin) -> bool:
 
 
 def _base(files: Sequence[tuple[Origin, str]]) -> str:
-    """Return the deepest directory that contains all run directories of a source.
-
-    The format of a file determines which directory is the file's run directory (`Files.group`)."""
+    """Return the deepest directory that contains all run directories (`Files.group`) of a source."""
     runs = []
     for origin, path in files:
         run = FORMATS[origin.format].files.group(path) if origin.format in FORMATS else ""
@@ -150,9 +130,8 @@ WHERE (
 ) AND {{}}
 ORDER BY source, root, "offset", detail DESC
 """  # noqa: S608 - our own words
-"""SQL for the gaps that a reader of the exported file may not detect in the file's records.
-
-If a gzip file is both truncated and damaged at one offset, the gap of the truncation comes first."""
+"""SQL for the gaps that a reader of the exported file may not detect in its records. If a gzip file is truncated and
+damaged at one offset, the truncation comes first."""
 
 _CHOSEN = "(source, part.root(session)) IN (SELECT (source, part.root(session)) FROM {} WHERE {})"
 _ORIGINS = """
@@ -162,8 +141,8 @@ FROM sessions WHERE {} GROUP BY source, root ORDER BY source, min(opened), root
 
 
 class Loss(NamedTuple):
-    """A loss of `size` bytes at an offset in a session's bytes. If a compressed file is damaged there, `data` has those
-    of the damaged bytes that the quarantine still has."""
+    """A loss of `size` bytes at an offset in a session's bytes. `data` has those damaged bytes of a compressed file
+    that the quarantine still has."""
 
     offset: int
     detail: str = TORN
@@ -176,8 +155,10 @@ class WrittenSession(NamedTuple):
 
     - `file`: the path of the copy, or None if the repair left out the whole session.
     - `bytes`: the number of trace bytes in the copy, before compression.
-    - `left_out`: the number of bytes that the copy lacks, because they are unreadable or because readers refuse them.
-    - `added`: the number of additions by the repair, by kind of addition."""
+    - `left_out`: the number of bytes that the copy lacks, because they are unreadable or because readers refuse
+      them.
+    - `added`: the number of additions by the repair, by kind of addition.
+    """
 
     file: str | None
     source: str
@@ -196,13 +177,13 @@ def write(
     quarantine: Sequence[Path],
     added: Counter[str] | None = None,
 ) -> Left:
-    """Write copies of the selected sessions into a directory.
+    """Write copies of the selected sessions into a directory. Return the number of rows and losses left out, by
+    kind.
 
-    `quarantine` lists the directories in which collectors keep unreadable bytes. If the dict `added` is given, repair
-    the traces: leave out unreadable bytes and records that readers refuse, and close open spans and streams. Count in
-    `added` what the repair adds, by kind of addition.
-
-    Return the number of rows and losses that were left out, by kind."""
+    `quarantine` lists the directories with unreadable bytes. If the dict `added` is given, repair the traces: leave
+    out unreadable bytes and records that readers refuse, close open spans and streams, and count the additions in
+    it.
+    """
     left: Left = Counter()
     files: list[_SessionFile] = []
     runs: defaultdict[tuple[str, str, str], dict[str, Any]] = defaultdict(dict)
@@ -281,9 +262,7 @@ class _SessionFile:
         return WrittenSession(file, source, session, format_, self._size, self._left_out, added)
 
     def counted(self, rows: Iterable[StoredRow]) -> Iterator[StoredRow]:
-        """Yield the given rows unchanged. Add the number of the producer's rows to the attribute `rows`.
-
-        A span counts once. Rows that the collector itself wrote do not count."""
+        """Yield the rows unchanged, and count the producer's rows in `rows`. A span counts once."""
         for row in rows:
             self.rows += row.is_record and not row.ends
             yield row
@@ -311,18 +290,15 @@ class _SessionFile:
                     out.write(text)
 
     def _lose(self, losses: deque[Loss], out: BinaryIO | PackedFile, offset: int | None) -> None:
-        """Write the session's next losses into its copy `out`. Only a compressed copy (`PackedFile`) can contain losses;
-        for another copy, do nothing.
-
-        Write the losses at offsets up to `offset`, or all remaining losses if `offset` is None."""
+        """Write the session's next losses, up to `offset` or all, into its copy, if that is compressed."""
         while losses and isinstance(out, PackedFile):
             if offset is not None and losses[0].offset > offset:
                 return
             out.lose(losses.popleft())
 
     def _write(self, record: Record, out: BinaryIO | PackedFile, following: Record | None) -> int:
-        """Write the bytes of a record to the copy `out`, and return their number. If the copy must not have the record,
-        count its bytes in `_left_out` instead, and return 0."""
+        """Write the bytes of a record, and return their number. If the copy must not have the record, return 0 and
+        count its bytes in `_left_out`."""
         data: bytes | None
         if record.kind != Kind.MALFORMED:
             data = self._encoder.encode(record, following=following)
@@ -348,14 +324,9 @@ def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedF
 
 
 class PackedFile:
-    """Compresses the copy of a session's bytes with gzip.
-
-    The copy is truncated at the offsets at which the original file was truncated, and has the original's damaged bytes.
-    For any other loss, the copy contains a statement of the loss, which `sources.tail.inflate` reads. Equal input gives
-    equal files.
-
-    An empty gzip member follows each truncated or damaged place. Without it, two truncated members in a row could look
-    like damage."""
+    """Compresses the copy of a session's bytes with gzip, truncated or damaged where the original file was. It
+    states any other loss, for `sources.tail.inflate`. Equal input gives equal files. An empty gzip member follows
+    each truncated or damaged place: two truncated members in a row could look like damage."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -367,9 +338,7 @@ class PackedFile:
         return len(data)
 
     def lose(self, loss: Loss) -> None:
-        """Write a loss into the compressed copy: truncate the gzip member, write the damaged bytes, or write a
-        statement of the loss for readers.
-        """
+        """Truncate the gzip member, write the damaged bytes, or state the loss."""
         if loss.detail == TORN:
             self._out.write(self._begun().flush(zlib.Z_SYNC_FLUSH))
             self._member = None
@@ -407,11 +376,9 @@ WHERE {chosen} ORDER BY source, root, {ORDER}
 def _losses(
     rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str], *, repair: bool
 ) -> dict[tuple[str, str], list[Loss]]:
-    """Return by source and session which bytes of the original files were lost, so that the written copies show the
-    same losses. Count in `left` the losses that no copy can show.
-
-    Also return sessions without losses whose bytes are themselves gzip data. Their copies are compressed once more, so
-    that a reader that decompresses a copy finds the original bytes."""
+    """Return by source and session which bytes of the original files were lost, and count in `left` the losses that
+    no copy can show. Also return sessions without losses whose bytes are themselves gzip data: their copies are
+    compressed once more, so that a reader that decompresses a copy finds the original bytes."""
     shown = {TORN, BAD} if repair else set(get_args(LossDetail))
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
     for source, session, reason, detail, offset, attributes in rows:
@@ -439,9 +406,8 @@ def _losses(
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
-    """Return a function that reads frames of unreadable bytes from the quarantine files.
-
-    The function reads the quarantine file of the session `of`, unless its caller names another session."""
+    """Return a function that reads frames of unreadable bytes from the quarantine file of the session `of`, or of
+    another session that its caller names."""
 
     @lru_cache(2)
     def read(session: str) -> bytes:

@@ -1,11 +1,10 @@
-"""Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for the layout of tracks).
+"""Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for the layout of
+tracks).
 
-A session is a location group, and a track is a location. A slice is an enter event and a leave event of a region. A gap
-is a region whose name begins with LOST, and measurement is off during the gap. An instant is a region without a
-duration. The instants of a track have a location of their own, so that the events of each location are in order of
-time. Attributes are not written.
-
-The library `otf2` keeps a buffer of `BUFFER` bytes in memory for each location.
+A session is a location group, and a track is a location. A slice is an enter event and a leave event of a region. A
+gap is a region whose name begins with LOST, during which measurement is off. An instant is a region without a
+duration, at a location of its own, so that the events of each location are in order of time. Attributes are not
+written.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 10**9
 BUFFER = 256 * 2**10
-"""Size (bytes) of the memory buffer of one location. It is the minimum that the library `otf2` accepts."""
+"""Size (bytes) of the memory buffer of one location, the minimum that the library `otf2` accepts."""
 
 LOST = "lost"
 """Category of the slices that stand for missing events (gaps)."""
@@ -34,9 +33,7 @@ _LACKS = "OTF2 needs the package otf2: python -m pip install 'tailrace[otf2]'"
 
 
 def write(selected: Selected, output: Directory, progress: RowCount) -> Left:
-    """Write the archive `traces.otf2` into the output directory. Raise ExportError if the package `otf2` is not
-    installed.
-    """
+    """Write the archive `traces.otf2` into the output directory. Raise ExportError if the package `otf2` is missing."""
     otf2 = library()
     timeline = DrawnRows(selected, progress)
     with otf2.writer.open(
@@ -59,8 +56,7 @@ def library() -> ModuleType:
 
 
 class GroupTrack(NamedTuple):
-    """The location group of a track and the track's name. The location itself is created with the first event of the
-    track."""
+    """The location group and the name of a track, whose location is created with its first event."""
 
     group: Any
     name: str
@@ -128,7 +124,6 @@ class Otf2Trace:
         self._writer(track).metric(time, self._metrics[track], float(value))
 
     def finish(self) -> None:
-        """Write a leave event for each region that is still open, at the time of the latest event on its track."""
         for track, inside in self._inside.items():
             while inside:
                 self.end(track, self._latest[track])

@@ -1,16 +1,10 @@
-"""Write the OpenTelemetry protocol (OTLP) as JSON lines. As with OpenTelemetry's file exporter, each kind of telemetry
-has its own file.
+"""Write the OpenTelemetry protocol (OTLP) as JSON lines, with one file for each kind of telemetry.
 
 The file that the user names has the spans, and each gap as a span LOST with the status error. The file `logs` has
-instants, annotations, ends of spans without a begin, and the users' notes. The file `metrics` has the values of
-counters.
-
-Each session is one resource and one trace. A span that has ids of W3C Trace Context as attributes (`trace_id`,
-`span_id`, `parent_id`) keeps these ids, so that spans of several programs form one trace. The resource attribute
-`tailrace.clock` describes the clock of the session. OpenTelemetry has no open spans: an open span is written with its
-begin time as its end time, and with the attribute `tailrace.open`. In OpenTelemetry, time 0 means that the time is
-unknown. A begin or end at time 0 is therefore written as time 1, and the attribute `tailrace.begins` or
-`tailrace.ends` is 0.
+instants, annotations, ends without a begin, and users' notes; `metrics` has counters. Each session is one resource
+and one trace, but a span with ids of W3C Trace Context as attributes keeps these ids. An open span is written with its begin time as its end time, and the attribute `tailrace.open`.
+OpenTelemetry's time 0 means unknown: time 0 is written as 1, with the attribute `tailrace.begins` or
+`tailrace.ends`.
 """
 
 from __future__ import annotations
@@ -48,18 +42,16 @@ _IDS = {
 """For each id of a span in OTLP, the name of the attribute that has the id, and the pattern of valid ids."""
 
 DEEPEST = 16
-"""Maximum number of levels of nested values in an attribute. Deeper values are written as JSON text.
-
-Readers of protocol buffers refuse more than 100 nested messages, and each level takes up to three messages."""
+"""Maximum number of levels of nested values in an attribute; deeper values are JSON text. Readers of protocol
+buffers refuse more than 100 nested messages, and each level takes up to three."""
 
 _SHARED = """
 SELECT source, session, id FROM spans WHERE id IS NOT NULL AND ({}) GROUP BY ALL HAVING count(*) > 1
 """
-"""SQL for the ids that several spans of one session share. No unique OpenTelemetry span id can be derived from such an
-id."""
+"""SQL for the ids that several spans of one session share, and from which no unique span id can be derived."""
 
 _NOTES = SessionClock("notes", "", "")
-"""An invented session to which all notes of users belong. It is the OpenTelemetry resource of these notes."""
+"""An invented session, the OpenTelemetry resource of all notes of users."""
 _SCOPE = {"name": "tailrace", "version": __version__}
 
 Object = dict[str, Any]
@@ -113,7 +105,6 @@ class TelemetryLines:
         self._records.append(record)
 
     def end(self) -> None:
-        """Write all telemetry records that were collected since the last call, as one line."""
         if self._session is None or self._out is None or not self._records:
             return
         resources, scopes, records = self._levels
@@ -228,9 +219,7 @@ def _time(nanoseconds: int) -> str:
 
 
 def _at_zero(begin: int, end: int = 1) -> Object:
-    """Return attributes that mark a begin or an end at time 0, because time 0 means unknown in OpenTelemetry. Return an
-    empty dict for all other times.
-    """
+    """Return attributes that mark a begin or an end at time 0, which means unknown in OpenTelemetry."""
     times = {"tailrace.begins": begin, "tailrace.ends": end}
     return {name: time for name, time in times.items() if time == 0}
 
@@ -252,9 +241,8 @@ def _trace_id(session: SessionClock) -> str:
 
 
 def _span_id(session: SessionClock, kind: str, number: int) -> str:
-    """Return the OpenTelemetry id of a span. It is derived from the span's session, from `kind` and from `number`.
-
-    If `kind` is `id`, `number` is the span's id in the table. Child spans refer to their parent by this id."""
+    """Return an OpenTelemetry span id, derived from session, `kind` and `number`. With the kind `id`, `number` is
+    the span's id in the table, and child spans refer to their parent by the result."""
     named = f"{session.source}\0{session.session}\0{kind}\0{number}"
     return blake2b(named.encode(), digest_size=8).hexdigest()
 
@@ -268,9 +256,7 @@ def _attributes(values: Object, level: int = 0) -> list[Object]:
 
 
 def _value(value: object, level: int) -> Object:
-    """Return a JSON value in OpenTelemetry's encoding.
-
-    An integer of up to 64 bits becomes an `intValue` with text. A larger integer becomes a `stringValue`."""
+    """Return a JSON value in OpenTelemetry's encoding. A 64-bit integer becomes an `intValue`."""
     found: Object = {}
     match value:
         case list() | dict() if level == DEEPEST:

@@ -1,8 +1,4 @@
-"""Write exports to temporary files, rename them when the export is complete, and show the progress.
-
-`Output` writes the file that the user names, and further files in the same directory (`trace.gaps.csv`). `Directory`
-writes a directory. `RowCount` shows the progress of an export on a terminal.
-"""
+"""Write exports to temporary files, rename them when the export is complete, and show the progress."""
 
 from __future__ import annotations
 
@@ -24,9 +20,8 @@ _CLEAR = "\r\x1b[K"
 
 
 class RowCount:
-    """Counts the rows that an export has read, and shows the count on the terminal if `terminal` is not None.
-
-    When the file is complete, `written` replaces the count by the number of rows in the file."""
+    """Counts the rows that an export has read, and shows the count on `terminal`, if any. When the file is complete,
+    `written` replaces it by the number of rows in the file."""
 
     def __init__(self, terminal: TextIO | None) -> None:
         self.rows = 0
@@ -49,12 +44,10 @@ class RowCount:
             self._terminal.flush()
 
     def written(self, rows: int) -> None:
-        """Set the count to the number of rows in the written file, because the writer may leave out rows that it has
-        read."""
+        """Set the count to the number of rows in the written file, which may lack some that were read."""
         self.rows = rows
 
     def end(self) -> None:
-        """Clear the progress line on the terminal."""
         if self._terminal:
             self._terminal.write(_CLEAR)
             self._terminal.flush()
@@ -64,12 +57,9 @@ STANDARD_OUTPUT = "-"
 
 
 class Output:
-    """The files of an export. They have temporary names until the `with` block ends without an exception.
-
-    Standard output, a pipe and a device take only one file.
-
-    Methods raise ExportError if a file cannot be created. Writing to a file may raise OSError, which becomes an
-    ExportError at the end of the block."""
+    """The files of an export, with temporary names until the `with` block ends. Standard output, a pipe and a device
+    take only one file. Methods raise ExportError if a file cannot be created; the block turns the OSError of a write
+    into one."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -88,10 +78,7 @@ class Output:
         return self._stream
 
     def beside(self, word: str) -> BinaryIO | None:
-        """Create a further file beside the main file. Its name is the name of the main file, with `word` before the
-        suffix.
-
-        Return None if the output is a pipe, which takes only one file."""
+        """Create a file beside the main file, with `word` before the suffix of its name; None for a pipe."""
         if self.pipe:
             return None
         named = self._named
@@ -99,13 +86,10 @@ class Output:
 
     @property
     def names(self) -> list[Path]:
-        """Final names of all files of the export, the main file first."""
         return [name for _, name, _ in self._files]
 
     def restart(self) -> None:
-        """Remove the files that were written so far, so that the export can start again. Raise ExportError if the
-        output is a pipe.
-        """
+        """Remove the files written so far, for a new attempt. Raise ExportError if the output is a pipe."""
         if self.pipe:
             raise ExportError("the table's files were deleted while they were read; ask again")
         self._discard()
@@ -157,9 +141,7 @@ class Output:
             raise ExportError(f"{self.path}: cannot be written: {self._reason(error)}") from error
 
     def _finish(self) -> None:
-        """Sync all files, and give them their final names, the main file last.
-
-        If the main file exists after a crash, all other files of the export therefore exist, too."""
+        """Sync all files, and rename them, the main file last: if it exists after a crash, all others exist."""
         if self._stream is not None:
             self._stream.flush()
         for file, _, _ in self._files:
@@ -170,7 +152,6 @@ class Output:
             part.replace(os.path.realpath(path))
 
     def _discard(self) -> None:
-        """Close all files, and remove the temporary files."""
         if self._stream not in {None, sys.stdout.buffer}:
             # ignore the error, which was already reported: the disk may be full
             with suppress(OSError):
@@ -182,13 +163,8 @@ class Output:
 
 
 class Directory:
-    """The directory of an export that consists of many files. At the user's path, there must be nothing or an empty
-    directory.
-
-    The directory has a temporary name until the `with` block ends without an exception.
-
-    Methods raise ExportError if a file cannot be created. Writing to a file may raise OSError, which becomes an
-    ExportError at the end of the block."""
+    """The directory of an export of many files, with a temporary name until the `with` block ends. Methods raise
+    ExportError if a file cannot be created; the block turns the OSError of a write into one."""
 
     pipe = False
 
@@ -209,14 +185,12 @@ class Directory:
         return [Path(self.path)]
 
     def has(self, name: PurePosixPath) -> bool:
-        """Return whether the directory of the export already has a file or directory with the relative path `name`."""
+        """Return whether the directory already has a file or directory with the relative path `name`."""
         return os.path.lexists(self._part / name)
 
     @contextmanager
     def file(self, name: PurePosixPath) -> Iterator[BinaryIO]:
-        """Create a file in the directory of the export. `name` is a relative path without "..".
-
-        Raise ExportError for any other path, and if the file cannot be created."""
+        """Create a file. Raise ExportError if that fails, or if `name` is no relative path without ".."."""
         path = self._part / name
         if name.is_absolute() or ".." in name.parts:
             raise ExportError(f"{self.path}: {name} is not in it")
@@ -243,7 +217,6 @@ class Directory:
             parent.rmdir()
 
     def restart(self) -> None:
-        """Remove the files that were written so far, so that the export can start again."""
         shutil.rmtree(self._part)
         self._part.mkdir()
 
@@ -273,8 +246,7 @@ class Directory:
             raise ExportError(f"{self.path}: is not empty; name another directory")
 
     def _finish(self) -> None:
-        """Sync all files and directories, then give the directory its final name. It replaces an existing directory of
-        this name, which must be empty."""
+        """Sync all files and directories, then give the directory its final name, in place of an empty directory."""
         for directory, _, files in os.walk(self._part):
             for name in files:
                 _sync(Path(directory, name))

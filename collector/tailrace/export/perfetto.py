@@ -1,7 +1,4 @@
-"""Write Perfetto's protobuf format (see `drawing` for the layout of tracks).
-
-The module needs no protobuf library: it encodes the few field types of the format itself.
-"""
+"""Write Perfetto's protobuf format, without a protobuf library (see `drawing` for the layout of tracks)."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _MASK = 2**64 - 1
 
 
 def varint(number: int) -> bytes:
-    """Return a 64-bit number as a protobuf varint. A negative number is encoded as its two's complement."""
+    """Return a 64-bit number as a protobuf varint; a negative one is encoded as its two's complement."""
     if 0 <= number < 2**14:
         return _SMALL[number]
     number &= _MASK
@@ -56,8 +53,7 @@ def text(field: int, value: str) -> bytes:
 
 
 TABLE_BYTES = 4 * 2**20
-"""Maximum size (bytes) of Perfetto's table of interned names. If the table exceeds this size, the writer starts a new
-table."""
+"""Maximum size (bytes) of Perfetto's table of interned names, after which the writer starts a new one."""
 
 _BOOT_TIME, _REAL_TIME = 6, 1
 _BEGIN, _END, _INSTANT, _COUNTER = (integer(9, type_) for type_ in range(1, 5))
@@ -74,8 +70,7 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 
 
 class PerfettoTrace:
-    """An implementation of `Canvas` that writes Perfetto's trace packets. All packets have the same packet sequence
-    id."""
+    """An implementation of `Canvas` that writes Perfetto's trace packets, all in one packet sequence."""
 
     def __init__(self, out: BinaryIO, first: int) -> None:
         self._out = out
@@ -139,9 +134,7 @@ class PerfettoTrace:
             self._forget()
 
     def _number(self, field: int, name: str, new: list[bytes]) -> int:
-        """Return the interning id of a name. Events refer to the name by this id.
-
-        If the name has no id yet, assign an id, and append the new entry of Perfetto's table to `new`."""
+        """Return the interning id by which events refer to a name. For a new name, append its entry to `new`."""
         names = self._numbers[field]
         number = names.get(name)
         if number is None:
@@ -152,7 +145,6 @@ class PerfettoTrace:
         return number
 
     def _forget(self) -> None:
-        """Forget all interned names, so that the next event starts a new table of names."""
         self._numbers: dict[int, dict[str, int]] = {
             field: {} for field in (_CATEGORIES, _EVENT_NAMES, _ARGUMENT_NAMES)
         }
@@ -174,8 +166,7 @@ class PerfettoTrace:
 
 
 def _argument(value: object) -> bytes:
-    """Return the protobuf field of a debug annotation for a value. The type of the value determines the field. Nested
-    values become JSON text."""
+    """Return the protobuf field of a debug annotation for a value. Nested values become JSON text."""
     match value:
         case bool():
             return integer(2, value)

@@ -1,8 +1,4 @@
-"""Turn the stored rows of a session back into the records from which the ingest made the rows, ordered by offset.
-
-A span whose begin and end were separate records becomes two records again, at `offset` and at `end_offset`. Unreadable
-bytes come from the quarantine.
-"""
+"""Turn the stored rows of a session back into the records from which the ingest made them, ordered by offset."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ SELECT *, "offset" AS "at", false AS ends FROM part.stored_rows
 UNION ALL
 SELECT *, end_offset AS "at", true AS ends FROM part.stored_rows WHERE end_offset IS NOT NULL
 """
-"""SQL for all rows of the table. A row that stands for two records, the begin and the end of a span, appears twice."""
+"""SQL for all rows of the table. A row that stands for the begin and the end of a span appears twice."""
 
 COLUMNS = """
   "at", ends, end_offset IS NOT NULL AS spans, stream, substream, seq, kind, name, category, id, parent, start, "end",
@@ -31,17 +27,15 @@ COLUMNS = """
 """SQL for the columns of a `StoredRow`, in the order of its fields."""
 
 ORDER = "\"at\", ends DESC, session, kind <> 'session' OR start IS NOT NULL, seq, time"
-"""SQL for the order in which the rows of a session are read. Among rows at the same offset, ends of spans come first,
-then session rows without a start."""
+"""SQL for the order in which the rows of a session are read. Among rows at the same offset, ends of spans come
+first, then session rows without a start."""
 
 UNREADABLE_GONE = "unreadable piece that is no longer kept"
 
 
 class StoredRow(NamedTuple):
-    """A row of the table, as the SQL in `ROWS` selects it. `at` is the offset of the row's record in the session.
-
-    `spans` is true if two records, a begin and an end, became this row of a span. `ROWS` selects such a row twice: with
-    `ends` false for the begin, and with `ends` true for the end."""
+    """A row of the table, as `ROWS` selects it. `at` is the offset of its record. `spans` is true if a begin and an
+    end record became this row; `ROWS` then selects it twice, with `ends` false and true."""
 
     at: int
     ends: bool
@@ -67,9 +61,8 @@ class StoredRow(NamedTuple):
 
 
 QuarantineReader = Callable[[str | None, int, int], Sequence[QuarantineFrame]]
-"""A function that reads frames of unreadable bytes from the quarantine file of a session.
-
-Its arguments are the session (None for the current session), the position in the file, and the number of frames."""
+"""Function that reads frames of unreadable bytes from a quarantine file. Arguments: the session (None for the
+current one), the position in the file, the number of frames."""
 
 _FLAWED = f'{{"{FLAW_OF_ROW}":"'
 _read_any = msgspec.json.Decoder(dict[str, object]).decode
@@ -81,12 +74,9 @@ def records(
     unreadable: Container[str],
     left: Counter[str],
 ) -> Iterator[Record]:
-    """Yield the records from which the ingest made the rows of one session.
-
-    `rows` must have the order `ORDER`. The size of a record is the distance to the next record's offset; 0 stands for
-    an unknown size. `unreadable` has the reasons for which the format's decoder refuses bytes.
-
-    Count in `left` the pieces of unreadable bytes that are no longer in the quarantine."""
+    """Yield the records from which the ingest made the rows of one session, given in the order `ORDER`. The size of
+    a record is the distance to the next record's offset, or 0 if unknown. `unreadable` has the reasons for which the
+    format's decoder refuses bytes. Count in `left` the pieces that are no longer in the quarantine."""
     waiting: list[Record] = []  # records at the same offset, whose size is not known yet
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
@@ -104,7 +94,6 @@ def records(
 
 
 def with_following(found: Iterable[Record]) -> Iterator[tuple[Record, Record | None]]:
-    """Yield each record with the next record, or with None after the last record."""
     before = None
     for record in found:
         if before is not None:
@@ -126,9 +115,7 @@ def _placed(
     unreadable: Container[str],
     left: Counter[str],
 ) -> Iterator[tuple[int, Record | None]]:
-    """Yield the offset and the record for each stored row, in order of offset. The record is None for a row that is not
-    a record.
-    """
+    """Yield offset and record of each stored row, in order; None for a row that is not a record."""
     # A heap of pieces of unreadable bytes. Each item has the offset of the piece, the number of the gap's row (to sort
     # items with equal offsets), and the quarantine frame that has the bytes.
     pieces: list[tuple[int, int, QuarantineFrame]] = []
@@ -152,11 +139,8 @@ def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
 def quarantined(
     attributes: str | None, kept: QuarantineReader, details: Container[str], left: Counter[str]
 ) -> Sequence[QuarantineFrame]:
-    """Return the quarantine frames that have the unreadable bytes of a gap.
-
-    `attributes` are those of the gap's row; their member `detail` is the kind of damage. `details` are the kinds of
-    damage to export. For any other kind, return an empty sequence. Count in `left` the frames that are no longer in the
-    quarantine."""
+    """Return the quarantine frames with the unreadable bytes of a gap, if the member `detail` of its attributes is
+    one of `details`. Count in `left` the frames that are no longer there."""
     about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
     if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):
@@ -177,11 +161,7 @@ def _record(row: StoredRow) -> Record:
 
 
 def _without_flaw(attributes: str | None) -> tuple[str | None, str | None]:
-    """Split the stored attributes of a row into the record's flaw (the rule of its format that the record breaks) and
-    the other attributes.
-
-    The flaw, if there is one, is the first member of the attributes.
-    """
+    """Split the stored attributes of a row into the record's flaw, which is their first member, and all others."""
     if attributes is None or not attributes.startswith(_FLAWED):
         return None, attributes
     flaw, _, rest = attributes.removeprefix(_FLAWED).partition('"')

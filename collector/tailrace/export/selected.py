@@ -1,8 +1,4 @@
-"""Select the rows to export: the rows of one snapshot that match the filters, with their gaps and users' notes.
-
-The function `export` writes a selection. If upkeep deletes the snapshot's files meanwhile, it starts again on a newer
-snapshot.
-"""
+"""Select the rows to export: the rows of one snapshot that match the filters, with their gaps and users' notes."""
 
 from __future__ import annotations
 
@@ -37,8 +33,7 @@ _NOTE_TYPES = {"VARCHAR": pa.string(), "BIGINT": pa.int64()}
 
 
 def notes_of(engine: Engine, filters: Filters) -> ListedNotes:
-    """Return the users' notes (from `tailrace view`) that may concern the rows that the filters select. Raise
-    StoreError if the notes of the store cannot be read."""
+    """Return the users' notes that may concern the selected rows. Raise StoreError if they cannot be read."""
     kept = NoteStore(engine.store, engine.options).list()
     return kept._replace(notes=[note for note in kept.notes if _concerns(note, filters)])
 
@@ -49,23 +44,19 @@ def note_columns(shape: Shape) -> list[AnswerColumn]:
 
 
 def note_rows(notes: Iterable[Note]) -> Page:
-    """Return users' notes as rows that have the columns of `note_columns`."""
     return [
         tuple(words[name] for name, _ in _NOTE_COLUMNS) for words in map(msgspec.to_builtins, notes)
     ]
 
 
 def note_table(notes: Iterable[Note]) -> pa.Table:
-    """Return users' notes as an Arrow table with the columns of `note_columns`."""
     schema = pa.schema([(name, _NOTE_TYPES[type_]) for name, type_ in _NOTE_COLUMNS])
     return pa.Table.from_pylist([msgspec.to_builtins(note) for note in notes], schema=schema)
 
 
 def _concerns(note: Note, filters: Filters) -> bool:
-    """Return whether a user's note may concern rows that the filters select.
-
-    A note without a source, session or stream applies to all sources, sessions or streams. Filters by label or by job
-    exclude no note."""
+    """Return whether a user's note may concern selected rows. Without a source, session or stream, it applies to
+    all. Filters by label or by job exclude no note."""
     sources, sessions, streams, *_ = filters.selection
     since, until = filters.window[1:]
     return (
@@ -93,15 +84,13 @@ FROM events WHERE {_COUNTED} GROUP BY source ORDER BY source
 
 
 class Selected:
-    """The rows of one snapshot that match the user's filters.
-
-    The caller must read each answer to its end before the next query. Methods raise QueryError or StoreError if the
-    table cannot be read, and BrokenOffError if upkeep has deleted files of the snapshot."""
+    """The rows of one snapshot that match the user's filters. Each answer must be read to its end before the next
+    query. Methods raise QueryError or StoreError if the table cannot be read, and BrokenOffError if upkeep has
+    deleted files of the snapshot."""
 
     def __init__(
         self, engine: Engine, filters: Filters, patience: Patience, live: Live = NOBODY
     ) -> None:
-        """Count the selected events. Raise UnknownError if the filters select no event."""
         self.engine = engine
         self.filters = filters
         self.whole = completeness(engine, filters.scope, live)
@@ -115,8 +104,7 @@ class Selected:
         return notes_of(self.engine, self.filters)
 
     def condition(self, view: View) -> RowCondition:
-        """Return the SQL condition for the selected rows of a view. For the view `gaps`, this condition selects all
-        gaps that may concern the selected events."""
+        """Return the SQL condition for the selected rows of a view; for `gaps`, for all that may concern them."""
         return self.filters.scope.gaps if view is GAPS else self.filters.rows(view)
 
     def rows(self, view: View) -> str:
@@ -145,22 +133,17 @@ class Selected:
             progress.add(len(page))
 
     def few(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of an SQL statement as tuples. The rows must fit in memory, and have only numbers, booleans
-        and text.
-        """
+        """Return all rows of an SQL statement, which must fit in memory and have only numbers, booleans and text."""
         return self._patience.make(lambda: list(self.engine.rows(sql, values)))
 
     def same(self) -> None:
-        """Raise BrokenOffError if the engine has moved to another snapshot. The queries of the export then did not all
-        read the same snapshot."""
+        """Raise BrokenOffError if the engine has moved to another snapshot meanwhile."""
         if self.engine.version != self._version:
             raise BrokenOffError("the table's files were deleted while they were read; ask again")
 
     def _count(self) -> int:
-        """Return the number of events that the filters select.
-
-        Events that the collector itself wrote count only if the filters name its source. Raise UnknownError if the
-        filters select no event."""
+        """Return the number of selected events. The collector's own events count only if the filters name its
+        source. Raise UnknownError if there is none."""
         rows = self.filters.rows(EVENTS)
         asked_for_own = OWN_SOURCE in (self.filters.selection.sources or ())
         producers = RowCondition("source <> ?", (OWN_SOURCE,))
@@ -172,7 +155,6 @@ class Selected:
         return int(count)
 
     def _nothing(self) -> str:
-        """Return the error message for filters that select no event. The message lists the sources that have events."""
         times = self.few(_THERE)
         known = ", ".join(
             f"{source} ({first} to {last})" if first else f"{source} (without wall time)"
@@ -184,9 +166,7 @@ class Selected:
 class Restartable(Protocol):
     """The target of an export: a set of files, or a directory. It can be emptied for a new attempt."""
 
-    def restart(self) -> None:
-        """Remove the files that were written so far, so that the export can start again."""
-        ...
+    def restart(self) -> None: ...
 
 
 Target = TypeVar("Target", bound=Restartable)
@@ -220,10 +200,8 @@ def export(
     output: Target,
     progress: RowCount,
 ) -> Exported:
-    """Write the rows that `select` takes from the newest snapshot. If upkeep deletes files of the snapshot meanwhile,
-    start again on a newer snapshot.
-
-    Raise BrokenOffError after `ATTEMPTS` attempts, QueryError or StoreError if the table cannot be read, and
+    """Write the rows that `select` takes from the newest snapshot. If upkeep deletes files of it meanwhile, start
+    again. Raise BrokenOffError after `ATTEMPTS` attempts, QueryError or StoreError if the table cannot be read, and
     ExportError if the output cannot be written."""
     for attempt in range(ATTEMPTS):
         selected = select()

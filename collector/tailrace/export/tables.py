@@ -1,7 +1,6 @@
-"""Write the view `events` as a table. Write the view `gaps` and the users' notes, if there are any, to further files.
+"""Write the view `events` as a table, in no particular order, and the view `gaps` and users' notes to further files.
 
-The table has rows of all kinds as they are stored, in no particular order. The schema metadata of Parquet and Arrow
-files describes the missing events as JSON, under the key `tailrace.completeness`.
+The schema metadata of Parquet and Arrow files describes the missing events as JSON, as `tailrace.completeness`.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ def write_arrow(selected: Selected, output: Output, progress: RowCount) -> Left:
 def write_csv(
     selected: Selected, output: Output, progress: RowCount, *, safe: bool = False
 ) -> Left:
-    """Write the events, the gaps and the users' notes as CSV files. If `safe` is true, put a `'` before each text that
-    a spreadsheet may take for a formula.
-    """
+    """Write CSV files. If `safe`, put a `'` before each text that a spreadsheet may take for a formula."""
 
     def csv(selected: Selected, view: View, out: BinaryIO, progress: RowCount) -> None:
         answer = selected.answer(selected.rows(view), Shape.TEXT, selected.condition(view).values)
@@ -85,9 +82,7 @@ def write_jsonl(selected: Selected, output: Output, progress: RowCount) -> Left:
 def _all(
     write: _Write, write_notes: _WriteNotes, selected: Selected, output: Output, progress: RowCount
 ) -> Left:
-    """Write the events. If the output can have several files, also write the gaps and the users' notes, each to a
-    further file.
-    """
+    """Write the events and, if the output can have several files, the gaps and the users' notes."""
     left: Left = Counter()
     write(selected, EVENTS, output.main(), progress)
     gaps = output.beside("gaps")
