@@ -1,14 +1,9 @@
 """Measure how much a figure of a group of spans, such as the mean duration, varies within one run.
 
-The time from the first to the last begin of the group's spans is cut into `BLOCKS` equal blocks. A random generator
-with a fixed seed draws as many blocks as there are, with replacement. From the drawn blocks, the figure is computed
-again. This is repeated `DRAWS` times (bootstrap). The variance of the figure among the draws estimates the variance of
-the run's figure.
-
-Blocks are drawn instead of spans, because neighbouring spans depend on one another. Blocks depend on one another, too:
-other work can slow a machine down for minutes. The estimated variance is therefore increased (`LASTING`).
-
-The database counts durations in classes, so that the memory does not grow with the number of spans.
+The run is cut into `BLOCKS` equal blocks of time. Blocks are drawn at random with replacement, and the figure is
+computed from them, `DRAWS` times (bootstrap). The variance among the draws estimates the variance of the run's
+figure. Blocks are drawn instead of spans, because neighbouring spans depend on one another. The database counts
+durations in classes, so that the memory does not grow with the number of spans.
 """
 
 from __future__ import annotations
@@ -42,33 +37,30 @@ Reals = NDArray[np.float64]
 BLOCKS = 8
 
 FEWEST_BLOCKS = 6
-"""Least number of blocks of time that must contain spans of a group. If fewer do, the noise of the group's figures is
-not measured."""
+"""Least number of blocks of time with spans of a group, without which the noise of its figures is not measured."""
 
 LASTING = 0.5
-"""Assumed variance of a figure of a whole run, as a share of the variance of the figure in one block of the run.
-
-The share would be 1/8 if the 8 blocks were independent. On a shared machine, 69 pairs of equal runs were compared. With
-the share 1/8, 7 comparisons falsely reported a changed median; with this share, 1 did."""
+"""Assumed variance of a figure of a whole run, as a share of the variance in one block of the run. It would be 1/8
+if the 8 blocks were independent. In 69 comparisons of equal runs on a shared machine, 7 falsely reported a changed
+median with 1/8, and 1 with this share."""
 
 DRAWS = 200
-"""Number of random draws of blocks. With this number, the computed standard error of a figure is exact to about 5 %."""
+"""Number of random draws of blocks, with which the standard error of a figure is exact to about 5 %."""
 
 SEED = 20_261_129
 """Seed of the random numbers, so that comparing the same runs again gives the same answer."""
 
 FEWEST_SPANS = 30
-"""Least number of spans of a group in each run. With fewer, noise is not measured from blocks of time. A percentile
-also needs `FEWEST_BEYOND` spans above and below it."""
+"""Least number of spans of a group in each run, without which noise is not measured from blocks. A percentile also
+needs `FEWEST_BEYOND` spans above and below it."""
 
 FEWEST_BEYOND = 5
 
 CLASSES = 128
-"""Number of classes (ranges of durations) between any duration and twice this duration. The upper end of a class
-exceeds its lower end by 0.5 %."""
+"""Number of classes (ranges of durations) between any duration and twice this duration. A class is 0.5 % wide."""
 
 NO_LOGARITHM = -1
-"""Number of the class for durations of at most 0. Classes are logarithmic, and these durations have no logarithm."""
+"""Number of the class for durations of at most 0, which have no logarithm."""
 
 
 def evidence(
@@ -78,12 +70,9 @@ def evidence(
     statistics: Iterable[SpanStatistics],
     figure: str,
 ) -> dict[GroupUnit, Evidence | Doubt]:
-    """Return, for each group of spans, the mean and the noise of a figure in one run (`Evidence`). `statistics` has the
-    figures of each group of spans in the window.
-
-    The number of spans is a figure without noise. For self time, minimum and maximum, return `Doubt.NOISE`: blocks of
-    time do not show the noise of these figures. Raise QueryError or StoreError if the table cannot be read.
-    """
+    """Return mean and noise of a figure in one run, by group of spans. `statistics` has the figures of each group.
+    The number of spans is a figure without noise. Self time, minimum and maximum get `Doubt.NOISE`: blocks of time
+    do not show their noise. Raise QueryError or StoreError if the table cannot be read."""
     chosen = {(each.group, each.unit): each for each in statistics}
     if figure == "count":
         return {key: _of_count(each) for key, each in chosen.items()}
@@ -108,26 +97,23 @@ def _of_count(each: SpanStatistics) -> Evidence | Doubt:
 
 
 def fewest(share: Fraction | None) -> int:
-    """Return the minimum number of spans that a group needs before the noise of a figure is measured. `share` is the
-    percentile as a fraction (1/2 is the median), or None if the figure is the total."""
+    """Return the number of spans that a group needs before the noise of a figure is measured. `share` is the
+    percentile as a fraction (1/2 is the median), or None for the total."""
     if share is None:
         return FEWEST_SPANS
     return max(FEWEST_SPANS, math.ceil(FEWEST_BEYOND / min(share, 1 - share)))
 
 
 class Histogram(NamedTuple):
-    """Histogram of the durations of one group of spans.
-
-    `counts` has a row for each block of time and a column for each class of durations, in ascending order. An item is
-    the number of spans. `logs` has the logarithm of the middle duration of each class."""
+    """Histogram of the durations of one group of spans. `counts` has a row for each block of time and a column for
+    each class of durations, in ascending order. `logs` has the logarithm of the middle of each class."""
 
     counts: Reals
     logs: Reals
 
     def scatter(self, share: Fraction | None) -> tuple[float, float] | None:
-        """Return the variance of the logarithm of a percentile, estimated from random draws of blocks, and the degrees
-        of freedom of this variance. `share` is the percentile as a fraction (1/2 is the median). If `share` is None,
-        use the mean instead of a percentile. Return None if too few blocks have spans."""
+        """Return the variance of the logarithm of a percentile, from random draws of blocks, and its degrees of
+        freedom; None if too few blocks have spans. `share` is the percentile as a fraction, or None for the mean."""
         blocks = self.counts[self.counts.any(axis=1)]
         count = len(blocks)
         if count < FEWEST_BLOCKS:
@@ -142,8 +128,7 @@ class Histogram(NamedTuple):
         return of_block * LASTING, count - 1.0
 
     def _quantiles(self, drawn: Reals, share: float) -> Reals:
-        """Return, for each random draw of blocks, the logarithm of a quantile of the durations. Durations within a
-        class are taken to be evenly distributed."""
+        """Return the logarithm of a quantile for each draw, as if durations were evenly distributed within a class."""
         sums = drawn.cumsum(axis=1)
         wanted = share * sums[:, -1]
         at = (sums < wanted[:, None]).sum(axis=1)
@@ -156,7 +141,6 @@ class Histogram(NamedTuple):
 def _histograms(
     engine: Engine, window: Window, by: Sequence[GroupKey]
 ) -> Iterable[tuple[GroupUnit, Histogram]]:
-    """Yield the histogram of each group of spans that begin in the window."""
     rows = window.rows
     names = [f"k{at}" for at in range(len(by))]
     keys = ", ".join([*names, "unit"])
@@ -185,5 +169,4 @@ FROM (
 )
 GROUP BY ALL ORDER BY {{keys}}
 """  # noqa: S608 - our own words
-"""SQL that counts spans by group, block of time and class of durations. Spans without a wall time have the time of their
-clock."""
+"""SQL that counts spans by group, block of time and class of durations, by session clock without wall time."""

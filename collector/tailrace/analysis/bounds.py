@@ -1,19 +1,12 @@
 """Compute the interval in which a figure of spans lies if some spans are missing.
 
-`seen` spans have a known duration. At most `lost` further spans exist: missing events, and spans in the table whose
-duration is in doubt. The duration of a lost span is at least 0, unless a seen duration is negative. All intervals
-include their ends. Without any loss, every interval is the figure itself.
+`seen` spans have a known duration, and at most `lost` further ones exist. All intervals include their ends.
 
 - The number of spans lies between `seen` and `seen + lost`.
-- The quantile q of N spans is the duration with the rank ceil(q * N). The quantile is smallest if all lost spans are
-  shorter than the seen ones, and largest if all lost spans are longer. Therefore it lies between the seen durations
-  with the ranks ceil(q * (seen + lost)) - lost and ceil(q * (seen + lost)) (`ranks`).
-- The sum and the maximum of all spans are at least those of the seen spans. The minimum is at most that of the seen
-  spans.
-- Self time is unbounded. If a child is missing, the self time of its parent seems too long. If a span is missing, its
-  own self time is missing.
-
-This module only calculates. `losses` counts the lost spans, and `statistics` finds the seen durations.
+- The quantile q lies between the seen durations with the ranks ceil(q * (seen + lost)) - lost and ceil(q * (seen +
+  lost)): all lost spans may be shorter, or all longer.
+- The sum and the maximum are at least those of the seen spans. The minimum is at most that of the seen spans.
+- Self time is unbounded: if a child is missing, its parent's self time seems too long.
 """
 
 from __future__ import annotations
@@ -27,9 +20,7 @@ LostCount = int | None
 
 
 class Interval(NamedTuple):
-    """The least and the greatest value that a figure of spans can have. None means that the figure has no bound on this
-    side.
-    """
+    """The least and the greatest value that a figure of spans can have. None stands for no bound."""
 
     low: int | None
     high: int | None
@@ -39,9 +30,7 @@ class Interval(NamedTuple):
         return self.low is not None and self.low == self.high
 
     def words(self, spell: Callable[[int], str]) -> str:
-        """Return the interval as text: a value, two values, `at least …`, `at most …` or `cannot be told`.
-
-        `spell` converts a value to text. Two values with the same unit have the unit only once."""
+        """Return the interval as text, for example `at least …` or `cannot be told`. `spell` converts a value."""
         if self.low is not None and self.high is not None:
             return _range(spell(self.low), spell(self.high), self.low)
         if self.low:
@@ -52,8 +41,7 @@ class Interval(NamedTuple):
 UNBOUNDED = Interval(None, None)
 
 FigureBounds = dict[str, Interval | None]
-"""For each figure of a group of spans, by the figure's name: the interval in which the figure lies. An interval is None
-if no span of the group has a known duration and no span is lost."""
+"""By figure of a group of spans, the interval in which the figure lies; None without any seen or lost span."""
 
 
 def _range(low: str, high: str, least: int) -> str:
@@ -66,16 +54,14 @@ def _range(low: str, high: str, least: int) -> str:
 
 
 def total_loss(*losses: LostCount) -> LostCount:
-    """Return the sum of several numbers of lost events. Return None if one of them is unknown."""
+    """Return the sum of several numbers of lost events, or None if one of them is unknown."""
     known = [loss for loss in losses if loss is not None]
     return sum(known) if len(known) == len(losses) else None
 
 
 def floor(least: int | None) -> int | None:
-    """Return the least duration that a lost span can have: 0, or None if there is no lower bound.
-
-    `least` is the least duration of the seen spans, or None. It is negative if a clock was set back during a span. The
-    clock may have been set back further during a lost span, so there is then no lower bound."""
+    """Return the least duration of a lost span: 0, or None if a seen span is negative (`least`), because a clock was
+    set back and may have been set back further."""
     return None if least is not None and least < 0 else 0
 
 
@@ -84,26 +70,22 @@ def count(seen: int, lost: LostCount) -> Interval:
 
 
 def ranks(share: Fraction, seen: int, lost: int) -> tuple[int, int]:
-    """Return the ranks of two seen durations. The quantile `share` of all spans, including the lost spans, lies between
-    these two durations.
-
-    Rank 1 is the shortest seen duration. `seen` and `lost` are numbers of spans. A rank below 1 stands for the least
-    duration that a span can have. A rank above `seen` means that the quantile has no upper bound."""
+    """Return the ranks of the two seen durations between which the quantile `share` of all spans lies. Rank 1 is the
+    shortest seen duration. A rank below 1 stands for the least duration that a span can have. A rank above `seen`
+    means that the quantile has no upper bound."""
     rank = max(-(-share.numerator * (seen + lost) // share.denominator), 1)
     return rank - lost, rank
 
 
 def least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval in which the minimum of all spans lies. `seen` is the minimum of the seen spans, and `lowest`
-    is the least duration that a lost span can have."""
+    """Return the interval of the minimum of all spans. `seen` is the minimum of the seen spans, and `lowest` the
+    least duration that a lost span can have."""
     return Interval(seen, seen) if lost == 0 else Interval(lowest, seen)
 
 
 def at_least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval in which the sum (or the maximum) of the durations of all spans lies. Its lower end is
-    `seen`, the sum or maximum of the seen spans, because lost spans can only increase the figure.
-
-    There is no lower end if a lost span can have a negative duration (`lowest` is None)."""
+    """Return the interval of the sum (or maximum) of all spans, which lost spans can only increase. It has no lower
+    end if a lost span can have a negative duration (`lowest` is None)."""
     if lost == 0:
         return Interval(seen, seen)
     return Interval(lowest if lowest is None or seen is None else seen, None)

@@ -1,12 +1,9 @@
 """Compare the spans of two runs, group by group, and state what is certain although events are missing.
 
-If a run lacks spans, each of its figures is an interval (see `bounds`). The growth of a figure from run A to run B is
-then an interval, too. The growth is least if A has the greatest value and B the least one. A verdict holds only if it
-holds for the whole interval of the growth. Otherwise, it is `undecided`. A group of only one run is `new` or `gone`
-only if the other run lacks no event that may be a span of the group.
-
-Runs of one program differ even if nothing has changed. `noise` measures by how much, and widens the interval of the
-growth (`NoisyGrowth`). Without it, a verdict states how these two runs differ, not whether the program has changed.
+If a run lacks spans, each of its figures is an interval (see `bounds`), and so is the growth from run A to run B. A
+verdict must hold for this whole interval; otherwise it is `undecided`. Runs of one program differ even if nothing
+has changed: `noise` measures by how much, and widens the interval (`NoisyGrowth`). Without it, a verdict only states
+how these two runs differ.
 """
 
 from __future__ import annotations
@@ -30,11 +27,9 @@ Lacks = Callable[[GroupValues, str], bool]
 
 
 def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Completeness) -> Lacks:
-    """Return a function that returns whether spans of a group may be missing from the window (the selected rows).
-
-    The arguments of the function are the group and a unit, ns or ticks. Losses of sessions whose durations have the
-    other unit do not count. `whole` is the completeness of the window. The first call of the function reads the gaps. The
-    function raises QueryError if the gaps cannot be read."""
+    """Return a function that returns whether spans of a group (with a unit, ns or ticks) may be missing from the
+    window. Its first call reads the gaps, and raises QueryError if they cannot be read. `whole` is the completeness
+    of the window."""
     losses: list[Losses] = []
 
     def lacks(group: GroupValues, unit: str) -> bool:
@@ -49,35 +44,32 @@ class ChangeVerdict(StrEnum):
     """How the figure of a group differs between run A and run B."""
 
     GREW = "grew"
-    """Verdict: the figure of the group grew by more than the threshold."""
+    """The figure of the group grew by more than the threshold."""
     SHRANK = "shrank"
-    """Verdict: the figure of the group shrank by more than the threshold."""
+    """The figure of the group shrank by more than the threshold."""
     SAME = "same"
-    """Verdict: the figure of the group changed by at most the threshold of the comparison."""
+    """The figure of the group changed by at most the threshold."""
     UNDECIDED = "undecided"
-    """Verdict for a group if the data allow more than one other verdict. `Doubt` has the reasons."""
+    """The data allow more than one verdict; `Doubt` has the reasons."""
     NEW = "new"
-    """Verdict: only run B has spans of the group."""
+    """Only run B has spans of the group."""
     GONE = "gone"
-    """Verdict: only run A has spans of the group."""
+    """Only run A has spans of the group."""
     UNKNOWN = "unknown"
-    """Verdict if one run has no known duration of the group, or if the durations of the two runs have different
-    units."""
+    """One run has no known duration of the group, or the durations of the two runs have different units."""
 
 
 class Doubt(StrEnum):
     """Why the verdict about a group is undecided."""
 
     LOSS = "loss"
-    """Reason for an undecided verdict: missing events leave more than one verdict possible."""
+    """Missing events leave more than one verdict possible."""
     NOISE = "noise"
-    """Reason for an undecided verdict: the runs vary too much, even if no event were missing."""
+    """The runs vary too much, even if no event were missing."""
     FEW = "few spans"
-    """Reason for an undecided verdict: one run on each side has too few spans of the group to show how much the figure
-    varies."""
+    """One run on each side has too few spans of the group to show how much the figure varies."""
     SOME = "some runs"
-    """Reason for an undecided verdict: the runs on one side are repeated, and only some of them have spans of the
-    group."""
+    """The runs on one side are repeated, and only some of them have spans of the group."""
 
     @property
     def words(self) -> str:
@@ -85,21 +77,18 @@ class Doubt(StrEnum):
 
 
 FAILURES = (ChangeVerdict.GREW, ChangeVerdict.NEW, ChangeVerdict.GONE, ChangeVerdict.UNKNOWN)
-"""If a group has one of these verdicts, a comparison with a threshold fails. A summary counts the verdicts in this
-order."""
+"""Verdicts with which a comparison with a threshold fails, in the order of a summary."""
 
 
 class GrowthInterval(NamedTuple):
-    """The least and the greatest relative growth that a figure can have: 0.1 is 10 percent more. None means that the
-    growth has no bound on this side."""
+    """The least and the greatest relative growth that a figure can have (0.1 is 10 percent more), or None."""
 
     low: float | None
     high: float | None
 
     @property
     def words(self) -> str:
-        """Return the interval as text: `+20.0%`, `+3.1% to +8.0%`, `at least +3.1%`, `at most +8.0%` or
-        `cannot be told`."""
+        """Return the interval as text, such as `+20.0%`, `+3.1% to +8.0%` or `cannot be told`."""
         low = None if self.low is None or self.low <= -1 else f"{self.low:+.1%}"
         if self.high is None:
             return "cannot be told" if low is None else f"at least {low}"
@@ -110,15 +99,13 @@ class GrowthInterval(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Return the width of the interval: the logarithm of (1 + greatest growth) / (1 + least growth). Return
-        infinity if the growth has no bound on a side."""
+        """Return the logarithm of (1 + greatest growth) / (1 + least growth), or infinity."""
         if self.low is None or self.low <= -1 or self.high is None or math.isinf(self.high):
             return math.inf
         return math.log1p(self.high) - math.log1p(self.low)
 
     def verdict(self, threshold: float) -> ChangeVerdict:
-        """Return the verdict that holds for every growth in this interval. A growth or loss of at most `threshold` is
-        `same`."""
+        """Return the verdict that holds for every growth in this interval, where `same` allows `threshold`."""
         low, high = self
         if low is not None and low > threshold:
             return ChangeVerdict.GREW
@@ -132,11 +119,8 @@ ANY_GROWTH = GrowthInterval(None, None)
 
 
 class NoisyGrowth(NamedTuple):
-    """The growth of a figure between two runs, as two intervals that both allow for noise.
-
-    The first interval follows from the stored spans alone. The second, wider interval also allows for missing events.
-    If noise could not be measured, `doubt` is the reason, and both intervals are unbounded.
-    """
+    """The growth of a figure between two runs, as two intervals that allow for noise: from the stored spans alone,
+    and with an allowance for missing events. If noise could not be measured, `doubt` is the reason."""
 
     stored: GrowthInterval
     whole: GrowthInterval
@@ -147,9 +131,8 @@ class NoisyGrowth(NamedTuple):
         return cls(ANY_GROWTH, ANY_GROWTH, doubt)
 
     def undecided_by(self, threshold: float) -> Doubt:
-        """Return why this growth allows no verdict. If noise could not be measured, return `doubt`. Otherwise, return
-        `Doubt.LOSS` if the stored spans alone allow a verdict, or if missing events widen the interval more than noise
-        does. Return `Doubt.NOISE` in all other cases."""
+        """Return why this growth allows no verdict: `doubt` if noise could not be measured, `Doubt.LOSS` if missing
+        events decide, else `Doubt.NOISE`."""
         if self.doubt is not None:
             return self.doubt
         if self.stored.verdict(threshold) is not ChangeVerdict.UNDECIDED:
@@ -158,11 +141,8 @@ class NoisyGrowth(NamedTuple):
 
 
 class FigureChange(NamedTuple):
-    """The change of one figure of one group between two runs. `before` and `after` have the figures of the first and
-    the second run. A value is None if the run has no spans of the group.
-
-    For repeated runs, the figures and their bounds are the geometric means over the runs.
-    """
+    """The change of one figure of one group between two runs. `before` and `after` have the figures of each run, or
+    None. For repeated runs, the figures and their bounds are geometric means."""
 
     group: GroupValues
     unit: str
@@ -173,9 +153,9 @@ class FigureChange(NamedTuple):
     absent: bool
     """Whether one run has no span of the group, and cannot have lost one either."""
     elsewhere: bool
-    """Whether one run has durations of the group only in a unit (`ns` or `ticks`) other than `unit`."""
+    """Whether one run has durations of the group only in another unit (`ns` or `ticks`) than `unit`."""
     noise: NoisyGrowth | None = None
-    """The growth with an allowance for noise. None if noise is ignored and the figures are compared as they are."""
+    """The growth with an allowance for noise, or None if noise is ignored."""
 
     @property
     def from_(self) -> int | None:
@@ -187,23 +167,20 @@ class FigureChange(NamedTuple):
 
     @property
     def bounds(self) -> tuple[Interval | None, Interval | None]:
-        """Return the intervals in which the true value of the group's `figure` lies: for the first run and for the
-        second run. An interval is None if its run has no value of the figure."""
+        """Return the intervals in which the true value of `figure` lies, for the first and the second run, or None."""
         before, after = (side and side.bounds[self.figure] for side in (self.before, self.after))
         return before, after
 
     @property
     def growth(self) -> float | None:
-        """Return the relative growth of `figure`, computed from the stored spans alone. The growth from 0 is infinite.
-        Return None if one run has no value of `figure`."""
+        """Return the relative growth of `figure` in the stored spans, or None. The growth from 0 is infinite."""
         if self.from_ is None or self.to is None:
             return None
         return _growth(self.from_, self.to)
 
     @property
     def growths(self) -> GrowthInterval | None:
-        """Return the interval in which the true relative growth of `figure` lies. Return None if one run does not have
-        the figure."""
+        """Return the interval in which the true relative growth of `figure` lies, or None if a run lacks the figure."""
         before, after = self.bounds
         if before is None or after is None:
             return None
@@ -230,8 +207,7 @@ class FigureChange(NamedTuple):
         return ChangeVerdict.NEW if self.before is None else ChangeVerdict.GONE
 
     def verdict(self, threshold: float) -> ChangeVerdict:
-        """Return how the figure of the group differs between the two runs. A change of at most `threshold` (0.1 is 10
-        percent) is `same`."""
+        """Return how the figure differs between the runs. A change up to `threshold` (0.1 is 10 percent) is `same`."""
         if self.elsewhere:
             return ChangeVerdict.UNKNOWN
         if self.before is None or self.after is None:
@@ -242,7 +218,7 @@ class FigureChange(NamedTuple):
         return ChangeVerdict.UNKNOWN if growths is None else growths.verdict(threshold)
 
     def doubt(self, threshold: float) -> Doubt | None:
-        """Return why the verdict about the group is `undecided`. Return None if the verdict is another one."""
+        """Return why the verdict about the group is `undecided`; None for another verdict."""
         if self.verdict(threshold) is not ChangeVerdict.UNDECIDED:
             return None
         return Doubt.LOSS if self.noise is None else self.noise.undecided_by(threshold)
@@ -254,9 +230,8 @@ def changes(
     figure: str,
     lacks: tuple[Lacks, Lacks],
 ) -> list[FigureChange]:
-    """Return the changes of a figure for all groups of two runs, ordered by descending growth. Groups with unknown
-    growth come next, then groups that only the second run has, then groups that only the first run has. `lacks`
-    contains, for each run, a function that returns whether the run may lack spans of a group (see `may_lack`)."""
+    """Return the changes of a figure for all groups of two runs, by descending growth, those of one run last.
+    `lacks` has the result of `may_lack` for each run."""
     return sorted(_pairs(before, after, figure, lacks), key=_rank)
 
 
@@ -266,7 +241,7 @@ def verdict_counts(found: Sequence[FigureChange], threshold: float) -> dict[str,
 
 
 def summary(found: Sequence[FigureChange], threshold: float) -> str:
-    """Return the number of groups with each verdict as text. The verdict `same` is left out."""
+    """Return the number of groups with each verdict but `same`, as text."""
     counts = verdict_counts(found, threshold)
     shown = [
         f"{counts[each]} {each}" for each in (*FAILURES, ChangeVerdict.SHRANK) if each in counts

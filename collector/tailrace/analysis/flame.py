@@ -1,10 +1,9 @@
-"""Build a flame graph: distribute the time of all lanes (a lane is one stream and substream of a session) among the
-names of spans, separately for each sequence of enclosing names.
+"""Build a flame graph: distribute the time of all lanes (a stream and substream of a session) among the names of
+spans, separately for each sequence of enclosing names.
 
-Each moment of a lane counts for its innermost open span, which is the open span that began last. Where spans nest, the
-share of a span is its duration minus the durations of its direct children. Where spans overlap without nesting, the
-shares still add up to the time during which any span was open. Spans that have the same name, and whose enclosing spans
-have the same names, form one node.
+Each moment of a lane counts for its innermost open span, which began last. Where spans overlap without nesting, the
+shares still add up to the time during which any span was open. Spans with one name, whose enclosing spans have the
+same names, form one node.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ K = TypeVar("K")
 
 
 class LaneSpan(NamedTuple, Generic[K]):
-    """A span that has ended, in a lane (a stream and substream). `owner` is the key under which the time of the span is
-    summed, for example the index of a node in a flame graph."""
+    """A span that has ended, in a lane. `owner` is the key under which its time is summed, such as a node's index."""
 
     start: int
     end: int
@@ -34,11 +32,9 @@ class LaneSpan(NamedTuple, Generic[K]):
 
 
 def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
-    """Return, by `owner` (such as a group), the time during which one of the owner's spans is the innermost open span.
-    The unit is that of the spans.
-
-    The spans must be sorted by start. If two spans start together, the outer span must come first. A span that ends
-    before it begins gets no time."""
+    """Return, by `owner`, the time during which one of its spans is the innermost open span, in the spans' unit. The
+    spans must be sorted by start, the outer of two that start together first. A span that ends before it begins gets
+    no time."""
     shared: dict[K, int] = defaultdict(int)
     open_spans: list[LaneSpan[K]] = []
     now = 0
@@ -52,10 +48,8 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Divide the time from `now` to `moment` among the owners (groups or nodes) of the open spans.
-
-    At each moment, the time counts for the innermost open span. Add the times to the sums in `shared`, by owner. Remove
-    the spans that end by `moment` from `open_spans`. Return `moment`."""
+    """Add the time from `now` to `moment` to the sums in `shared`, by owner of the innermost span at each time.
+    Remove the spans that end by `moment`, and return `moment`."""
     while open_spans:
         innermost = open_spans[-1]
         until = min(innermost.end, moment)
@@ -69,9 +63,7 @@ def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K,
 
 
 DEEPEST = 200
-"""Maximum depth of the nodes of a flame graph. The time of a deeper span is assigned to the node of its ancestor at
-this depth.
-"""
+"""Maximum depth of the nodes of a flame graph. A deeper span's time is assigned to its ancestor at this depth."""
 
 UNITS = ("ns", "ticks")
 
@@ -86,11 +78,9 @@ FROM spans AS s LEFT JOIN part.clocks AS c USING (source, session)
 
 
 class FlameNode(NamedTuple):
-    """One node of a flame graph: all spans with one name, and with the same names of enclosing spans. `parent` is the
-    index of the enclosing node, which comes earlier in the list of nodes.
-
-    `own` is the time during which a span of the node is the innermost open span. `total` is the sum of `own` over the
-    node and all nodes below it."""
+    """One node of a flame graph. `parent` is the index of the enclosing node, which comes earlier in the list. `own`
+    is the time during which a span of the node is the innermost open span, `total` the sum of `own` over the node
+    and all below it."""
 
     parent: int | None
     name: str | None
@@ -100,17 +90,14 @@ class FlameNode(NamedTuple):
 
 
 class FlameGraph(NamedTuple):
-    """A flame graph whose times have one unit. `open` is the number of selected spans that have not ended. They belong
-    to no node."""
+    """A flame graph whose times have one unit. `open` is the number of selected spans that have not ended."""
 
     unit: str
     nodes: list[FlameNode]
     open: int
 
     def pruned(self, most: int) -> tuple[list[FlameNode], int]:
-        """Return the `most` nodes with the largest totals, and the number of nodes that are left out.
-
-        A node is never returned without its parent, because the parent's total is at least as large."""
+        """Return the `most` nodes with the largest totals, with their parents, and the number of nodes left out."""
         if len(self.nodes) <= most:
             return self.nodes, 0
         ranked = sorted(range(len(self.nodes)), key=lambda place: (-self.nodes[place].total, place))
@@ -125,15 +112,13 @@ class FlameGraph(NamedTuple):
 
 
 class _Nodes:
-    """Collects the nodes of a flame graph, and counts the spans of each node."""
-
     def __init__(self) -> None:
         self._places: dict[tuple[int | None, str | None], int] = {}
         self._made: list[tuple[int | None, str | None]] = []
         self.counts: list[int] = []
 
     def count(self, parent: int | None, name: str | None) -> int:
-        """Count a span for the node with this name and parent, and return the node's index. Add the node if it is new."""
+        """Count a span for the node with this name and parent, which is added if it is new. Return the node's index."""
         place = self._places.setdefault((parent, name), len(self._made))
         if place == len(self._made):
             self._made.append((parent, name))
@@ -154,10 +139,8 @@ class _Nodes:
 
 
 def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
-    """Return the flame graph of the spans that overlap a window. Only the part of a span within the window counts.
-    `unit` is `ns` or `ticks`: spans whose time is in the other unit are left out.
-
-    Raise QueryError or StoreError if the table cannot be read."""
+    """Return the flame graph of the spans that overlap a window, without their parts outside of it. Spans whose time
+    is not in `unit` (`ns` or `ticks`) are left out. Raise QueryError or StoreError if the table cannot be read."""
     nodes = _Nodes()
     own: dict[int, int] = {}
     for _, rows in groupby(_in_lanes(engine, window, unit), itemgetter(0, 1, 2, 3)):
@@ -170,8 +153,7 @@ def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
 
 
 def _lane(rows: Iterable[Any], window: Window, nodes: _Nodes) -> Iterator[LaneSpan[int]]:
-    """Yield the spans of one lane (a stream and substream), cut off at the bounds of the window. The `owner` of a span
-    is the index of its node in the flame graph."""
+    """Yield the spans of one lane, cut off at the bounds of the window. A span's `owner` is the index of its node."""
     enclosing: list[tuple[int, int]] = []
     for row in rows:
         begin, length, name = row[4:]
@@ -201,9 +183,7 @@ def _in_lanes(engine: Engine, window: Window, unit: str) -> Iterator[Any]:
 
 
 def _overlapping(window: Window) -> RowCondition:
-    """Return the SQL condition for spans that overlap the window. An open span overlaps each window that ends after the
-    span's begin.
-    """
+    """Return the SQL condition for spans that overlap the window. An open span lasts to its end."""
     conditions = [window.selection.condition]
     if window.since is not None:
         conditions.append(RowCondition("(open OR time + length >= ?)", (window.since,)))

@@ -1,22 +1,13 @@
-"""Count the lost events that may belong to each group of spans, and find the stored spans whose duration is in doubt.
+"""Count the lost events that may belong to each group of spans, and find the stored spans whose duration is in
+doubt.
 
-A gap *touches* a selection of spans if one of the gap's missing events may be a selected span. A range of time selects
-the spans that begin in it. A gap has a time only in formats that number the events of a stream in the order of their
-times (`ORDERS`).
+A gap *touches* a selection if one of its missing events may be a selected span. A range of time selects the spans
+that begin in it. A gap before the range does not touch it, but one behind it does: a long missing span may have
+begun within. A gap without a time touches the range, unless its session ended long before (`MARGIN`).
 
-- A gap before the range does not touch it. The missing events ended, and so began, before the range.
-- A gap behind the range touches it. A long missing span may have begun within the range.
-- A gap without a time touches the range, unless its session ended long before the range (`MARGIN`).
-
-The durations of two kinds of spans are in doubt. These spans count as lost in their groups:
-
-- A span without an end, if a gap touches its session: the end may be lost. Ends of JETS are not numbered, so a span of
-  JETS without an end is always in doubt.
-- A span around a gap, in formats in which an end belongs to the last begin (`STACKED`). After a loss, the end of one
-  span may be taken for the end of another one. In ET3 traces of the Java agents, a loss in one thread also shifts the
-  times of spans in the other threads (`COMMON_TICKS`).
-
-Losses of which the table has no trace are not counted (see the blind spots in ARCHITECTURE).
+In doubt are spans without an end in a touched session, and spans around a gap in formats in which an end belongs to
+the last begin (`STACKED`). They count as lost. Losses of which the table has no trace are not counted (ARCHITECTURE,
+blind spots).
 """
 
 from __future__ import annotations
@@ -45,46 +36,37 @@ ORDERS: dict[str, EventNumber | None] = {
     "dftracer": None,
     "et3": ("start", "start"),
 }
-"""For each format, two SQL expressions over a row of `events`. The first is the event's number in its stream. The
-second is a time (ticks) that rises with this number.
-
-A gap states only the numbers of the missing events. These expressions turn the numbers into bounds of the gap's time.
-None stands for a format in which no time rises with the number, so that the time of a gap has no bounds.
+"""For each format, two SQL expressions over a row of `events`: the event's number in its stream, and a time (ticks)
+that rises with it. They turn a gap's numbers into bounds of its time.
 
 - JETS: None, because lines have no number, and their clock may go back.
 - DFTracer: None, because the threads of a process share the event ids.
-- Heph: an event gets its number when it ends. Threads that share a stream, such as stream 0, may take the number some
-  time after they read the clock. Therefore the numbers count as ordered by time only in announced sessions, except in
-  stream 0.
+- Heph: an event gets its number when it ends. Threads that share a stream may take the number some time after they
+  read the clock, so this counts only in announced sessions, except in stream 0.
 - ET3: the number of a line is its tick. ET3 has no wall time.
 """
 
 SMALLEST = {"heph": 40, "ovni": 12, "et3": 6}
-"""Size (bytes) of the smallest event, by format. In these formats, one unreadable piece of bytes may hold several
-events: at most its length divided by this size."""
+"""Size (bytes) of the smallest event, for formats in which one unreadable piece may hold several events."""
 
 STACKED = ("et3", "ovni")
-"""Formats in which the end of a span does not name the begin to which it belongs. The end belongs to the last begin
-whose span is still open."""
+"""Formats in which the end of a span names no begin, and belongs to the last begin whose span is still open."""
 
 COMMON_TICKS = ("et3",)
-"""Formats without a clock, in which the tick of an event is the number of events so far in all streams of its session.
-A loss in one stream therefore shifts the times of spans in the session's other streams."""
+"""Formats without a clock, whose ticks count events: a loss in one stream shifts times in the session's other
+streams."""
 
 UNNUMBERED_ENDS = ("jets",)
 """Formats in which the ends of spans have no number, so that the table shows no gap for a lost end."""
 
 OTHER_KINDS = ("annotation", "counter", "instant")
-"""Kinds of events that are neither a span nor a begin or end of one. If all missing events of a gap are of one of these
-kinds, no span is missing."""
+"""Kinds of events that are neither a span nor a begin or end of one."""
 
 PLACES = ("source", "session", "format", "stream")
-"""Keys for grouping that gaps have, too. If spans are grouped by one of these keys, a gap counts only in groups that
-have the gap's value of the key."""
+"""Keys for grouping that gaps have, too: a gap counts only in groups with its own value."""
 
 RENAMED = ("name", "category")
-"""Keys for grouping spans whose value may arrive in a record of its own, separately from the span. If this record is
-missing, the span may be in a wrong group."""
+"""Keys for grouping spans whose value may arrive in a record of its own. If it is missing, the group may be wrong."""
 
 ANY = ""
 """The text in the column `stream` of a gap whose stream is unknown."""
@@ -93,16 +75,14 @@ COLUMNS = (*RENAMED, *PLACES, "substream", "day", "depth", "parent")
 """Columns of `spans` by which spans can be grouped. All other keys for grouping are names of attributes."""
 
 MARGIN = 86_400 * 10**9
-"""Minimum time (ns) between the end of a session and the begin of a range of time for the session to have no lost event
-in the range. A session ends with its close or its last stored event, whichever is later."""
+"""Time (ns) after the end of a session, from which a range of time has no lost event of it."""
 
 HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
 
 class TouchingGaps(NamedTuple):
-    """The gaps of one stream whose missing events may belong to the selected spans. `events` is the number of these
-    missing events. `names` states whether records that define names are missing, too. `unit` is the unit of durations
-    in the session."""
+    """The gaps of one stream whose missing events may belong to the selected spans: their number, and whether
+    records that define names are missing, too. `unit` is the unit of durations in the session."""
 
     source: str
     session: str
@@ -119,8 +99,8 @@ class Losses:
     def __init__(
         self, engine: Engine, window: Window, by: Sequence[str], whole: Completeness
     ) -> None:
-        """Read the gaps whose missing events may be spans of the window. `by` has the keys by which spans are grouped.
-        `whole` is the completeness of the window, which includes the number of events that may still arrive."""
+        """Read the gaps whose missing events may be spans of the window, grouped by the keys `by`. `whole` is the
+        completeness of the window, with the number of events that may still arrive."""
         self._places = [(at, key) for at, key in enumerate(by) if key in PLACES]
         self._everywhere: LostCount = None if whole.unasked else whole.awaited
         self._by = by
@@ -137,7 +117,7 @@ class Losses:
         return not self._gaps and self._everywhere == 0
 
     def of(self, group: Sequence[str | None], unit: str) -> LostCount:
-        """Return how many lost events may be spans of a group. Return None if the number is unknown."""
+        """Return how many lost events may be spans of a group; None if unknown."""
         values = []
         for at, key in self._places:
             other = {"session": DAMAGED_SESSION, "stream": ANY}.get(key)
@@ -146,10 +126,8 @@ class Losses:
         return total_loss(self._everywhere, *found)
 
     def doubted(self, spans: RowCondition) -> RowCondition:
-        """Return SQL that adds a column `doubtful` to the given spans: whether the duration or the group of a span is
-        in doubt.
-
-        The SQL leaves out spans that are certainly still open, because they have no duration."""
+        """Return SQL that adds a column `doubtful` to the given spans: whether the duration or the group of a span
+        is in doubt. It leaves out spans that are certainly still open."""
         sessions = sorted({gap[:2] for gap in self._gaps})
         elsewhere = {gap[:2] for gap in self._gaps if self._regroups(gap)}
         stacked = any(gap.format in STACKED for gap in self._gaps)
@@ -172,10 +150,8 @@ class Losses:
         return RowCondition(sql, (*spans.values, *given, moved))
 
     def _regroups(self, gap: TouchingGaps) -> bool:
-        """Return whether a gap may have put spans into wrong groups, because a missing record may contain a key by
-        which spans are grouped.
-
-        An event of DFTracer contains its own name and category, but its other attributes may be in separate records."""
+        """Return whether a missing record may contain a key by which spans are grouped. An event of DFTracer
+        contains its own name and category, but its other attributes may be in separate records."""
         for key in self._by:
             if key in ("depth", "parent"):
                 return True
@@ -215,20 +191,13 @@ _STACKED_GAPS = f"""
     WHERE format IN {_texts(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
-"""SQL that joins to each span the next gaps after the span's begin, in formats in which an end belongs to the last open
-begin (`STACKED`).
-
-A gap with event numbers is found by its ticks, and a gap of unreadable or truncated bytes by its offset. The events of
-any other gap may lie anywhere before the gap's offset. The SQL therefore joins the session's last gap of this sort.
-
-In ET3 traces of the Java agents, an exit without an entry counts like such a gap, because the entry may be on an
-unreadable line. This applies only to streams of threads: in the other form of ET3, each line has its tick.
-"""
+"""SQL that joins to each span of the formats in `STACKED` the next gaps after its begin: by ticks, or by offset for
+unreadable bytes. Any other gap, and in ET3 traces of the Java agents an exit without an entry, may lie anywhere
+before its offset, so the session's last one is joined."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
-    """Yield one item for each stream with gaps whose missing events may be spans of the window. The item sums up these
-    gaps."""
+    """Yield the sum, for each stream, of the gaps whose missing events may be spans of the window."""
     gaps, since = _gaps(window.selection), window.since
     lossy = f"SELECT 1 FROM gaps WHERE remaining IS DISTINCT FROM 0 AND ({gaps.sql}) LIMIT 1"  # noqa: S608 - our own words
     if not any(True for _ in engine.rows(lossy, gaps.values)):
@@ -247,8 +216,7 @@ def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
 
 
 def _gaps(selection: Selection) -> RowCondition:
-    """Return an SQL condition for the gaps in the selected streams. In formats in which a loss also shifts the times of
-    other streams (`COMMON_TICKS`), it includes the gaps in the other streams of the selected sessions."""
+    """Return an SQL condition for the gaps in the selected streams and, for `COMMON_TICKS`, in their sessions."""
     if selection.streams is None:
         return selection.gaps
     others = RowCondition(f"format IN {_texts(COMMON_TICKS)}")
@@ -280,12 +248,8 @@ SELECT source, session, format, stream, {_MOST} AS remaining, "of", "first", "la
     OR "first" IS NULL AND coalesce(part.member(attributes, '$.estimate') = 'true', false) AS unknown
 FROM gaps WHERE {{gaps}} AND remaining IS DISTINCT FROM 0 AND ("of" IS NULL OR "of" NOT IN {_texts(OTHER_KINDS)})
 """  # noqa: S608 - our own words
-"""SQL for the gaps whose missing events may be spans. The column `unknown` is true if the exact number of missing
-events is unknown.
-
-The number is unknown if `remaining` is null, or if a gap without event numbers has the attribute `estimate`. In a gap
-with event numbers, only the reason of the loss is an estimate.
-"""
+"""SQL for the gaps whose missing events may be spans. `unknown` is true if their exact number is unknown:
+`remaining` is null, or a gap without event numbers is an estimate."""
 
 
 def _by_format(expressions: Iterable[tuple[str, str]]) -> str:
@@ -323,10 +287,8 @@ WHERE NOT coalesce(g.at < e.earlier AND e.rises, false) OR g.format = 'heph' AND
   )
 )
 """  # noqa: S608 - our own words
-"""SQL that leaves out the gaps before a time.
-
-A gap lies before the time if an event of its stream with a higher number has an earlier time. In a stream whose times
-do not always rise with its numbers, no gap is left out."""
+"""SQL that leaves out the gaps before a time: an event of the stream with a higher number has an earlier time. In a
+stream whose times do not always rise with its numbers, no gap is left out."""
 
 _TOUCHING = f"""
 WITH lost AS MATERIALIZED ({{gaps}})

@@ -1,20 +1,10 @@
 """Judge which changes between two runs are larger than noise.
 
-Two runs of an unchanged program differ. Two methods show how much:
-
-- Repeated runs: each run is one measurement. The runs of one side differ by noise alone.
-- One run on each side: the run is cut into blocks of time, which are drawn with replacement again and again
-  (bootstrap). The figure differs between the draws by noise alone. Blocks, not spans, are drawn, because neighbouring
-  spans depend on one another. Noise that lasts as long as the whole run is invisible to this method.
-
-Both methods yield, for each side, the mean and the variance of the logarithm of a figure (`Evidence`). A growth is then
-the difference of two means. Its interval is that of Welch's t-test, which allows the two sides to vary differently. The
-intervals of all compared groups together contain the true growths with the probability `CONFIDENCE` (Bonferroni's
-correction). A verdict that holds for the whole interval is therefore a test: of a difference beyond the threshold, or
-of equivalence within it.
-
-If events are missing, the interval is that of the worst case: it is widened by the bounds of each run's figure, and by
-the additional noise that these bounds allow.
+Repeated runs of one side differ by noise alone. One run is cut into blocks of time instead (see `blocks`), which do
+not show noise as long as the whole run. Both methods yield the mean and the variance of the logarithm of a figure
+for each side (`Evidence`). The growth is the difference of two means, and its interval that of Welch's t-test. The
+intervals of all groups together contain the true growths with the probability `CONFIDENCE` (Bonferroni's
+correction). Missing events widen an interval to the worst case.
 """
 
 from __future__ import annotations
@@ -39,16 +29,13 @@ from tailrace.analysis.comparison import (
 from tailrace.analysis.statistics import FIGURES, GroupUnit, GroupValues, SpanStatistics
 
 CONFIDENCE = 0.99
-"""Probability with which the intervals of all groups of a comparison contain the true growths. If the program has not
-changed, at most one comparison in 100 reports a change."""
+"""Probability with which the intervals of all groups contain the true growths. If the program has not changed, at
+most one comparison in 100 reports a change."""
 
 
 class Evidence(NamedTuple):
-    """Mean and variance of the logarithm of a group's figure, over the runs on one side of a comparison.
-
-    Missing events make the mean uncertain: it lies between `low` and `high`, which may be infinite. If no event is
-    missing, `low` and `high` equal `mean`, and `slack` is 0.
-    """
+    """Mean and variance of the logarithm of a group's figure, over the runs on one side of a comparison. Missing
+    events leave the mean between `low` and `high`, which may be infinite."""
 
     mean: float
     """Mean of the logarithm over the side's runs, from their stored spans."""
@@ -66,11 +53,8 @@ class Evidence(NamedTuple):
     def of_runs(
         cls, values: Sequence[int], bounds: Sequence[Interval], resolution: int = 0
     ) -> Self | None:
-        """Return the evidence of repeated runs. `values` has each run's figure, computed from the stored spans, and
-        `bounds` the interval in which its true value lies.
-
-        `resolution` is the step of the clock: the true value may differ from the recorded one by up to half a step.
-        Return None if a value has no logarithm."""
+        """Return the evidence of repeated runs, from each run's figure and the interval of its true value; None if a
+        figure has no logarithm. `resolution` is the step of the clock, to which figures are rounded."""
         if min(values) <= 0:
             return None
         logs = [math.log(value) for value in values]
@@ -91,8 +75,7 @@ class Evidence(NamedTuple):
     def of_one_run(
         cls, value: int, bounds: Interval, variance: float, freedom: float
     ) -> Self | None:
-        """Return the evidence of one run, whose blocks have shown the `variance` of the figure's logarithm. Return None
-        if the value has no logarithm."""
+        """Return the evidence of one run, with the `variance` of its blocks; None if the value has no logarithm."""
         if value <= 0:
             return None
         low, high = _log(bounds.low, -math.inf), _log(bounds.high, math.inf)
@@ -104,8 +87,8 @@ def _log(value: int | None, unbounded: float) -> float:
 
 
 def noisy_growth(a: Evidence, b: Evidence, error: float) -> NoisyGrowth:
-    """Return the intervals in which the growth from side A to side B lies: from the stored spans alone, and with an
-    allowance for missing events. The growth lies outside of its interval with the probability `error`."""
+    """Return the intervals of the growth from side A to side B: from the stored spans, and with an allowance for
+    missing events. The growth lies outside of them with the probability `error`."""
     between, fewest = a.variance + b.variance, min(a.freedom, b.freedom)
     by_side = a.variance**2 / a.freedom + b.variance**2 / b.freedom
     freedom = max(between**2 / by_side, fewest) if by_side > 0 else fewest
@@ -120,7 +103,7 @@ def noisy_growth(a: Evidence, b: Evidence, error: float) -> NoisyGrowth:
 
 
 def _interval(low: float, high: float) -> GrowthInterval:
-    """Return the interval of a relative growth. `low` and `high` are its ends as differences of logarithms."""
+    """Return the interval of a relative growth, whose ends are given as differences of logarithms."""
     most = math.expm1(high) if high < 700 else None
     return GrowthInterval(max(math.expm1(low), -1.0) if low > -math.inf else -1.0, most)
 
@@ -128,10 +111,7 @@ def _interval(low: float, high: float) -> GrowthInterval:
 @lru_cache(maxsize=1024)
 def student(freedom: float, error: float) -> float:
     """Return the number t for which a value of Student's distribution lies outside of -t to t with the probability
-    `error`. `freedom` is the number of degrees of freedom.
-
-    With t = sqrt(freedom) * tan(angle), the density is proportional to cos(angle) ** (freedom - 1).
-    """
+    `error`. With t = sqrt(freedom) * tan(angle), the density is proportional to cos(angle) ** (freedom - 1)."""
     angles = np.linspace(math.pi / 2, 0, 20_001)
     density = np.cos(angles) ** (freedom - 1)
     outside = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
@@ -140,13 +120,12 @@ def student(freedom: float, error: float) -> float:
 
 
 Evident = Mapping[GroupUnit, Evidence | Doubt]
-"""Result of a measurement of noise on one side of a comparison. For each group that the side has, it contains the
-evidence, or the reason why there is no evidence."""
+"""The evidence for each group of one side of a comparison, or the reason why there is none."""
 
 
 def judged(found: Sequence[FigureChange], a: Evident, b: Evident) -> list[FigureChange]:
-    """Return the changes with an allowance for noise. The verdict of a group that only one side has stays `new` or
-    `gone` if all repeated runs of this side have the group."""
+    """Return the changes with an allowance for noise. A group of one side is `new` or `gone` if all its runs have
+    it."""
     sides = [(a.get(key), b.get(key)) for key in ((each.group, each.unit) for each in found)]
     compared = sum(
         isinstance(of_a, Evidence) and isinstance(of_b, Evidence) for of_a, of_b in sides
@@ -171,14 +150,12 @@ def _noise(
 
 
 class RepeatedRuns(NamedTuple):
-    """The repeated runs of one side of a comparison: for each run, its statistics, and a function that returns whether
-    it may lack spans of a group."""
+    """The repeated runs of one side of a comparison: their statistics, and whether they may lack spans of a group."""
 
     statistics: Sequence[Sequence[SpanStatistics]]
     lacks: Sequence[Lacks]
 
     def groups(self) -> dict[GroupUnit, list[SpanStatistics]]:
-        """Return the statistics of each group, from those runs that have the group."""
         found: dict[GroupUnit, list[SpanStatistics]] = {}
         for run in self.statistics:
             for each in run:
@@ -186,7 +163,6 @@ class RepeatedRuns(NamedTuple):
         return found
 
     def lack(self, group: GroupValues, unit: str) -> bool:
-        """Return whether any of the runs may lack spans of a group."""
         return any(lacks(group, unit) for lacks in self.lacks)
 
 
@@ -199,8 +175,7 @@ def repeated_changes(a: RepeatedRuns, b: RepeatedRuns, figure: str) -> list[Figu
 def judged_by_runs(
     found: Sequence[FigureChange], a: RepeatedRuns, b: RepeatedRuns, figure: str
 ) -> list[FigureChange]:
-    """Return the changes with an allowance for noise, which is measured from the differences among the repeated runs of
-    each side."""
+    """Return the changes with an allowance for noise, measured from the differences among repeated runs."""
     sides = a.groups(), b.groups()
     steps = {}
     for key in {**sides[0], **sides[1]}:

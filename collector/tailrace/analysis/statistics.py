@@ -1,8 +1,8 @@
 """Compute statistics of spans by group: count, total, self time and percentiles.
 
-Only spans that have ended have a duration; open spans are counted separately. A span whose begin time or end time is
-unknown counts in the number of spans, but in no other figure. Percentiles are durations of actual spans (nearest rank),
-never interpolated. `comparison` compares the statistics of two runs.
+Only spans that have ended have a duration; open spans are counted separately. A span whose begin or end time is
+unknown counts only in the number of spans. Percentiles are durations of actual spans (nearest rank), never
+interpolated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 
 class Cell(NamedTuple):
-    """One cell of a heat map (`heat_map`): the number of spans that began in one range of time and whose duration is in
-    one range of durations."""
+    """One cell of a heat map: the number of spans that began in one range of time and have one range of durations."""
 
     column: int
     row: int
@@ -36,8 +35,7 @@ class Cell(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """A heat map without its empty cells. Column n begins at `since` + n * `width` (ns). `open` is the number of spans
-    that have not ended. They are in no cell."""
+    """A heat map without its empty cells. Column n begins at `since` + n * `width` (ns). Open spans are in no cell."""
 
     since: int | None
     width: int
@@ -46,12 +44,9 @@ class HeatMap(NamedTuple):
 
 
 def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> HeatMap:
-    """Return a heat map of the spans in a window. Its columns are at most `columns` ranges of time, and its rows are
-    ranges of duration. It counts the spans with one name, or all spans if `name` is None.
-
-    Row 0 has durations of at most 0 ns (a span may end before it begins). Row n has durations of 2^(n-1) to 2^n - 1 ns.
-    Spans without a wall time or without a duration in ns are in no cell. Raise QueryError or StoreError if the table
-    cannot be read."""
+    """Return a heat map of the spans in a window, with one name or all (None), in at most `columns` ranges of time.
+    Row 0 has durations of at most 0 ns, and row n those of 2^(n-1) to 2^n - 1 ns. Spans without a wall time or
+    without a duration in ns are in no cell. Raise QueryError or StoreError if the table cannot be read."""
     named = [] if name is None else [RowCondition("name = ?", (name,))]
     chosen = all_of([window.rows, *named])
     bounds = f"SELECT min(time), max(time) FROM spans WHERE {chosen.sql}"  # noqa: S608 - our own words
@@ -80,18 +75,15 @@ ATTRIBUTES = "attributes."
 
 
 class GroupKey(NamedTuple):
-    """A key by which spans are grouped. `word` is the name that users give. `sql` is the SQL expression for the key's
-    value over a row of `spans`: a text or null."""
+    """A key by which spans are grouped: the name that users give, and the expression for its value, text or null."""
 
     word: str
     sql: str
 
     @classmethod
     def parse(cls, word: str) -> Self:
-        """Return the key for grouping that a word names: a column, or `attributes.` followed by the name of an
-        attribute.
-
-        Raise UnknownError, which lists the columns, for any other word."""
+        """Return the key that a word names: a column, or `attributes.` with the name of an attribute. Raise
+        UnknownError, which lists the columns, for any other word."""
         member = word.removeprefix(ATTRIBUTES)
         if word in COLUMNS:
             return cls(word, f'"{word}"::VARCHAR')
@@ -105,8 +97,7 @@ class GroupKey(NamedTuple):
 
 
 def parse(words: Sequence[str]) -> tuple[GroupKey, ...]:
-    """Return the keys for grouping that users have named by these words, in the same order and without duplicates.
-    Raise UnknownError for a word that names no key."""
+    """Return the keys that these words name, without duplicates. Raise UnknownError for a word that names no key."""
     return tuple(GroupKey.parse(word) for word in dict.fromkeys(words))
 
 
@@ -119,20 +110,15 @@ _LAST = 2**63 - 2
 PERCENTILES = {name: Fraction(int(name[1:]), 100) for name in ("p50", "p90", "p95", "p99")}
 
 GroupValues = tuple[str | None, ...]
-"""The values by which a group of spans is defined, one for each key in the order of the keys. A value is a text or
-None.
-"""
+"""The values (text or None) that define a group of spans, one for each key."""
 
 GroupUnit = tuple[GroupValues, str]
 """A group of spans, and the unit of their durations."""
 
 
 class SpanStatistics(NamedTuple):
-    """The figures of one group of spans. Figures of durations are in `unit`. They are None if no span of the group has
-    a known duration.
-
-    `self_time` is the time during which a span of the group is the innermost open span (see `flame`). `self_time` is
-    None if the caller did not request it."""
+    """The figures of one group of spans. Figures of durations are in `unit`, or None without a known duration.
+    `self_time` is the time during which a span of the group is the innermost open span (see `flame`), if requested."""
 
     group: GroupValues
     unit: str
@@ -148,12 +134,11 @@ class SpanStatistics(NamedTuple):
     p99: int | None
     most: int | None
     bounds: FigureBounds
-    """For each figure, by its name in `FIGURES`: the interval in which the figure lies, whatever the missing spans
-    are."""
+    """By name in `FIGURES`, the interval in which the figure lies, whatever the missing spans are."""
 
     @property
     def seen(self) -> tuple[int | None, ...]:
-        """The fields from `ended` to `most` of this tuple: the figures of the stored spans."""
+        """The figures of the stored spans: the fields from `ended` to `most`."""
         return self[2:12]
 
 
@@ -165,9 +150,8 @@ SELECT s.*, c.ticks_per_second,
   CASE WHEN NOT open THEN coalesce(duration::HUGEINT, "end"::HUGEINT - start) END AS length
 FROM (FROM spans WHERE {{rows}}) AS s LEFT JOIN part.clocks AS c USING (source, session)
 """  # noqa: S608 - our own words
-"""SQL for the spans that meet the condition `rows`. It adds two columns: the duration of each span (`length`), and the
-unit of this duration. The WHERE clause directly follows `FROM spans`, so that DuckDB can skip files
-(`query.statement`)."""
+"""SQL for the spans that meet the condition `rows`, with their duration (`length`) and its unit. The WHERE clause
+directly follows `FROM spans`, so that DuckDB can skip files (`query.statement`)."""
 
 
 def statistics(
@@ -178,11 +162,9 @@ def statistics(
     *,
     self_time: bool = True,
 ) -> list[SpanStatistics]:
-    """Return the figures of each group of spans that begin within a window. Groups are sorted by total, in descending
-    order. `by` has the keys that define the groups. `whole` is the completeness of the window.
-
-    If `self_time` is true, all spans of the window are read in order, which takes about a microsecond a span. Raise
-    QueryError or StoreError if the table cannot be read."""
+    """Return the figures of each group of spans that begin within a window, by descending total. `by` has the keys
+    that define the groups, and `whole` is the completeness of the window. With `self_time`, all spans are read in
+    order, about a microsecond a span. Raise QueryError or StoreError if the table cannot be read."""
     keys = "".join(f"{key.sql}, " for key in by)
     places = ", ".join(str(place) for place in range(1, len(by) + 2))
     percentiles = ", ".join(f"quantile_disc(length, {float(q)})" for q in PERCENTILES.values())
@@ -219,8 +201,7 @@ def statistics(
 
 
 def _unended(engine: Engine, window: Window) -> bool:
-    """Return whether any span without a stored end began after the window, in a format in which no gap shows the loss
-    of an end (`UNNUMBERED_ENDS`). Such a span may have ended."""
+    """Return whether a span after the window may have ended without a trace, in the formats of `UNNUMBERED_ENDS`."""
     if window.until is None:
         return False
     behind = all_of([window._replace(since=window.until, until=None).rows, _UNNUMBERED])
@@ -235,9 +216,8 @@ def _points(seen: Sequence[int | None]) -> FigureBounds:
 
 
 class CertainSpans(NamedTuple):
-    """The spans of one group whose duration is not in doubt: the number of spans, the number of those with a known
-    duration, and the sum, minimum and maximum of these durations. `lost` is the maximum number of spans that the group
-    may have in addition."""
+    """The spans of one group whose duration is not in doubt: their number, the number of known durations, and the
+    sum, minimum and maximum of these. `lost` is the maximum number of further spans."""
 
     spans: int
     lengths: int
@@ -264,8 +244,7 @@ class CertainSpans(NamedTuple):
 def _intervals(
     engine: Engine, window: Window, by: Sequence[GroupKey], losses: Losses
 ) -> dict[GroupUnit, FigureBounds]:
-    """Return the intervals in which the figures of each group lie, including the lost spans, by group and unit. Leave
-    out groups without lost spans."""
+    """Return the intervals of the figures of each group with lost spans, by group and unit."""
     keys = "".join(f"{key.sql} AS k{at}, " for at, key in enumerate(by))
     rows = window.rows
     spans = losses.doubted(RowCondition(MEASURED.format(rows=rows.sql), rows.values))
@@ -290,8 +269,8 @@ def _quantiles(
     spans: RowCondition,
     groups: Mapping[GroupUnit, CertainSpans],
 ) -> dict[GroupUnit, dict[str, Interval]]:
-    """Return the intervals in which the percentiles of each group lie, by group and unit. `spans` is SQL for the spans
-    of all groups. Its column `doubtful` states whether a span's duration or group is in doubt."""
+    """Return the intervals of the percentiles of each group, by group and unit. `spans` is SQL for the spans of all
+    groups, with the column `doubtful`."""
     wanted = {
         key: {name: bounds.ranks(share, each.lengths, each.lost) for name, share in PERCENTILES.items()}
         for key, each in groups.items()
@@ -321,9 +300,7 @@ def _at_ranks(
     spans: RowCondition,
     wanted: Sequence[tuple[GroupUnit, int]],
 ) -> list[int]:
-    """Return the durations that have the wanted ranks in their groups, in the order of `wanted`.
-
-    The shortest duration of a group has rank 1. Spans whose column `doubtful` is true have no rank."""
+    """Return the durations with the wanted ranks in their groups (1 is the shortest), in this order."""
     if not wanted:
         return []
     names = [*(f"k{at}" for at in range(len(by))), "unit"]
@@ -346,8 +323,6 @@ def _at_ranks(
 def _selves(
     engine: Engine, window: Window, by: Sequence[GroupKey]
 ) -> dict[tuple[GroupValues, str], int]:
-    """Return the self time of each group of spans, by group and unit (`ns` or `ticks`). Self time is the time during
-    which a span of the group is the innermost open span."""
     shared: dict[tuple[GroupValues, str], Fraction] = defaultdict(Fraction)
     for _, rows in groupby(_in_lanes(engine, window, by), itemgetter(0, 1, 2, 3)):
         for (group, unit, rate), ticks in shares(_lane(rows)).items():
@@ -358,19 +333,14 @@ def _selves(
 
 
 def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane (a stream and substream). The caller computes the spans' self times.
-
-    A span's `owner` consists of the values of the group's keys (None for a span outside of the window), the unit of
-    durations, and the tick rate."""
+    """Yield the spans of one lane. The `owner` is group (None outside of the window), unit and tick rate."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
 
 
 def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
-    """Yield the ended spans that begin in the window or later, but before the time that `_horizon` returns.
-
-    Order the spans by lane (stream and substream), then by start."""
+    """Yield the ended spans that begin in the window, or later up to `_horizon`, by lane and start."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -382,10 +352,8 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return the time (Unix ns) just after the last end of the spans that begin in the window. Spans inside of these
-    spans begin before this time.
-
-    Return None if the window has no end. Return the end of the window if no span has ended."""
+    """Return the time (Unix ns) just after the last end of the spans that begin in the window, before which the
+    spans inside of them begin. Return None if the window has no end."""
     if window.until is None:
         return None
     rows = window.rows
@@ -405,4 +373,4 @@ FIGURES = {
     "p99": "p99",
     "max": "most",
 }
-"""The figures of a group of spans. For each name that users give: the field of `SpanStatistics`."""
+"""The field of `SpanStatistics` for each name of a figure that users give."""
