@@ -1,9 +1,8 @@
 """List all metrics, and the equations and inequalities between them (`LAWS`) that hold at each scrape.
 
-Each metric has a name, a type, labels, a maximum number of samples, and the field of the daemon's status from which its
-value comes. Metrics of a source have the label `source`, with one value for each configured source. Metrics of a
-session have the labels `source` and `session`. Each metric may have one more label. REFERENCE.md is generated from
-these tables. Tests compare the tables with the metrics of a running daemon, and check the laws at each scrape.
+Each metric has a name, a type, labels, a maximum number of samples, and the field of the daemon's status from which
+its value comes. Metrics of a source have the label `source`; metrics of a session also `session`. REFERENCE.md is
+generated from these tables.
 """
 
 from __future__ import annotations
@@ -44,14 +43,13 @@ UNITS = frozenset(
 
 class Type(StrEnum):
     COUNTER = "counter"
-    """Type of a metric: a counter, which never decreases, except when the daemon restarts."""
+    """A counter, which never decreases, except when the daemon restarts."""
     GAUGE = "gauge"
     STATES = "states"
-    """Type of a metric: several gauges, one for each value of a label. A gauge is 1 if the state with the label's value
-    holds now, else 0."""
+    """One gauge for each value of a label: 1 if the state with this name holds now, else 0."""
     HISTOGRAM = "histogram"
     INFO = "info"
-    """Type of a metric: a gauge that is always 1. Its labels contain the information."""
+    """A gauge that is always 1. Its labels contain the information."""
 
     @property
     def exposed(self) -> str:
@@ -60,8 +58,7 @@ class Type(StrEnum):
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Return the suffixes that this type of metric appends to the metric's name to form the names of its
-        samples."""
+        """Return the suffixes of a metric's name that form the names of its samples."""
         several: dict[Type, tuple[str, ...]] = {
             Type.COUNTER: ("_total",),
             Type.INFO: ("_info",),
@@ -71,20 +68,18 @@ class Type(StrEnum):
 
 
 class Restart(StrEnum):
-    """States how a restart of the daemon changes the value of a metric."""
+    """How a restart of the daemon changes the value of a metric."""
 
     KEPT = "goes on"
-    """Effect of a restart on a metric: its value continues, because checkpoints of the ingest contain it."""
+    """The value continues, because checkpoints of the ingest contain it."""
     ZERO = "begins at 0"
     NOW = "is what it is then"
 
 
 class Label(NamedTuple):
-    """A label of a metric, besides `source` and `session`.
-
-    `of` is a plural noun for the label's values. `values` returns all possible values for a type of source and a
-    format, and each of them has a sample from the start. `values` is None if the possible values are not known in
-    advance."""
+    """A label of a metric, besides `source` and `session`. `of` is a plural noun for its values. `values` returns
+    all possible values for a type of source and a format, each of which has a sample from the start; None if they
+    are not known in advance."""
 
     name: str
     of: str
@@ -96,10 +91,9 @@ class Label(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A metric: a family of samples.
-
-    `field` is the path to the metric's value in the daemon's status: a number, or a number for each value of `label`.
-    For the type `states`, it is the name of the current state, or the names of all current states."""
+    """A metric: a family of samples. `field` is the path to its value in the daemon's status: a number, or a number
+    for each value of `label`. For the type `states`, it is the name of the current state, or the names of all
+    current states."""
 
     name: str
     field: str
@@ -108,7 +102,7 @@ class Metric(NamedTuple):
     help: str
     label: Label | None = None
     counts: str = ""
-    """Unit of the value. It is set if the metric's name does not end with the unit."""
+    """Unit of the value, if the metric's name does not end with it."""
     optional: bool = False
     """Whether the metric sometimes has no value. Its help text states when."""
 
@@ -125,11 +119,9 @@ class Metric(NamedTuple):
 
 
 class Law(NamedTuple):
-    """A relation between metrics that holds at every scrape: `left` is equal to (`=`) or at most (`<=`) `right`.
-
-    It holds separately for each combination of values of the labels in `by`. Both sides are sums and differences of
-    metrics and numbers. A metric stands for the sum of its samples over all labels that are not in `by`.
-    """
+    """A relation between metrics that holds at every scrape: `left` is equal to (`=`) or at most (`<=`) `right`, for
+    each combination of values of the labels in `by`. A metric stands for the sum of its samples over all other
+    labels."""
 
     left: str
     relation: str
@@ -155,10 +147,8 @@ _KINDS = tuple(set(Kind) - {Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 
 
 def _rules(_: str, format_: str) -> frozenset[str]:
-    """Return the names of all rules that records of a format can break.
-
-    The rules about ids apply only to formats without sequence numbers.
-    """
+    """Return the rules that records of a format can break. Those about ids apply only to formats without sequence
+    numbers."""
     of_format = FORMATS[format_]
     return of_format.flaws if of_format.counter_bits else of_format.flaws | FLAWS
 
@@ -275,10 +265,8 @@ SESSION = (
     Metric("tailrace_session_last_event_timestamp_seconds", "last_event_timestamp_seconds", GAUGE, NOW, "When the session's last events arrived (Unix time)."),
     Metric("tailrace_session_advanced_timestamp_seconds", "advanced_timestamp_seconds", GAUGE, NOW, "When the session's clock last advanced (Unix time)."),
 )  # fmt: skip
-"""Metrics of sessions whose clock is compared with wall time.
-
-At most `metrics.series_max` sessions have them. Their values begin anew when the daemon restarts.
-"""
+"""Metrics of the sessions, at most `metrics.series_max`, whose clock is compared with wall time. A restart of the
+daemon resets their values."""
 
 LAWS = (
     Law("tailrace_source_received_bytes", "=", "tailrace_source_decoded_bytes + tailrace_source_malformed_bytes + tailrace_source_pending_bytes"),
@@ -306,10 +294,7 @@ LAWS = (
 METRICS = (*DAEMON, *SOURCE, *SESSION)
 
 _OF_ONE_TYPE = {"tailrace_tcp_": "tcp", "tailrace_udp_": "udp", "tailrace_tail_": "tail"}
-"""Type of source to which metrics belong, by the beginning of the metric's name.
-
-Metrics with another beginning belong to all types.
-"""
+"""Type of source that has a metric, by the beginning of the metric's name. Other metrics belong to all types."""
 
 
 def type_of(metric: Metric) -> str | None:
@@ -318,16 +303,13 @@ def type_of(metric: Metric) -> str | None:
 
 
 def laws_of(metric: Metric) -> Iterator[Law]:
-    """Return all laws (relations that hold between metrics, such as `<=`) in which this metric occurs."""
+    """Return all laws (relations between metrics) in which this metric occurs."""
     return (law for law in LAWS if metric.name in law.names)
 
 
 def bound(metric: Metric) -> str:
-    """Return the maximum number of samples of a metric, as an expression with configuration keys and numbers of
-    sources.
-
-    In the expression, `sources` stands for the number of all sources, and `udp sources` for the number of UDP sources.
-    """
+    """Return the maximum number of samples of a metric, as an expression with configuration keys, `sources` (the
+    number of all sources), and for example `udp sources`."""
     own = 1
     if metric.type is HISTOGRAM:
         # Count three more samples for a histogram: the bucket +Inf, the sum and the count.

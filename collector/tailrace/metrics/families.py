@@ -1,7 +1,4 @@
-"""Convert the daemon's status into Prometheus metrics.
-
-Each scrape creates all of them anew, so that metrics of removed sources disappear.
-"""
+"""Convert the daemon's status into Prometheus metrics, which each scrape creates anew."""
 
 from __future__ import annotations
 
@@ -18,10 +15,8 @@ OTHER = "other"
 
 
 def families(status: Status, series_max: int) -> Iterator[Family]:
-    """Yield all metrics of the daemon, its sources and its sessions.
-
-    If the values of a label are not known in advance, all sources together export at most `series_max` of them, but
-    each source at least one."""
+    """Yield all metrics of the daemon, its sources and its sessions. If a label's values are not known in
+    advance, all sources together export at most `series_max` of them, but each source at least one."""
     share = max(1, series_max // max(1, len(status.sources)))
     for metric in DAEMON:
         family = family_of(metric)
@@ -46,10 +41,7 @@ def families(status: Status, series_max: int) -> Iterator[Family]:
 
 
 def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
-    """Return at most `most` entries of `values`.
-
-    If there are more, the last returned entry (`other`) is the sum of all entries that are left out.
-    """
+    """Return at most `most` entries of `values`. The last one, `other`, is then the sum of those left out."""
     if len(values) <= most:
         return dict(values)
     kept = dict(list(values.items())[: most - 1])
@@ -60,8 +52,8 @@ def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
 def _labelled(
     label: Label, values: Mapping[str, float], source: SourceStatus, share: int
 ) -> dict[str, float]:
-    """Return a metric's number for each value of `label`. If all possible values are known, include zeros: without a
-    first sample of zero, Prometheus would not see the increase to the first number."""
+    """Return a metric's number for each value of `label`, with zeros for all known values: without a first sample of
+    zero, Prometheus would not see the increase to the first number."""
     if label.values is None:
         return bounded(values, share)
     return dict.fromkeys(label.all(source.type, source.format), 0.0) | dict(values)
@@ -78,10 +70,7 @@ def fill(family: Family, metric: Metric, labels: dict[str, str], value: object) 
 
 
 def _samples(metric: Metric, value: object) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield each sample of a metric as a tuple: the ending of its name, its additional labels and its value.
-
-    Yield nothing if an optional metric has no value.
-    """
+    """Yield each sample of a metric: the ending of its name, its additional labels and its value."""
     label = metric.label.name if metric.label else ""
     match value:
         case None if metric.optional:

@@ -1,7 +1,6 @@
 """Define metrics of the collectors that write to a store. An observer on any host reads their values from the table.
 
-One metric states when a collector wrote its newest heartbeat. The alerting rule computes the heartbeat's age from it.
-If the observer exported the age itself, the age would stop growing when the observer stops.
+The newest heartbeat's time is exported, not its age, which would stop growing when the observer stops.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ COLLECTORS = (
     Metric("tailrace_collector_spool_bytes", "spool_bytes", GAUGE, NOW, "Size of the collector's spool when its newest heartbeat was made; absent if that does not say.", optional=True),
     Metric("tailrace_collector_missing_events", "missing_events", GAUGE, NOW, "Events that the collector's ledger lacked when its newest heartbeat was made; absent if that does not say.", optional=True),
 )  # fmt: skip
-"""Metrics of each collector. They have the labels in `SUBJECT`, and take their values from `ObservedCollector`."""
+"""Metrics of each collector, with the labels in `SUBJECT` and the values of `ObservedCollector`."""
 
 SUBJECT = ("collector", "host", "identity")
 
@@ -52,10 +51,8 @@ class ObservedCollector:
 
 
 def observed(found: Iterable[CollectorHistory], read: int) -> Iterator[Family]:
-    """Yield the metrics of the collectors in `found`, which were read from the table at the time `read` (Unix ns).
-
-    No two collectors get the same labels. Therefore, of several collectors without an identity, only the one with the
-    newest heartbeat is included."""
+    """Yield the metrics of the collectors in `found`, which were read at the time `read` (Unix ns): for several
+    collectors with the same labels, only those of the one with the newest heartbeat."""
     newest: dict[tuple[str, ...], CollectorHistory] = {}
     for each in sorted(found, key=attrgetter("heartbeat")):
         newest[each.name, each.host, each.identity] = each
