@@ -1,8 +1,7 @@
 """Provide TLS for a listener from its certificate, its key and the authority for client certificates.
 
-The minimum version is TLS 1.2. TLS sessions are not resumed, so each connection is checked against the current files.
-
-Before a new certificate is used, it is tested in a TLS handshake in memory, which also shows its validity period.
+The minimum version is TLS 1.2. TLS sessions are not resumed, so each connection is checked against the current
+files. A new certificate is first tested in a TLS handshake in memory, which also shows its validity period.
 """
 
 from __future__ import annotations
@@ -35,20 +34,14 @@ class _Usable(NamedTuple):
 
 
 class Certificates:
-    """Provides the TLS context for new connections, and builds it again when a file changes.
-
-    A certificate outside its validity period never replaces a valid one. At its start, the daemon uses even such a
-    certificate: clients of this listener reject it, but the other listeners work.
-    """
+    """Provides the TLS context for new connections, and builds it again when a file changes. A certificate outside
+    its validity period never replaces a valid one, but is used at the start of the daemon."""
 
     def __init__(
         self, certificate: Path, key: Path, authority: Path | None, *, clock: Clock
     ) -> None:
-        """Read the PEM files.
-
-        With `authority`, clients must present a certificate that this authority has signed. Raise UnusableError if a
-        file cannot be used.
-        """
+        """Read the PEM files. With `authority`, clients must present a certificate that it has signed. Raise
+        UnusableError if a file cannot be used."""
         self._certificate = certificate
         self._key = key
         self._authority = authority
@@ -67,8 +60,7 @@ class Certificates:
 
     @property
     def problem(self) -> str | None:
-        """Return why the current certificate files are not used, or why the certificate in use is not valid; None if
-        there is no problem."""
+        """Return why the current certificate files are not used, or the certificate in use is not valid, or None."""
         usable = self._kept.get()
         if self._kept.problem is not None:
             return self._kept.problem
@@ -118,10 +110,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def _demand(context: ssl.SSLContext, authority: Path) -> None:
-    """Let the TLS context accept only clients with a certificate that the authority has signed.
-
-    Raise UnusableError if the authority's certificate file cannot be used.
-    """
+    """Accept only clients with a certificate of the authority. Raise UnusableError if its file cannot be used."""
     if b"-----BEGIN CERTIFICATE-----" not in read(authority):
         raise UnusableError(authority, "holds no certificate in PEM")
     _trust(context, authority)
@@ -138,12 +127,8 @@ def _trust(context: ssl.SSLContext, certificates: Path) -> None:
 
 
 def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]:
-    """Return the begin and end (Unix seconds) of a certificate's validity period. Raise UnusableError if a TLS
-    handshake with the certificate fails.
-
-    The handshake is made in memory. Its client trusts this certificate and checks neither the name nor the validity
-    period.
-    """
+    """Return the begin and end (Unix seconds) of a certificate's validity period, from a TLS handshake in memory.
+    Raise UnusableError if it fails."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
@@ -177,7 +162,7 @@ class _EncryptedError(Exception):
 
 
 def _no_password() -> str:
-    """Raise an error when OpenSSL asks for the password of an encrypted key. Otherwise it would ask at the terminal."""
+    """Raise an error instead of the request at the terminal for the password of an encrypted key."""
     raise _EncryptedError
 
 

@@ -1,7 +1,7 @@
 """Keep a value that is built from files, and build it again when a file changes.
 
-The files are checked for changes at each request for the value, but at most once a second. If building fails, the last
-value stays in use, for example while only one of two files that belong together has been replaced.
+The files are checked at each request for the value, at most once a second. If building fails, the last value stays
+in use, for example while only one of two files that belong together has been replaced.
 """
 
 from __future__ import annotations
@@ -33,16 +33,12 @@ class UnusableError(Exception):
 
 
 class Kept(Generic[T]):
-    """A value that `make` builds from files.
-
-    If the current files cannot be used, it is the value from the last usable ones.
-    """
+    """A value that `make` builds from files: the current ones, or the last usable ones."""
 
     def __init__(self, paths: Sequence[Path], make: Callable[[], T], clock: Clock) -> None:
-        """Call `make` for the first time, to build the value from the files `paths`. Raise UnusableError if a file
-        cannot be used."""
+        """Build the value from the files `paths`. Raise UnusableError if a file cannot be used."""
         self.problem: str | None = None
-        """Why the current content of the files `paths` cannot be used; None if it is in use."""
+        """Why the current content of the files cannot be used; None if it is in use."""
         self._paths = paths
         self._make = make
         self._clock = clock
@@ -58,10 +54,8 @@ class Kept(Generic[T]):
         return self._value
 
     def _look(self) -> None:
-        """Build the value again with `make` if one of the files in `_paths` has changed.
-
-        Also build it if the last attempt failed: a file may be complete now, although its size and time are the same.
-        """
+        """Build the value again if a file has changed, or if the last attempt failed: a file may be complete now,
+        although its size and time are the same."""
         state = self._state()
         if state == self._seen and self.problem is None:
             return
@@ -78,10 +72,8 @@ class Kept(Generic[T]):
 
 
 def read(path: Path, *, secret: bool = False) -> bytes:
-    """Return the content of a file.
-
-    Raise UnusableError if it cannot be read, is too large, or is `secret` but readable by all users of the host.
-    """
+    """Return the content of a file. Raise UnusableError if it cannot be read, is too large, or is `secret` but
+    readable by all users of the host."""
     try:
         with open(path, "rb", opener=_open) as file:
             found = os.fstat(file.fileno())
@@ -98,7 +90,7 @@ def read(path: Path, *, secret: bool = False) -> bytes:
 
 
 def _open(path: str, flags: int) -> int:
-    """Open a file. If it is a pipe, do not wait for a program that writes to it."""
+    """Open a file without waiting for a program that writes to it, if it is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

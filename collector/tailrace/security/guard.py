@@ -18,26 +18,17 @@ from tailrace.security.files import UnusableError
 from tailrace.security.tokens import Tokens
 
 _REMEMBERED = 4096
-"""Number of client addresses for which `Networks` caches whether clients may connect.
-
-A check without the cache takes 4 µs.
-"""
+"""Number of client addresses whose check `Networks` caches. A check without the cache takes 4 µs."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
 """First 12 bytes of an IPv6 address that stands for an IPv4 address."""
 
 
 class Networks:
-    """The networks from which clients may connect.
-
-    An IPv4 address and its IPv6 form (::ffff:192.0.2.1) count as the same.
-    """
+    """The networks from which clients may connect. IPv4 addresses and their IPv6 forms count as the same."""
 
     def __init__(self, networks: Iterable[str]) -> None:
-        """Parse networks in CIDR notation.
-
-        An empty list allows every address. Raise ValueError if a network is invalid.
-        """
+        """Parse networks in CIDR notation; an empty list allows every address. Raise ValueError for an invalid one."""
         self._networks = [
             (network.max_prefixlen, int(network.netmask), int(network.network_address))
             for network in map(parse_network, networks)
@@ -61,7 +52,7 @@ class Networks:
 
 
 def _packed(host: str) -> bytes:
-    """Return an address as bytes: 4 bytes for IPv4, also if it is written as IPv6, and 16 bytes for IPv6."""
+    """Return an address as bytes: 4 for IPv4, also if it is written as IPv6, and 16 for IPv6."""
     if ":" not in host:
         return socket.inet_pton(socket.AF_INET, host)
     packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
@@ -72,10 +63,7 @@ _CERTIFICATES = ("tls_certificate", "tls_key", "tls_client_authority")
 
 
 class Guard(NamedTuple):
-    """The access control of one listener by certificate, tokens and networks.
-
-    A part that is None or empty restricts no client.
-    """
+    """The access control of one listener. A part that is None or empty restricts no client."""
 
     certificates: Certificates | None = None
     tokens: Tokens | None = None
@@ -94,14 +82,11 @@ class Guard(NamedTuple):
 
 
 OPEN = Guard()
-"""Access control that admits every client."""
 
 
 def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
-    """Return the access control for a listener's configuration.
-
-    `owner` is its section, such as "sources.runs". Raise ConfigError if a file cannot be used.
-    """
+    """Return the access control for a listener's configuration. `owner` is its section, such as "sources.runs".
+    Raise ConfigError if a file cannot be used."""
     made, wrong = _made(config, clock)
     if wrong:
         raise ConfigError([f"{owner}.{key}: {message}" for key, message in wrong.items()])
@@ -109,8 +94,7 @@ def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
 
 
 def problems(loaded: Loaded) -> list[Problem]:
-    """Return a problem for each certificate, key or token file of a configuration that cannot be used. A problem
-    names the configuration key with the file's path."""
+    """Return a problem, with the configuration key, for each certificate, key or token file that cannot be used."""
     config = loaded.config
     listeners = {("admin",): config.admin} | {
         ("sources", name): source
@@ -125,10 +109,7 @@ def problems(loaded: Loaded) -> list[Problem]:
 
 
 def _made(config: AdminConfig | TcpConfig, clock: Clock) -> tuple[Guard, dict[str, str]]:
-    """Return the access control for a listener's configuration.
-
-    Also return an error message for each configuration key whose file cannot be used.
-    """
+    """Return the access control of a listener, and an error message for each key with an unusable file."""
     wrong: dict[str, str] = {}
     certificates, tokens = None, None
     files = {key: expanded(path) for key in _CERTIFICATES if (path := getattr(config, key))}

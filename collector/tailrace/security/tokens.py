@@ -1,6 +1,6 @@
 """Read the tokens of a listener's clients from a file: one token a line; a line that begins with `#` is a comment.
 
-Tokens are secrets. So the time of a comparison does not depend on their content, and only their digests stay in memory.
+The time of a comparison does not depend on the tokens, and only their digests stay in memory.
 """
 
 from __future__ import annotations
@@ -20,19 +20,13 @@ SIZE_MIN = 16
 SIZE_MAX = 256
 
 TOKENS_MAX = 1024
-"""Maximum number of tokens in a file.
-
-The limit exists because the token of each new connection is compared with all of them.
-"""
+"""Maximum number of tokens in a file, with all of which the token of each new connection is compared."""
 
 _TOKEN = re.compile(rb"[!-~]+")
 
 
 class Tokens:
-    """The tokens of a file, which is read again when it changes.
-
-    If the new content is invalid, the old tokens stay valid.
-    """
+    """The tokens of a file, which is read again when it changes. If it is then invalid, the old tokens stay valid."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
         """Read the file of tokens. Raise UnusableError if it cannot be used."""
@@ -48,7 +42,7 @@ class Tokens:
 
     @property
     def problem(self) -> str | None:
-        """Return why the new content of the changed token file is not used; None if the present content is used."""
+        """Return why the new content of the changed token file is not used, or None."""
         self._kept.get()
         return self._kept.problem
 
