@@ -1,10 +1,8 @@
 """Keep listening sockets open across a restart of the process, so that arriving data waits in them.
 
 The service manager creates the sockets (socket units), or keeps sockets that an earlier process passed to it
-(descriptor store). It passes them to the next process of the service (sd_listen_fds(3)).
-
-A listener finds its socket by the socket's address. If the operating system chose the port, the listener does not know
-the address, and finds its socket by the name under which the service manager keeps it.
+(descriptor store), and passes them to the next process (sd_listen_fds(3)). A listener finds its socket by address
+or, if the operating system chose the port, by name.
 """
 
 from __future__ import annotations
@@ -33,10 +31,7 @@ class Handed(NamedTuple):
 
 
 class Descriptors:
-    """The sockets that the service manager passed to this process.
-
-    `handed` contains those that no listener has taken yet.
-    """
+    """The sockets that the service manager passed to this process. `handed` are those that no listener has taken."""
 
     def __init__(self, notifier: Notifier, handed: list[Handed] | None = None) -> None:
         self._notifier = notifier
@@ -45,10 +40,7 @@ class Descriptors:
 
     @classmethod
     def from_environment(cls, notifier: Notifier, environ: MutableMapping[str, str]) -> Self:
-        """Return the sockets that the service manager passed to this process.
-
-        Remove the environment variables that announce these sockets.
-        """
+        """Return the sockets that the service manager passed. Remove the variables that announce them."""
         pid = environ.pop("LISTEN_PID", "")
         count = environ.pop("LISTEN_FDS", "")
         names = environ.pop("LISTEN_FDNAMES", "").split(":")
@@ -60,20 +52,14 @@ class Descriptors:
         return cls(notifier, handed)
 
     def slot(self, name: str, *, anywhere: bool = True) -> Slot:
-        """Return the slot for the socket of one listener. The service manager keeps the slot's socket open under `name`
-        (ASCII text without colons).
-
-        With `anywhere`, the slot also accepts a socket with another name, if it has the wanted address.
-        """
+        """Return the slot for the socket of one listener, which the service manager keeps open under `name` (ASCII
+        text without colons). With `anywhere`, a socket of the wanted address with another name fits, too."""
         if len(name) > NAME_MAX:
             name = blake2s(name.encode(), digest_size=16).hexdigest()
         return Slot(self, name, anywhere=anywhere)
 
     def close(self) -> None:
-        """Close this process's copies of the sockets that no listener has taken.
-
-        The service manager keeps its own copies.
-        """
+        """Close this process's copies of the sockets without a listener. The service manager keeps its own."""
         for _, sock in self._handed:
             sock.close()
         self._handed.clear()
@@ -81,10 +67,7 @@ class Descriptors:
     def take(
         self, name: str, fits: Callable[[socket.socket], bool], *, anywhere: bool
     ) -> Handed | None:
-        """Return a socket that no listener has taken and for which `fits` returns true, and remove it from the list.
-
-        Return None if there is none.
-        """
+        """Return and remove a socket that no listener has taken and for which `fits` returns true, or None."""
         found = next(
             (h for h in self._handed if (anywhere or h.name == name) and fits(h.sock)), None
         )
@@ -95,20 +78,14 @@ class Descriptors:
         return found
 
     def close_rest(self) -> bool:
-        """Close all sockets that no listener has taken, in this process and in the service manager.
-
-        Return whether there were any such sockets.
-        """
+        """Close all sockets that no listener has taken, also in the service manager. Return whether there were any."""
         names = {handed.name for handed in self._handed}
         for name in sorted(names):
             self._refuse(name)
         return bool(names)
 
     def store(self, name: str, sock: socket.socket) -> bool:
-        """Pass a socket to the service manager to keep it under a name, in place of any earlier socket with this name.
-
-        Return whether the message was sent.
-        """
+        """Pass a socket to the service manager, in place of any earlier one of the name. Return whether it was sent."""
         self._refuse(name)
         return self._notifier.store(name, sock)
 
@@ -116,7 +93,7 @@ class Descriptors:
         self._notifier.remove(name)
 
     def _refuse(self, name: str) -> None:
-        """Close the sockets with this name that no listener has taken, in this process and in the service manager."""
+        """Close the sockets with this name that no listener has taken, also in the service manager."""
         refused = [handed for handed in self._handed if handed.name == name]
         for handed in refused:
             logger.info("closes the socket %s of the service manager: no listener wants it", name)
@@ -139,10 +116,7 @@ class Slot:
         self._anywhere = anywhere
 
     def take(self, fits: Callable[[socket.socket], bool]) -> socket.socket | None:
-        """Return the socket that the service manager kept for this listener.
-
-        Return None if it kept none for which `fits` returns true.
-        """
+        """Return the kept socket of this listener for which `fits` returns true, or None."""
         found = self._descriptors.take(self._name, fits, anywhere=self._anywhere)
         if found is None:
             return None
@@ -150,7 +124,7 @@ class Slot:
         return found.sock
 
     def keep(self, sock: socket.socket) -> None:
-        """Pass a new socket to the service manager, if one runs this process, so that the socket survives a restart."""
+        """Pass a new socket to the service manager, if there is one, so that the socket survives a restart."""
         self.kept = self._descriptors.store(self._name, sock)
 
     def forget(self) -> None:
@@ -160,23 +134,17 @@ class Slot:
             self.kept = False
 
     def make_way(self) -> bool:
-        """Close all kept sockets that no listener has taken, because one of them may occupy the address that a listener
-        wants.
-
-        Return whether any were closed, so that it is useful to bind the address again.
-        """
+        """Close the kept sockets without a listener, which may occupy a wanted address. Return whether there were
+        any."""
         return self._descriptors.close_rest()
 
 
 NOWHERE = Descriptors(Notifier()).slot("")
-"""The slot for a socket that no service manager keeps open, so that the socket is closed when the process ends."""
+"""The slot for a socket that no service manager keeps open."""
 
 
 def _adopted(fd: int, name: str) -> list[Handed]:
-    """Return a descriptor from the service manager as a socket, in a list.
-
-    If it is no socket, close it and return an empty list.
-    """
+    """Return a descriptor from the service manager as a socket, in a list, which is empty if it is no socket."""
     try:
         sock = socket.socket(fileno=fd)
     except OSError as error:

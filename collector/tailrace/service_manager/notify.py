@@ -1,9 +1,4 @@
-"""Notify the service manager (sd_notify(3)): report the state of the daemon, send watchdog signals, and pass sockets to
-keep.
-
-Without a service manager, all calls do nothing. If the service manager does not accept a message within `SEND_SECONDS`,
-the message is lost.
-"""
+"""Notify the service manager (sd_notify(3)), if there is one. A message that it does not accept in time is lost."""
 
 from __future__ import annotations
 
@@ -21,11 +16,8 @@ logger = logging.getLogger(__name__)
 
 
 class Notifier:
-    """The connection to the service manager.
-
-    `address` is the path of its socket (a leading `@` means the abstract namespace); empty without a service manager.
-    The service manager expects a watchdog signal every `watchdog_seconds`; None without a watchdog.
-    """
+    """The connection to the service manager. `address` is the path of its socket (a leading `@` means the abstract
+    namespace); empty without a service manager. It expects a watchdog signal every `watchdog_seconds`, if any."""
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
         self.watchdog_seconds = watchdog_seconds
@@ -34,10 +26,8 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> Self:
-        """Return a notifier with the values in the service manager's environment variables.
-
-        Remove these variables, because child processes must not inherit them.
-        """
+        """Return a notifier for the service manager's environment variables. Remove them, because child processes
+        must not inherit them."""
         address = environ.pop("NOTIFY_SOCKET", "")
         microseconds, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         if address and address[0] not in "/@":
@@ -55,28 +45,21 @@ class Notifier:
         return bool(self._address)
 
     def ready(self) -> None:
-        """Report that all listeners are open.
-
-        After a call of `reloading`, the message instead means that the new configuration is in use.
-        """
+        """Report that all listeners are open or, after `reloading`, that the new configuration is in use."""
         self._send("READY=1")
 
     def reloading(self, monotonic: float) -> None:
-        """Report that a reload began at the time `monotonic` (seconds of the monotonic clock).
-
-        Call `ready` when the reload has ended.
-        """
+        """Report that a reload began at `monotonic` (seconds of the monotonic clock). `ready` reports its end."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={round(monotonic * 1e6)}")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
     def status(self, line: str) -> None:
-        """Report the daemon's status as one line of text, which the service manager shows."""
         self._send(f"STATUS={line.splitlines()[0] if line else ''}")
 
     def alive(self) -> None:
-        """Send a watchdog signal. It restarts the time that the watchdog waits."""
+        """Send a watchdog signal."""
         self._send("WATCHDOG=1")
 
     def extend(self, seconds: float) -> None:
@@ -84,26 +67,17 @@ class Notifier:
         self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
 
     def store(self, name: str, sock: socket.socket) -> bool:
-        """Ask the service manager to keep a socket for the next process, under a name.
-
-        Return whether the message was sent.
-        """
+        """Ask the service manager to keep a socket for the next process. Return whether the message was sent."""
         # Without FDPOLL=0, the service manager would close a kept socket when an error occurs on it.
         return self._send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", sock.fileno())
 
     def remove(self, name: str) -> None:
-        """Ask the service manager to close the sockets that it keeps under a name.
-
-        Wait up to `SEND_SECONDS` until it has done so.
-        """
+        """Ask the service manager to close the sockets of a name, and wait up to `SEND_SECONDS` for it."""
         if self._send(f"FDSTOREREMOVE=1\nFDNAME={name}"):
             self._wait()
 
     def _wait(self) -> None:
-        """Wait until the service manager has read all earlier messages, but no longer than `SEND_SECONDS`.
-
-        The service manager shows this by closing its end of a pipe.
-        """
+        """Wait, at most `SEND_SECONDS`, until the service manager has read all messages and closes a pipe."""
         reading, writing = os.pipe()
         try:
             self._send("BARRIER=1", writing)
