@@ -1,8 +1,7 @@
 """Serve one HTTP/1.1 connection: receive requests and send responses, each within a time limit.
 
-A slow or broken client harms only its own connection. A request consists of a line and headers; its body is never read.
-If the client does not read a response, the response is dropped. HTTP/2 and upgrades of the connection are not
-supported. `exposed` formats metrics for Prometheus.
+A request consists of a line and headers; its body is never read. If the client does not read a response, the
+response is dropped. HTTP/2 and upgrades are not supported. `exposed` formats metrics for Prometheus.
 """
 
 from __future__ import annotations
@@ -24,21 +23,18 @@ HEADERS_MAX = 16 * 2**10
 """Maximum size (bytes) of a request: its first line and its headers."""
 
 REQUEST_SECONDS = 10.0
-"""Maximum time (seconds) for receiving a request.
-
-For the first request, the time begins when the connection is opened; for a later one, with its first byte.
-"""
+"""Maximum time (seconds) for receiving a request, from the opening of the connection or, later, from its first byte."""
 
 IDLE_SECONDS = 75.0
-"""Maximum time (seconds) that a connection may wait for the next request. Many scrapers send one request a minute."""
+"""Maximum time (seconds) that a connection may wait for the next request. Many scrapers send one a minute."""
 
 ANSWER_SECONDS = 10.0
 """Maximum time (seconds) within which the client must read a response."""
 
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**20
-"""Maximum number of bytes that are read from the client and discarded after the last response, within
-`LINGER_SECONDS`. If a socket with unread bytes is closed, the client may lose the response."""
+"""Maximum number of bytes that are read and discarded after the last response: if a socket with unread bytes is
+closed, the client may lose the response."""
 
 RECEIVE_MAX = 16 * 2**10
 
@@ -46,11 +42,9 @@ RECEIVE_MAX = 16 * 2**10
 class Request(NamedTuple):
     method: str
     path: str
-    """Path of the requested page, without the query."""
     headers: dict[str, str]
     """Headers by their name in lower case. If a header is repeated, the last one counts."""
     query: str = ""
-    """The part of the URL after the question mark, not decoded."""
 
 
 class Response(NamedTuple):
@@ -76,10 +70,7 @@ def plain(status: int, text: str, *headers: tuple[str, str]) -> Response:
 
 
 class Conversation:
-    """The requests and responses of one connection.
-
-    `waiting` is true while the server waits for the client to send a request or to read a response.
-    """
+    """The requests and responses of one connection. `waiting` is true while the server waits for the client."""
 
     def __init__(self, stream: trio.abc.Stream, answer: HttpAnswer) -> None:
         self.waiting = True
@@ -87,18 +78,12 @@ class Conversation:
         self._answer = answer
         self._wire = h11.Connection(h11.SERVER, HEADERS_MAX)
         self._received = b""
-        """Received bytes that have not been passed to h11 (the HTTP parser).
-
-        The line and the headers of a request are always passed together.
-        """
+        """Received bytes that have not been passed to h11 (the HTTP parser), which gets whole heads only."""
         self._ended = False
-        """Whether the client will send no more, because it has closed its side of the connection."""
+        """Whether the client has closed its side of the connection."""
 
     async def run(self) -> None:
-        """Answer the requests of the connection until it ends.
-
-        Then raise EndedError, with a cause if the client caused the end.
-        """
+        """Answer requests until the connection ends. Then raise EndedError, with a cause if the client caused it."""
         await self._exchange()
         while self._wire.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             self._wire.start_next_cycle()
@@ -108,9 +93,7 @@ class Conversation:
             await self._exchange()
 
     async def linger(self) -> None:
-        """Wait until the client has read the last response and closed the connection, but no longer than
-        `LINGER_SECONDS`.
-        """
+        """Wait, at most `LINGER_SECONDS`, until the client has read the last response and closed the connection."""
         if not isinstance(self._stream, trio.SocketStream):
             return
         left = LINGER_BYTES
@@ -176,7 +159,6 @@ class Conversation:
                 raise EndedError from problem
 
     def _has_body(self) -> bool:
-        """Return whether the request has a body."""
         try:
             return not isinstance(self._wire.next_event(), h11.EndOfMessage)
         except h11.RemoteProtocolError:
@@ -185,11 +167,8 @@ class Conversation:
 
 def _head(data: bytes) -> int:
     """Return the position in `data` behind the line and the headers of a request; 0 if these are not complete yet.
-
-    Raise RemoteProtocolError if they are too long or not valid. Also raise it for lines that end with LF alone, and for
-    headers that continue on a second line: h11 accepts both, but a proxy in front of this server may read such requests
-    differently.
-    """
+    Raise RemoteProtocolError if they are too long or not valid. This includes two forms that h11 accepts but a proxy
+    may read differently: lines that end with LF alone, and headers that continue on a second line."""
     end = data.find(b"\r\n\r\n", 0, HEADERS_MAX) + 4
     if end < 4 and len(data) > HEADERS_MAX:
         raise h11.RemoteProtocolError("the line and the headers are too long", 431)
@@ -224,9 +203,7 @@ class _Families(Collector):
 
 
 def exposed(families: Iterable[Metric], accept: str = "") -> Response:
-    """Return the response with the metrics, as OpenMetrics if the request's header `accept` asks for it, else in
-    Prometheus's text format.
-    """
+    """Return the metrics as OpenMetrics if the request's header `accept` allows it, else as Prometheus text."""
     all_ = _Families(families)
     if "application/openmetrics-text" in accept:
         # The type check must ignore this call, because prometheus_client declares no types for the function.

@@ -1,7 +1,7 @@
-"""Serve metrics of the collectors that write to a store. This process may run on any host and only reads the table.
+"""Serve metrics of the collectors that write to a store, on any host, from the table.
 
-The table is read for each request for /metrics. If it cannot be read, the response is an error without any figures:
-Prometheus must not store outdated figures as current ones.
+The table is read for each request. If it cannot be read, the response is an error without any figures: Prometheus
+must not store outdated figures as current ones.
 """
 
 from __future__ import annotations
@@ -29,11 +29,8 @@ TableLook = Callable[[], Iterable[Metric]]
 
 
 class ObserverPages:
-    """The pages of the observer's endpoint.
-
-    `look` reads the table and returns the metrics. If `accepts` is given, each request needs a token for which it
-    returns true.
-    """
+    """The pages of the observer's endpoint. `look` reads the table and returns the metrics. With `accepts`, each
+    request needs a token for which it returns true."""
 
     def __init__(self, look: TableLook, accepts: Callable[[bytes], bool] | None) -> None:
         self._look = look
@@ -60,11 +57,8 @@ class ObserverPages:
 
 
 def serve(config: AdminConfig, look: TableLook, ready: Callable[[str], None]) -> None:
-    """Serve metrics at the address of a section `[admin]` until SIGINT or SIGTERM. Call `ready` with the address of the
-    listener.
-
-    Raise ConfigError if the address or a certificate or token file cannot be used.
-    """
+    """Serve metrics at the address of a section `[admin]` until SIGINT or SIGTERM. Call `ready` with the address.
+    Raise ConfigError if the address or a certificate or token file cannot be used."""
     certificates, tokens, networks = guard("admin", config, SystemClock())
     pages = ObserverPages(look, tokens.accepts if tokens else None)
     server = Server(

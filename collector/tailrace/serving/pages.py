@@ -1,9 +1,9 @@
 """Answer requests for the read-only pages of the admin endpoint: /, /status, /metrics, /healthz, /readyz.
 
 The status code of /healthz is 200 while the daemon runs or can recover by itself (states ok, degraded, starting,
-stopping), else 503. The status code of /readyz is 200 only while the daemon receives input. /healthz and /readyz return
-the problems as JSON, but only the daemon's state to a request without a required token. /status is HTML for browsers
-and JSON for other clients. HTML pages contain no scripts, and text browsers can show them.
+stopping), else 503; that of /readyz is 200 only while the daemon receives input. Without a required token, both
+return only the daemon's state. /status is HTML for browsers and JSON for other clients. HTML pages contain no
+scripts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAGES = {
     "/healthz": "liveness: 200 while healthy, 503 if a restart would help",
     "/readyz": "200 while the daemon receives what is sent",
 }
-"""For each page of the endpoint, its path and a description of its content for users."""
+"""By path of a page of the endpoint, a description of its content for users."""
 
 STYLE = """\
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -67,7 +67,7 @@ def index(version: str) -> str:
 
 
 def status(value: msgspec.Struct) -> str:
-    """Return the HTML of the status page, with all figures: first those of the daemon, then those of each source."""
+    """Return the HTML of the status page: all figures of the daemon, then those of each source."""
     figures = msgspec.to_builtins(value)
     sources = figures.pop("sources", {})
     parts = ['<p><a href="/">all pages</a></p>', *_table(figures)]
@@ -99,7 +99,7 @@ def _table(figures: Mapping[str, object]) -> Iterator[str]:
 
 
 def _words(value: object) -> str:
-    """Return a value from the status as text for the status page. Leave out zero and empty members of a dictionary."""
+    """Return a value as text for the status page, without zero and empty members of a dictionary."""
     words = str(value)
     if isinstance(value, bool):
         words = "yes" if value else "no"
@@ -127,10 +127,7 @@ SECURITY_HEADERS = (
     ("Referrer-Policy", "no-referrer"),
     ("X-Content-Type-Options", "nosniff"),
 )
-"""HTTP headers of all responses.
-
-They forbid other sites to use a page, and allow a page nothing except text and its own style.
-"""
+"""HTTP headers of all responses. They forbid other sites to use a page, and allow a page only text and its style."""
 
 _SCHEME = "bearer "
 
@@ -164,10 +161,8 @@ class Pages:
         families: Callable[[], Iterable[Metric]],
         accepts: Callable[[bytes], bool] | None,
     ) -> None:
-        """Use the given functions to read the daemon's health, status and metrics.
-
-        `accepts` returns whether a token is valid; None means that no token is required.
-        """
+        """Use the given functions to read the daemon's health, status and metrics. `accepts` returns whether a token
+        is valid; None means that no token is required."""
         self._probe = probe
         self._status = status
         self._accepts = accepts
@@ -228,8 +223,8 @@ def has_token(request: Request, accepts: Callable[[bytes], bool]) -> bool:
 
 
 def wanted(request: Request) -> str:
-    """Return the format of the response that a request asks for: the value of its parameter `format`. Without the
-    parameter, return "html" if the header `Accept` prefers HTML to JSON, as browsers do, and otherwise "json"."""
+    """Return the format that a request asks for: its parameter `format`, else "html" if the header `Accept` prefers
+    HTML to JSON, as browsers do, or "json"."""
     given = parse_qs(request.query).get("format")
     if given:
         return given[-1]

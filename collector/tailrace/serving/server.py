@@ -1,15 +1,10 @@
 """Accept connections to the admin endpoint, and limit the time that clients can take from the daemon.
 
-The server accepts connections one by one, with a pause after each. After each response, it pauses for longer than the
-work for the response took. Requests for /healthz and /readyz do not wait for other responses. If half of all allowed
-connections wait for other pages, the server refuses further requests for such pages.
-
-If there are too many connections, the server closes the oldest one that waits for its client. Silent and slow clients
-therefore do not lock out new ones.
-
-During a flood of connections, half of all allowed connections are accepted in a short time (0.16 s if 64 are allowed).
-A client has this time to send its request, and as long again to read the response. Slower clients fail during the
-flood.
+The server pauses after each connection, and after each response for longer than its work took. Requests for /healthz
+and /readyz do not wait for other responses. If half of all allowed connections wait for other pages, further
+requests for such pages are refused. With too many connections, the oldest one that waits for its client is closed,
+so that silent clients do not lock out new ones. During a flood of connections, a client has 0.16 s (with 64 allowed
+connections) to send its request, and as long again to read the response.
 """
 
 from __future__ import annotations
@@ -37,11 +32,8 @@ ACCEPT_SECONDS = 0.005
 """Pause (seconds) after each accepted connection, because a TLS handshake takes up to 2 ms of the daemon's time."""
 
 REST = 3
-"""Pause after a response, as a multiple of the time that the work for the response took.
-
-Responses therefore take at most a quarter of the daemon's time. Health pages and refusals have a pause of their own,
-and take at most a further quarter.
-"""
+"""Pause after a response, as a multiple of the time that its work took. Responses therefore take at most a quarter
+of the daemon's time, and health pages and refusals, with a pause of their own, a further quarter."""
 
 HANDSHAKE_SECONDS = 10.0
 
@@ -61,20 +53,15 @@ class Server:
         allows: Callable[[str], bool],
         context: Callable[[], ssl.SSLContext | None],
     ) -> None:
-        """Create a server for the given pages. `allows` returns whether a client's address may connect.
-
-        `context` returns the TLS context for a new connection; None without TLS.
-        """
+        """Create a server for the given pages. `allows` returns whether a client's address may connect, and
+        `context` the TLS context for a new connection (None without TLS)."""
         self._pages = pages
         self._figures = figures
         self._connections_max = connections_max
         self._allows = allows
         self._context = context
         self._open: dict[trio.CancelScope, Conversation] = {}
-        """Open connections, oldest first.
-
-        The key is the cancel scope that ends the connection, the value its conversation.
-        """
+        """Open connections, oldest first, by the cancel scope that ends them."""
         self._short, self._long = _Turn(), _Turn()
 
     async def serve(
@@ -118,10 +105,7 @@ class Server:
         return True
 
     def _make_room(self) -> None:
-        """Close the oldest connection whose server side waits for the client.
-
-        If there is none, close the oldest of all connections.
-        """
+        """Close the oldest connection that waits for its client or, if there is none, the oldest of all."""
         waiting = (scope for scope, each in self._open.items() if each.waiting)
         scope = next(waiting, None) or next(iter(self._open))
         del self._open[scope]
@@ -149,11 +133,7 @@ class Server:
             await trio.aclose_forcefully(stream)
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request.
-
-        First wait for the pause after the previous response of the same kind: short for health pages and refusals, long
-        for all others.
-        """
+        """Answer a request, after the pause of the previous response of its kind."""
         about_health = request.path in HEALTH
         most = max(1, self._connections_max // 2)
         lock = self._long.lock
@@ -177,8 +157,7 @@ class Server:
 
 
 class _Turn:
-    """Lock and pause for one kind of response (health pages, or all other pages), so that responses of this kind are
-    built one at a time."""
+    """Lock and pause for one kind of response, so that responses of this kind are built one at a time."""
 
     def __init__(self) -> None:
         self.lock = trio.Lock()
