@@ -1,7 +1,4 @@
-"""Request pages from the admin endpoint of a collector.
-
-Authenticate with a token from the configured token file, and check the collector's TLS certificate.
-"""
+"""Request pages from the admin endpoint of a collector, with its token, and check its TLS certificate."""
 
 from __future__ import annotations
 
@@ -21,11 +18,9 @@ ANSWER_BYTES = 4 * 2**20
 
 
 def page(admin: AdminConfig, address: str, path: str) -> bytes:
-    """Return the page `path` from the admin endpoint at `address`, at most its first ANSWER_BYTES bytes. Also return a
-    page with HTTP status 503, which reports an unhealthy collector.
-
-    Raise OSError if the endpoint does not answer or refuses the request, and StoreError if the token file contains no
-    token."""
+    """Return the page `path` from the admin endpoint at `address`, at most its first ANSWER_BYTES bytes, also with
+    HTTP status 503 (an unhealthy collector). Raise OSError if the endpoint does not answer or refuses the request,
+    and StoreError if the token file contains no token."""
     scheme = "https" if admin.tls_certificate else "http"
     request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - our own endpoint
     if admin.tokens:
@@ -50,9 +45,8 @@ def _token(path: Path) -> str:
 
 
 def _context(admin: AdminConfig) -> ssl.SSLContext | None:
-    """Return a TLS context that trusts only the configured certificate, or None if no certificate is configured.
-
-    The context does not check the host name, because clients may reach the endpoint under any address."""
+    """Return a TLS context that trusts only the configured certificate, or None. It does not check the host name,
+    because clients may reach the endpoint under any address."""
     if not admin.tls_certificate:
         return None
     context = ssl.create_default_context(cafile=str(expanded(admin.tls_certificate)))

@@ -1,7 +1,7 @@
 """Read the rows of an SQL statement in pages, while DuckDB computes further rows.
 
 DuckDB does not convert all types to Python exactly: it drops the nanoseconds of times, and turns intervals of months
-into days. Therefore all values except numbers, truth values and text are first converted to text by DuckDB.
+into days. Therefore DuckDB first converts all values except numbers, truth values and text to text.
 """
 
 from __future__ import annotations
@@ -31,31 +31,26 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
-"""Pattern of DuckDB's error messages for errors that no file of the table caused.
-
-When DuckDB returns rows through Arrow, every error is an OSError. Then only the message shows whether a file is the
-cause."""
+"""Pattern of DuckDB's errors that no file of the table caused. Through Arrow, every error is an OSError, and only
+the message shows whether a file is the cause."""
 
 _OBJECTS = re.compile(r"(attributes|producer|totals)(_\d+)?")
-"""Pattern of the names of the views' columns that contain JSON objects. The pattern allows for the number that DuckDB
-appends to the second of two columns with one name."""
+"""Pattern of the names of columns with JSON objects, with the number that DuckDB appends to a repeated name."""
 
 _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
 
 
 class Shape(StrEnum):
     TEXT = "text"
-    """Conversion of values for output as text: numbers stay numbers, and all other values become text."""
+    """Numbers stay numbers, and all other values become text."""
     JSON = "json"
-    """Conversion of values for output as JSON. Numbers and truth values stay as they are. Values of type JSON, nested
-    values, and the JSON objects in the views' columns become JSON text. All other values become text."""
+    """Numbers and truth values stay as they are. Values of type JSON, nested values, and the JSON objects in the
+    views' columns become JSON text. All other values become text."""
 
 
 class AnswerColumn:
     """One column of the rows that a statement returns: its name, its DuckDB type, and how its values are converted.
-
-    Column names are unique, because DuckDB appends numbers to repeated names.
-    """
+    Names are unique, because DuckDB appends numbers to repeated ones."""
 
     __slots__ = ("embedded", "name", "number", "objects", "sql", "type")
 
@@ -66,10 +61,7 @@ class AnswerColumn:
         self.type = type_
         self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
         self.embedded = (nested or objects) and shape is Shape.JSON
-        """Whether JSON output has the values of this column as nested JSON, without quotes around them.
-
-        If `objects` is true, this applies only to texts that are JSON objects.
-        """
+        """Whether JSON output has the values as nested JSON; with `objects`, only texts that are JSON objects."""
         self.objects = objects
         self.sql = f"c{index}"
         if self.embedded and not objects:
@@ -81,10 +73,7 @@ class AnswerColumn:
 
 
 class RowPages:
-    """The rows of a statement as pages of tuples, with the values as DuckDB converts them to Python.
-
-    The constructor runs the statement and reads the first page.
-    """
+    """The rows of a statement as pages of tuples with DuckDB's values. The constructor reads the first page."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
@@ -95,10 +84,8 @@ class RowPages:
         keep(self)
 
     def next_page(self) -> Page:
-        """Return the next page of at most PAGE_ROWS rows, or an empty page after the last row.
-
-        Raise BrokenOffError if a file of the table can no longer be read, and QueryError for any other failure of the
-        statement."""
+        """Return the next page of at most PAGE_ROWS rows, which is empty after the last row. Raise BrokenOffError if
+        a file of the table can no longer be read, and QueryError for any other failure."""
         if self._first is not None:
             page, self._first = self._first, None
             return page
@@ -127,9 +114,7 @@ class RowAnswer(RowPages):
 
 
 class ArrowAnswer:
-    """The rows of a statement as Arrow record batches with DuckDB's own types. The constructor runs the statement and
-    reads the first batch.
-    """
+    """The rows of a statement as Arrow record batches with DuckDB's types. The constructor reads the first one."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> None:
         relation = connection.sql(statement.sql, params=statement.parameters)
@@ -139,11 +124,8 @@ class ArrowAnswer:
         keep(self)
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """Return the next record batch, or None after the last one.
-
-        Raise BrokenOffError if a file of the table can no longer be read, and QueryError for any other failure of the
-        statement.
-        """
+        """Return the next record batch, or None after the last one. Raise BrokenOffError if a file of the table can
+        no longer be read, and QueryError for any other failure."""
         if self._first is not None:
             batch, self._first = self._first, None
             return batch
@@ -158,7 +140,6 @@ class ArrowAnswer:
 
 
 def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
-    """Return the number of rows that an SQL statement returns."""
     if statement.explains:
         return len(connection.execute(statement.sql, statement.parameters).fetchall())
     counting = f"SELECT count(*) FROM (\n{statement.sql}\n)"  # noqa: S608 - examined
@@ -170,8 +151,7 @@ def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
 
 
 def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:
-    """Return SQL that runs the statement, and converts each column to text if Python cannot represent its values
-    exactly."""
+    """Return SQL that runs the statement, and converts columns to text that Python cannot represent exactly."""
     given = ", ".join(f"c{i}" for i in range(len(columns)))
     taken = ", ".join(column.sql for column in columns)
     if taken == given:

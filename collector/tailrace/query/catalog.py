@@ -1,11 +1,8 @@
 """Define views in a database when an SQL statement names them.
 
-Defining all views takes 130 ms, four times as long as most statements over a small table. Therefore a database begins
-without views. Before a statement runs, `ViewCatalog.prepare` defines the views that the statement names, and the views
-and macros that these use. It first copies the rows that views read repeatedly to tables (`inner_views.KEPT`).
-
-The names of views are searched among the words of the statement's text. So too many views may be defined, but never too
-few. If a statement lists the database's tables or views, all views are defined.
+Defining all views takes 130 ms, four times as long as most statements over a small table. `ViewCatalog.prepare`
+defines the views whose names occur in the statement's text, and those that they use, after copying the rows that
+views read repeatedly to tables (`inner_views.KEPT`). If a statement lists tables or views, all views are defined.
 """
 
 from __future__ import annotations
@@ -43,14 +40,11 @@ from tailrace.query.views import TYPES, VIEWS
 from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
 
 _BASE = "part.shown"
-"""Name of the inner view on which all other views are built.
-
-It shows all rows of the snapshot (`stored`) except those of hidden sessions. A session is hidden if a later session
-replaces it, or if it read a copy of another session's file."""
+"""Name of the inner view on which all other views are built: all rows of the snapshot (`stored`) except those of
+sessions that another session replaces, or that read a copy of another session's file."""
 
 FEW_ROWS = "part.kept_few"
-"""Name of the table that holds all rows of rare kinds, such as gaps, names and session rows. All other tables of copied
-rows (`KEPT`) are filled from this table."""
+"""Name of the table with all rows of rare kinds, such as gaps, names and session rows."""
 
 _HEAD = re.compile(r"^CREATE (MACRO|VIEW) ([\w.]+)", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
@@ -59,14 +53,14 @@ _WORD = re.compile(r"\w+")
 
 _LISTING = frozenset({"describe", "information_schema", "show"})
 _LISTING_PREFIXES = ("duckdb_", "pg_", "pragma", "sqlite_")
-"""Prefixes of names (such as `pg_`). If a statement contains such a name, it lists the database's tables or views."""
+"""Prefixes of names with which a statement lists the database's tables or views."""
 
 _MADE_OF = {
     "part.known": "part.kept_names",
     "part.copies": FEW_ROWS,
     **dict.fromkeys((table for table in KEPT if table != FEW_ROWS), FEW_ROWS),
 }
-"""For each table of copied rows in `KEPT`, the table from which it is filled. This other table must be filled first."""
+"""For each table of copied rows in `KEPT`, the table from which it is filled."""
 
 _FEW_REGIONS: list[Region] = [{"kind": Bounds(kind, kind)} for kind in FEW_KINDS]
 _BEGINS, _OPEN = "part.kept_begins", "part.kept_open"
@@ -76,19 +70,15 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of regions whose begin rows of spans are copied into the table `part.kept_begins`. A region is a range
-of start times that a statement reads.
-
-When a statement needs one more region, all begin rows of the snapshot are copied."""
+"""Maximum number of regions (ranges of start times that statements read) whose begin rows are copied separately.
+With more, all begin rows of the snapshot are copied."""
 
 Pick = Callable[[list[Region] | None], None]
-"""Function that limits the view `stored` to the files that may contain rows in one of the given regions
-(`table.Region`: ranges of values of some columns). None as an argument stands for all files."""
+"""Function that limits the view `stored` to files that may contain rows in the given regions; None for all."""
 
 
 def _pick_all(_: list[Region] | None) -> None:
-    """Do nothing, so that the view `stored` reads all files of the snapshot. This is the default of the argument `pick`
-    of `ViewCatalog.prepare`."""
+    """Do nothing, so that the view `stored` reads all files of the snapshot."""
 
 
 class Stated(Protocol):
@@ -100,7 +90,7 @@ class Stated(Protocol):
 
 
 class Definition(NamedTuple):
-    """The SQL that defines a view or macro, and the names of the views, macros and tables that this SQL uses."""
+    """The SQL that defines a view or macro, and the names of the views, macros and tables that it uses."""
 
     name: str
     sql: str
@@ -108,10 +98,7 @@ class Definition(NamedTuple):
 
 
 class ViewCatalog:
-    """The views that are defined in one database. Defines further views when statements need them.
-
-    The SQL of a view depends on facts about the snapshot's rows, such as whether any `name` row arrived later than an
-    event that has this name."""
+    """The views that are defined in one database. Their SQL depends on facts about the snapshot's rows."""
 
     def __init__(self) -> None:
         self._defined: dict[str, str] = {}
@@ -124,7 +111,6 @@ class ViewCatalog:
 
     @property
     def whole(self) -> bool:
-        """Whether all views are defined in the database."""
         return self._defined.keys() >= _definitions(self._facts).keys()
 
     @property
@@ -133,10 +119,8 @@ class ViewCatalog:
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
-        """Forget everything about the rows in the view `stored`, because it now shows another snapshot. The next
-        statements copy rows to tables (`KEPT`) again.
-
-        `stated` has the facts that the table's log states about the new snapshot."""
+        """Forget all facts about the rows in the view `stored`, which now shows the snapshot with the facts
+        `stated`."""
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -150,16 +134,12 @@ class ViewCatalog:
         pick: Pick = _pick_all,
         regions: list[Region] | None = None,
     ) -> None:
-        """Define the views that an SQL statement names, and fill the tables from which these views read. Raise DuckDB's
-        errors if a data file cannot be read.
-
-        The statement reads only rows in one of `regions` (see `table.Region`); None stands for all rows. `pick` limits
-        the files from which the view `stored` reads."""
+        """Define the views that an SQL statement names, and fill their tables. Raise DuckDB's errors if a data file
+        cannot be read. The statement reads only rows in one of `regions`; None stands for all rows."""
         self._prepare(connection, _named_in(statement), pick, regions)
 
     def prepare_all(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Define all views: those for users, and the inner views on which they are built. Raise DuckDB's errors if a
-        data file cannot be read."""
+        """Define all views. Raise DuckDB's errors if a data file cannot be read."""
         self._prepare(connection, _GENERAL, pick, None)
 
     def _prepare(
@@ -188,8 +168,7 @@ class ViewCatalog:
         return self._define(connection, needed)
 
     def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Fill the table with the rows of rare kinds (`part.kept_few`) from the data files. Then query this table for
-        the facts about the snapshot on which the SQL of the views depends."""
+        """Fill the table of rare rows, and query it for the facts on which the SQL of the views depends."""
         connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
         ((untimed, began, begun, late, asked, replacing, lacking, announced),) = connection.execute(
             FOUND
@@ -211,8 +190,7 @@ class ViewCatalog:
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Fill one of the tables in `KEPT` from `part.kept_few`, the table with the rows of rare kinds. After the table
-        of names, also fill `part.known`, in which views look up names."""
+        """Fill one of the tables in `KEPT` from the rows of rare kinds and, after the names, also `part.known`."""
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
         if table == "part.kept_names" and self._facts.asked:
             self._define(connection, _closure(_references(GIVEN, _GENERAL), _GENERAL))
@@ -222,11 +200,9 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Fill two tables with begin rows of spans: `part.kept_begins`, and `part.kept_open` with those whose span has
-        no row yet.
-
-        Read only begin rows in `regions` (ranges of column values), or in the regions of earlier statements: another
-        cursor may still run an earlier statement, which needs the rows of its regions."""
+        """Fill `part.kept_begins` with begin rows of spans, and `part.kept_open` with those without a row of the
+        whole span. Read only begin rows in `regions` or in the regions of earlier statements, which another cursor
+        may still run."""
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:
             return
@@ -252,8 +228,8 @@ class ViewCatalog:
         self._timed_known = True
 
     def _define(self, connection: duckdb.DuckDBPyConnection, needed: set[str]) -> None:
-        """Define those views and macros in `needed` that are not defined yet. While views are being defined, the view
-        `part.shown` has no rows. Otherwise DuckDB would open data files to check each new view."""
+        """Define those views and macros in `needed` that are not defined yet. Meanwhile `part.shown` has no rows,
+        because DuckDB would open data files to check each new view."""
         definitions = _definitions(self._facts)
         new = {
             name: each.sql
@@ -290,10 +266,8 @@ def _show(select: str) -> str:
 
 @cache
 def _definitions(facts: RowFacts) -> dict[str, Definition]:
-    """Return the definitions of all views and macros by name, ordered so that each comes after the ones that it uses.
-
-    `facts` about the rows of the snapshot decide which SQL defines a view.
-    """
+    """Return the definitions of all views and macros by name, each after those that it uses. `facts` about the rows
+    of the snapshot decide which SQL defines a view."""
     rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
     parts, producers = NAMES
@@ -315,12 +289,11 @@ _PUBLIC = frozenset(name for name in _GENERAL if "." not in name)
 
 
 def _references(sql: str, definitions: dict[str, Definition]) -> set[str]:
-    """Return the names of the inner views and macros that occur in `sql`. The SQL must come from this program."""
     return {name for name in _INNER.findall(sql) if name in definitions}
 
 
 def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[str]:
-    """Return the given names, and the names of all views, macros and tables that they need directly or indirectly."""
+    """Return the given names, and those of all views, macros and tables that they need directly or indirectly."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -335,10 +308,7 @@ def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[st
 
 
 def _named_in(statement: str) -> Iterable[str]:
-    """Return the views, macros and tables of copied rows (`KEPT`) whose names occur as words in an SQL statement.
-
-    Return all of them if the statement lists tables or views.
-    """
+    """Return the views, macros and tables whose names occur in a statement; all if it lists tables or views."""
     words = {word.lower() for word in _WORD.findall(statement)}
     if words & _LISTING or any(word.startswith(_LISTING_PREFIXES) for word in words):
         return _GENERAL

@@ -1,8 +1,4 @@
-"""Find the collectors that ever wrote to a store, and the health of each, from the heartbeat rows in the table.
-
-The table is all that is known of a collector on another host. If its newest heartbeat is too old, the collector counts
-as *silent*: its present health is unknown, whatever the heartbeat states.
-"""
+"""Find the collectors that ever wrote to a store, and the health of each, from the heartbeat rows in the table."""
 
 from __future__ import annotations
 
@@ -22,8 +18,7 @@ BEATS_MISSED = 3
 """Number of heartbeat intervals without a new heartbeat after which a collector counts as silent."""
 
 SLACK_SECONDS = 10.0
-"""Time (seconds) beyond `BEATS_MISSED` heartbeat intervals after which a collector counts as silent. It allows for the
-commit of the heartbeat, and for a difference between the clocks of two hosts."""
+"""Additional time (seconds) for the commit of a heartbeat, and for a difference between the clocks of two hosts."""
 
 STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
 
@@ -38,7 +33,7 @@ ELSEWHERE = (
 
 
 class _About(msgspec.Struct):
-    """The attributes of a heartbeat row in the table: facts about the collector that wrote the row."""
+    """The attributes of a heartbeat row in the table: facts about the collector that wrote it."""
 
     collector: str = MAIN
     identity: str = ""
@@ -52,10 +47,7 @@ class _About(msgspec.Struct):
 
 
 class CollectorHistory(msgspec.Struct, kw_only=True):
-    """One collector that has written to the store, with the figures in its newest heartbeat.
-
-    Times are Unix nanoseconds. None stands for an unknown figure.
-    """
+    """One collector that has written to the store, with its newest heartbeat. Times are Unix nanoseconds."""
 
     name: str
     host: str
@@ -73,7 +65,8 @@ class CollectorHistory(msgspec.Struct, kw_only=True):
     - `ok` or `degraded`: as the newest heartbeat states.
     - `stopped` or `killed`: how the latest run ended.
     - `silent`: the newest heartbeat is too old.
-    - `unknown`: the newest heartbeat's time lies too far in the future, because the clocks of two hosts differ."""
+    - `unknown`: the newest heartbeat lies too far in the future, because the clocks of two hosts differ.
+    """
     conditions: str
     silent_since: int | None
     uncommitted_bytes: int | None
@@ -103,7 +96,7 @@ _LIVES = f"""
 
 
 class CollectorWatch:
-    """Determines the health of a store's collectors as often as a caller asks, with one database connection."""
+    """Determines the health of a store's collectors repeatedly, with one database connection."""
 
     def __init__(self, store: str, options: dict[str, str]) -> None:
         self._store = store
@@ -111,10 +104,8 @@ class CollectorWatch:
         self._engine: Engine | None = None
 
     def look(self, now: int) -> list[CollectorHistory]:
-        """Return the collectors of the store with their health at the time `now` (Unix ns), from the newest version of
-        the table.
-
-        Raise QueryError or StoreError if the table cannot be read. The next call then opens the table again."""
+        """Return the collectors of the store with their health at the time `now` (Unix ns), from the newest version
+        of the table. Raise QueryError or StoreError if the table cannot be read; the next call then opens it again."""
         engine, self._engine = self._engine, None
         if engine is None:
             engine = Engine(self._store, self._options)
@@ -136,8 +127,7 @@ class CollectorWatch:
 
 
 def gone(store: Path) -> set[str]:
-    """Return the identities of the collectors of a local store that no longer run: no process holds their lock. Raise
-    OSError if the directory of a collector cannot be read."""
+    """Return the identities of a local store's collectors whose lock no process holds. Raise OSError on failure."""
     found = set()
     for directory in directories(store).values():
         who = presence.introduction_of(directory)
@@ -149,22 +139,17 @@ def gone(store: Path) -> set[str]:
 def collectors(
     engine: Engine, now: int, gone: Container[str] = frozenset()
 ) -> list[CollectorHistory]:
-    """Return the collectors that have heartbeats in the table, with their health at the time `now` (Unix ns), sorted by
-    name and host.
-
-    `gone` has the identities of collectors that certainly no longer run. Raise QueryError or StoreError if the table
-    cannot be read."""
+    """Return the collectors with heartbeats in the table, sorted by name and host, with their health at the time
+    `now` (Unix ns). `gone` has the identities of those that certainly no longer run. Raise QueryError or StoreError
+    if the table cannot be read."""
     found = [_history(life, now, ended=life.about.identity in gone) for life in _lives(engine)]
     return sorted(found, key=lambda each: (each.name != MAIN, each.name, each.host, each.since))
 
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
-    """Return a warning that names the collectors on other hosts whose newest rows may not be committed yet, or "" if
-    there are none.
-
-    The warning does not name collectors on this host (`here` has their identities), because they can be asked directly,
-    nor those whose last run ended with a normal shutdown. For a local store, return "": `live.ask` finds all of its
-    collectors. Raise QueryError or StoreError if the table cannot be read."""
+    """Return a warning about collectors on other hosts whose newest rows may not be committed yet, or "". It leaves
+    out the collectors on this host (`here`), which can be asked, and those that shut down normally. For a local
+    store, return "". Raise QueryError or StoreError if the table cannot be read."""
     if engine.table.local:
         return ""
     others = {
@@ -181,8 +166,7 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
 
 
 def _lives(engine: Engine) -> Iterable[_Life]:
-    """Return the latest run of each collector that has heartbeats in the table, with the figures in its newest
-    heartbeat."""
+    """Return the latest run of each collector with heartbeats in the table, and the figures in its newest one."""
     lives: dict[str, _Life] = {}
     for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
         about = _about(text)

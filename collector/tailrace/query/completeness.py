@@ -1,13 +1,8 @@
 """Compute how many events are missing from the rows that a statement or command returns.
 
-Each answer to a user states how many events it lacks, and some callers refuse an incomplete answer.
-
-Gap rows have a source, a session and mostly a stream, but no time. An answer about a range of time therefore counts all
-gaps of the sessions that were open within the range. A session counts as open from its opening or first seen event,
-whichever is earlier, to its close or last seen event, whichever is later.
-
-An answer about a range outside this time counts no gap of the session, although events may have been lost then, for
-example if the beginning of a file is lost.
+Gap rows have no time. An answer about a range of time therefore counts all gaps of the sessions that were open
+within the range: from the opening or first event to the close or last event of the session. Outside this time, it
+counts none, although events may have been lost, for example at the beginning of a file.
 """
 
 from __future__ import annotations
@@ -94,10 +89,8 @@ class Completeness(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The rows that an answer covers, and the gaps whose missing events may belong to the answer (`gaps`).
-
-    `selection` selects the sessions and streams. For a range of time, `rows` selects the events within the range, and
-    `then` the sessions that may have been open in it. Only gaps of these sessions count."""
+    """The rows that an answer covers, and the gaps whose missing events may belong to it (`gaps`). For a range of
+    time, `rows` selects the events within it, and `then` the sessions that may have been open in it."""
 
     selection: Selection
     gaps: RowCondition
@@ -120,11 +113,8 @@ _EVENTS = "kind IN ('span', 'begin', 'instant', 'counter', 'annotation')"
 
 
 def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY) -> Completeness:
-    """Return the completeness of an answer about `scope`. It is computed from the gaps in the snapshot, and from the
-    events in `live`, for which running collectors still wait.
-
-    Raise QueryError or StoreError if the gaps cannot be read.
-    """
+    """Return the completeness of an answer about `scope`, from the gaps in the snapshot, and from the events in
+    `live`, for which running collectors still wait. Raise QueryError or StoreError if the gaps cannot be read."""
     if engine.empty:
         awaited = sum(each.events for each in live.of(scope.selection))
         return Completeness({}, 0, awaited, live.unasked, selected=False)
@@ -139,8 +129,6 @@ def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY)
 
 
 class _Missing:
-    """Counts the missing events of an answer by reason, and the gaps of unknown size."""
-
     def __init__(self, engine: Engine, scope: Scope) -> None:
         self.by_reason: dict[str, int] = {}
         self.unknown = 0
@@ -160,8 +148,8 @@ class _Missing:
 
 
 def missing_names(engine: Engine, where: RowCondition) -> dict[str, int | None]:
-    """Return the number of missing names, by source. These are names to which events of the sessions selected by
-    `where` refer, and which never arrived. None stands for an unknown number."""
+    """Return, by source, the number of names to which events of the sessions selected by `where` refer, and which
+    never arrived. None stands for an unknown number."""
     sql = f"SELECT source, {MISSING}, bool_or(remaining IS NULL)::TINYINT FROM gaps WHERE \"of\" = 'name' AND {where.sql} GROUP BY source"  # noqa: S608 - our own words
     found = engine.rows(sql, where.values)
     return {source: None if unknown else count for source, count, unknown in found}
@@ -175,10 +163,8 @@ class CopiedFiles(NamedTuple):
 
 
 def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
-    """Return, by source, the files that the views leave out because other files have the same content.
-
-    Raise QueryError or StoreError if the table cannot be read.
-    """
+    """Return, by source, the files that the views leave out because other files have the same content. Raise
+    QueryError or StoreError if the table cannot be read."""
     # First find out whether there is any copied file, because counting the events of all sessions reads the whole
     # store. The statement names `part.kept_few` only so that the catalog fills this table, and then fills `part.copies`
     # from it.
@@ -195,10 +181,8 @@ _Session = tuple[str, str]
 
 
 def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_Session]:
-    """Return the sessions among the given ones that may have been open in the range of time `then`.
-
-    For most sessions, the times in their session rows are enough to decide. Events are read only for the other
-    sessions."""
+    """Return the sessions among the given ones that may have been open in the range of time `then`. Events are read
+    only where the times in session rows do not decide."""
     stated = then.by_stated_times
     known = "SELECT source, session FROM part.stated_times WHERE"
     found = {(a, b) for a, b in engine.rows(f"{known} {stated.sql}", stated.values)} & sessions
@@ -210,11 +194,9 @@ def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_
 
 
 def _any_event(engine: Engine, scope: Scope) -> bool:
-    """Return whether the table has any event that matches the question of an answer (its `Scope`).
-
-    For a range of time, any event of a session that may have been open in the range is enough. Events of the collector
-    itself, such as heartbeats, count only if the selection names their source, because they prove nothing about a
-    producer."""
+    """Return whether the table has any event that matches an answer's `Scope` or, for a range of time, any event of
+    a session that may have been open in it. Events of the collector itself, such as heartbeats, count only if the
+    selection names their source, because they prove nothing about a producer."""
     producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
     of_producers = [] if asked_for_own else [producers]
@@ -237,8 +219,8 @@ _SESSIONS_THEN = "(source, session) IN (SELECT (source, session) FROM part.sessi
 
 
 class Window(NamedTuple):
-    """Selects the rows of `selection` whose time lies from `since` (inclusive) to `until` (exclusive), in Unix ns. None
-    stands for no limit. With a limit, rows without a time are not selected."""
+    """Selects the rows of `selection` whose time lies from `since` (inclusive) to `until` (exclusive), in Unix ns;
+    None stands for no limit. With a limit, rows without a time are not selected."""
 
     selection: Selection = Selection()
     since: int | None = None
@@ -251,13 +233,12 @@ class Window(NamedTuple):
 
     @property
     def of_sessions(self) -> RowCondition:
-        """SQL condition for a view without a column `time`. It selects rows by the times of their sessions."""
+        """SQL condition for a view without a column `time`, which selects rows by the times of their sessions."""
         return all_of([self.selection.condition, *self._sessions()])
 
     @property
     def scope(self) -> Scope:
-        """The gaps that may concern an answer with the window's rows. They include the gaps of all sessions that may
-        have been open between `since` and `until`."""
+        """The gaps of sessions that may have been open in the window, which may concern an answer about it."""
         sessions = list(self._sessions())
         gaps = all_of([self.selection.gaps, *sessions])
         return Scope(

@@ -1,14 +1,10 @@
 """Use a database safely in a program that may fork, or that may close descriptors of other modules.
 
-A program that reads a store may fork, for example with `multiprocessing`. The child process lacks the threads of the
-database and of the library that reads the table. There, a statement would wait for ever, and destroying a connection
-would crash the process. Therefore a forked child raises an error (`check_process`), never destroys the inherited
-objects (`keep`), and at exit removes no file that its parent still reads (`finalize`).
-
-A program may also close all descriptors that it did not open itself, for example with `os.closerange` to become a
-daemon. The next files that it opens get the same descriptor numbers, and the library would write into them or wait for
-ever. `check_process` raises an error in this case, too, because nobody can open the library's descriptors again.
-`PipeEnd` protects the pipes of Tailrace itself in the same way.
+A forked child lacks the threads of the database: a statement would wait for ever, and destroying a connection would
+crash the process. Therefore it raises an error (`check_process`), never destroys the inherited objects (`keep`), and
+at exit removes no file that its parent still reads (`finalize`). A program that closes all descriptors, for example
+with `os.closerange`, reuses their numbers, and the library would write into its files. `PipeEnd` protects the pipes
+of Tailrace itself.
 """
 
 from __future__ import annotations
@@ -33,21 +29,16 @@ T = TypeVar("T")
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
-"""Beginnings of the link texts in /proc/self/fd that identify descriptors which libraries keep open. Regular files are
-left out, because libraries open and close them all the time."""
+"""Prefixes of link texts in /proc/self/fd, for the descriptors that libraries keep open, unlike those of files."""
 
 
 class _DatabaseHome:
     """The PID of the process that opened the first table (`home`, None before that), and the descriptors that the
-    database library opened in it.
-
-    From both, `is_whole` finds out whether the present process can still use the database."""
+    library opened in it. They show whether the present process can still use the database."""
 
     home: int | None = None
     descriptors: dict[str, str]
-    """For each descriptor of the library that reads tables: its number, and what the descriptor referred to when it was
-    opened.
-    """
+    """By number of a descriptor of the library, what it referred to when it was opened."""
     kept: weakref.WeakSet[Any]
 
     def __init__(self) -> None:
@@ -59,11 +50,8 @@ _process = _DatabaseHome()
 
 
 def first_opened(opening: Callable[[], T]) -> T:
-    """Call `opening` to open a table, and return its result. At the first call in a process, note which descriptors the
-    library has opened.
-
-    Raise StoreError if this process cannot open tables any more, because it was forked or its descriptors were closed.
-    """
+    """Call `opening` to open a table, and return its result. The first call notes the library's descriptors. Raise
+    StoreError if this process was forked or its descriptors were closed."""
     check_process()
     if _process.home is not None:
         return opening()
@@ -77,20 +65,15 @@ def first_opened(opening: Callable[[], T]) -> T:
 
 
 def keep(inherited: T) -> T:
-    """Register an object of the database, and return it.
-
-    A registered object is never destroyed in a forked child, nor after the program has closed the library's
-    descriptors.
-    """
+    """Register and return an object of the database, which is then never destroyed in a process that cannot use it."""
     _process.kept.add(inherited)
     return inherited
 
 
 def is_whole() -> bool:
-    """Return whether this process still has the threads and descriptors of its database, or has not opened a table yet.
-
-    If the result is False, no object of the database may be destroyed. Otherwise, the program would wait for threads
-    that do not exist in this process, or would close its own files."""
+    """Return whether this process still has the threads and descriptors of its database, or has not opened a table
+    yet. Otherwise no object of the database may be destroyed: this would wait for threads that do not exist, or
+    close other files."""
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
@@ -103,9 +86,7 @@ def is_whole() -> bool:
 
 
 def check_process() -> None:
-    """Raise StoreError if this process cannot use its database any more, because it was forked or its descriptors were
-    closed.
-    """
+    """Raise StoreError if this process was forked, or its descriptors were closed after a table was opened."""
     if is_whole():
         return
     if _process.home != os.getpid():
@@ -132,13 +113,11 @@ def _end_at_home(home: int, end: Callable[..., object], *given: object) -> None:
 
 
 class PipeEnd(io.RawIOBase):
-    """One end of a pipe to another process.
-
-    Read, write and close use the descriptor only in the process that created this object, and only while the descriptor
-    number still refers to the pipe."""
+    """One end of a pipe to another process, which uses the descriptor only in the process that created this object,
+    and while its number still refers to the pipe."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Take over the pipe of `stream`: duplicate the descriptor of `stream`, and close `stream`."""
+        """Take over the pipe of `stream`: duplicate the descriptor, and close `stream`."""
         self._writes = stream.writable()
         self._number = os.dup(stream.fileno())
         stream.close()
@@ -164,10 +143,7 @@ class PipeEnd(io.RawIOBase):
         super().close()
 
     def abandon(self) -> None:
-        """Close this pipe end in a forked child, which inherited a copy of it.
-
-        Otherwise the process at the other end would not notice when the parent closes the pipe.
-        """
+        """Close the copy of this pipe end in a forked child, so that only the parent keeps the pipe open."""
         if self._is_ours():
             os.close(self._number)
 
@@ -182,7 +158,6 @@ class PipeEnd(io.RawIOBase):
 
 
 def _leads_to(number: int | str) -> str:
-    """Return what a descriptor refers to, as its link in /proc/self/fd shows. Return "" if the descriptor is closed."""
     try:
         return str((_DESCRIPTORS / str(number)).readlink())
     except OSError:
@@ -197,9 +172,7 @@ def _open_descriptors() -> dict[str, str]:
 
 
 def _hold_all() -> None:
-    """Keep all registered objects alive until the process is gone, so that not even the end of the interpreter destroys
-    them.
-    """
+    """Keep all registered objects alive, even at the end of the interpreter, until the process is gone."""
     if _process.kept:
         atexit.register(_mute_libraries)
     while _process.kept:
@@ -214,11 +187,8 @@ def _in_child() -> None:
 
 
 def _mute_libraries() -> None:
-    """Redirect the C library's `stderr` to /dev/null. Otherwise, DuckDB's binding would print a line at exit for each
-    of its objects that was never destroyed.
-
-    Python's own standard error does not use this stream.
-    """
+    """Redirect the C library's `stderr` (not Python's) to /dev/null. Otherwise, DuckDB's binding would print a line
+    at exit for each of its objects that was never destroyed."""
     with suppress(ValueError, AttributeError):
         # do nothing if the C library lacks `fopen` or `stderr`
         library = ctypes.CDLL(None)

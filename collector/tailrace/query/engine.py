@@ -1,10 +1,8 @@
 """Run SQL in DuckDB over one snapshot (version) of the table.
 
-DuckDB's configuration is locked before the first statement. From then on, DuckDB can open only files in the table's
-directory, use no network, load no extension and change no setting. The module `statement` restricts statements further.
-
-DuckDB itself reads the files of a local table, because this is 3 to 20 times as fast as through Arrow (10 M rows, few
-of them selected). For a table behind a URL, a pyarrow dataset reads the files, and DuckDB opens none.
+DuckDB's configuration is locked before the first statement: it can open only files in the table's directory, use no
+network, load no extension and change no setting. DuckDB itself reads the files of a local table, 3 to 20 times as
+fast as through Arrow (10 M rows, few of them selected). For a table behind a URL, a pyarrow dataset reads them.
 """
 
 from __future__ import annotations
@@ -33,29 +31,20 @@ from tailrace.store.refusal import line
 T = TypeVar("T")
 
 ATTEMPTS = 5
-"""Maximum number of snapshots that a read tries. A read must try another snapshot if upkeep deletes files of the
-snapshot during the read.
-"""
+"""Maximum number of snapshots that a read tries, because upkeep may delete files of a snapshot meanwhile."""
 
 SPILL_DIRECTORY = "spill"
-"""Name of the directory in which DuckDB stores temporary data that does not fit into memory.
+"""Name of the directory, in the private directory of the process, for temporary data that does not fit into memory."""
 
-It is in the private directory of the statement's process.
-"""
-
+# DuckDB's option `hive_partitioning` takes ten times as long, and would treat directories above the table as
+# columns.
 _DAY = r"regexp_extract(filename, '.*/day=([0-9-]+)/', 1)::DATE AS day"
-"""SQL expression that derives the column `day` from a file's path, because the data files do not contain this column.
-
-DuckDB's option `hive_partitioning` takes ten times as long, and would also treat directories above the table as
-columns."""
 
 
 class Engine:
-    """A database connection over one snapshot of the table. It runs one statement at a time.
-
-    Methods raise StoreError if the table cannot be read, and QueryError if a statement cannot run. Another thread may
-    call `interrupt` to make the running statement fail.
-    """
+    """A database connection over one snapshot of the table. It runs one statement at a time. Methods raise
+    StoreError if the table cannot be read, and QueryError if a statement cannot run. Another thread may call
+    `interrupt` to make the running statement fail."""
 
     def __init__(
         self,
@@ -66,10 +55,9 @@ class Engine:
         room: str | None = None,
         version: int | None = None,
     ) -> None:
-        """Open version `version` of the store's table, or the newest version.
-
-        `room` is a private directory of this process. If it is given, the process changes into it and reads the table
-        through a link, so that a statement cannot find out a path of the host."""
+        """Open version `version` of the store's table, or the newest version. If `room`, a private directory of this
+        process, is given, change into it and read the table through a link, so that a statement cannot find out a
+        path of the host."""
         self._origin: Engine | None = None
         self._source: str | None = None
         self.store = store
@@ -84,11 +72,9 @@ class Engine:
         keep(self)
 
     def beside(self) -> Engine:
-        """Return a second engine on the same snapshot. It can run a statement while rows of this engine's statement are
-        still being read.
-
-        After one of the two engines has moved to a newer snapshot, the other engine may finish its running statement,
-        but must not begin a new one. Closing this engine also ends the statements of the second engine."""
+        """Return a second engine on the same snapshot, which can run a statement while rows of this one's are still
+        being read. After one of them has moved to a newer snapshot, the other must not begin a statement. Closing
+        this engine also ends the statements of the second one."""
         other = copy.copy(self)
         other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
         other.connection = self.connection.cursor()
@@ -97,13 +83,11 @@ class Engine:
         return keep(other)
 
     def restrict(self, source: str) -> None:
-        """Let all views show only the rows of one source. Raise StoreError if the table cannot be read."""
         self._source = source
         self._show()
 
     @property
     def version(self) -> int:
-        """Version number of the table that this engine reads."""
         return self.table.version()
 
     @property
@@ -112,48 +96,38 @@ class Engine:
         return not self.table.file_uris()
 
     def refresh(self) -> bool:
-        """Move to the newest version of the table. Return whether this version is newer than the version that the
-        engine read before.
-        """
+        """Move to the newest version of the table. Return whether it is newer than the previous one."""
         newer = self.table.refresh()
         if newer:
             self._show()
         return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> RowAnswer:
-        """Start an SQL statement, wait for its first rows, and return an object from which the caller reads all rows.
-
-        If upkeep deletes files of the snapshot meanwhile, run the statement again on the newest version of the table.
-        """
+        """Start an SQL statement, wait for its first rows, and return an object with all rows. If upkeep deletes
+        files of the snapshot meanwhile, run it again on the newest version of the table."""
         return self._ask(
             sql, parameters, lambda statement: RowAnswer(self.connection, statement, shape)
         )
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
-        """Run a statement whose text comes from this program, and yield its rows one by one.
-
-        The statement is not checked, because a check would plan it a second time. So a value from outside must be a
-        parameter, or quoted. The columns must be numbers, truth values or text, because they are not converted."""
+        """Run a statement of this program, and yield its rows. It is not checked, so a value from outside must be a
+        parameter, or quoted. Columns must be numbers, truth values or text, because they are not converted."""
         answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
         while page := answer.next_page():
             yield from page
 
     def ask_arrow(self, sql: str, parameters: Parameters = ()) -> ArrowAnswer:
-        """Start an SQL statement, and wait for its first rows. Return an object from which the caller reads all rows as
-        Arrow record batches."""
+        """Start an SQL statement, wait for its first rows, and return an object with all rows as Arrow batches."""
         return self._ask(sql, parameters, lambda statement: ArrowAnswer(self.connection, statement))
 
     def count(self, sql: str, parameters: Parameters = ()) -> int:
-        """Return the number of rows that an SQL statement returns."""
         return self._ask(sql, parameters, lambda statement: count(self.connection, statement))
 
     def interrupt(self) -> None:
         self.connection.interrupt()
 
     def progress(self) -> float:
-        """Return DuckDB's estimate of how much of the running statement is done, from 0 to 1. Return 0 if DuckDB has no
-        estimate. Any thread may call this.
-        """
+        """Return DuckDB's estimate of how much of the statement is done, from 0 to 1. Any thread may call this."""
         return max(self.connection.query_progress(), 0.0) / 100
 
     def close(self) -> None:
@@ -161,7 +135,6 @@ class Engine:
             self.connection.close()
 
     def prepare_all(self) -> None:
-        """Define all views, so that a caller can run statements on `connection` directly."""
         self._based(self._prepare_all)
 
     def _prepare_all(self) -> None:
@@ -175,8 +148,7 @@ class Engine:
         self._pick(regions)
 
     def _pick(self, regions: list[Region] | None) -> None:
-        """Limit the view `stored` to the files of a local table that may contain rows in one of `regions` (ranges of
-        column values, `table.Region`). None stands for all files."""
+        """Limit the view `stored` to the files of a local table that may contain rows in one of `regions`."""
         if not self.table.local:
             return
         picked = None if regions is None else self.table.picked(regions, timed=self._catalog.timed)
@@ -188,10 +160,8 @@ class Engine:
         return self._run(sql, parameters, lambda: run(self._examined(sql, parameters)))
 
     def _run(self, sql: str, parameters: Parameters, run: Callable[[], T]) -> T:
-        """Define the views that an SQL statement needs, limit the files to those that may contain its rows, and return
-        the result of `run`.
-
-        If upkeep deletes files of the snapshot meanwhile, repeat all steps on the newest version of the table."""
+        """Define the views that an SQL statement needs, limit the files, and return the result of `run`. If upkeep
+        deletes files of the snapshot meanwhile, repeat this on the newest version of the table."""
 
         def attempt() -> T:
             self._based(lambda: self._prepare(sql, parameters))
@@ -200,10 +170,8 @@ class Engine:
         return on_current(self.table, attempt, lambda error: QueryError(str(error)), self._show)
 
     def _examined(self, sql: str, parameters: Parameters) -> Statement:
-        """Return the statement if it passes the checks of `statement.examine`.
-
-        If the statement contains an unknown name, define all views and check again. DuckDB's error then suggests
-        similar names of views."""
+        """Return the statement if it passes `statement.examine`. If it contains an unknown name, define all views
+        and check again, so that DuckDB's error suggests similar names."""
         try:
             return examine(self.connection, sql, parameters)
         except QueryError as error:
@@ -213,15 +181,11 @@ class Engine:
         return examine(self.connection, sql, parameters)
 
     def _based(self, prepare: Callable[[], None]) -> None:
-        """Call the function `prepare`, which reads the table. If upkeep deletes files of the snapshot meanwhile, call it
-        again on the newest version of the table.
-
-        Raise StoreError if the table cannot be read, and QueryError if the call was interrupted.
-        """
+        """Call `prepare`, which reads the table, and again on the newest version if upkeep deletes files meanwhile.
+        Raise StoreError if the table cannot be read, and QueryError if the call was interrupted."""
         on_current(self.table, prepare, partial(unreadable, self.table), self._show)
 
     def _show(self) -> None:
-        """Let the views show the version of the table to which this engine has moved."""
         self._catalog.forget(self.table.statistics)
         self._picked = None
         show(self.connection, self.table, self._source)
@@ -231,9 +195,8 @@ def connect(
     table: TableReader, limits: Limits, room: str | None = None
 ) -> duckdb.DuckDBPyConnection:
     """Return a DuckDB connection with a locked configuration, and with the view `stored` over the table's snapshot.
-
-    Temporary data that does not fit into memory goes to a directory in `room`, which must then be the working
-    directory. Without `room`, it goes to a new directory, which is removed together with the connection."""
+    Temporary data goes to a directory in `room`, which must then be the working directory, or else to a new
+    directory, which is removed together with the connection."""
     spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
@@ -253,8 +216,7 @@ def connect(
 
 
 def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
-    """Limit how many bytes of temporary data DuckDB writes to disk. DuckDB 2.0 ignores this limit in the configuration
-    that `connect` gives, so an SQL statement sets it."""
+    """Limit DuckDB's temporary data on disk by SQL, because DuckDB 2.0 ignores the limit in the configuration."""
     spill = limits.spill
     if spill is None and limits.memory is not None:
         spill = limits.memory * SPILL
@@ -263,10 +225,7 @@ def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
 
 
 def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make DuckDB estimate the progress of statements, without printing the estimate.
-
-    In a notebook without ipywidgets, DuckDB refuses this setting, so that there is no estimate.
-    """
+    """Make DuckDB estimate the progress of statements. In a notebook without ipywidgets, it refuses."""
     with suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = true")
         connection.execute("SET enable_progress_bar_print = false")
@@ -275,12 +234,9 @@ def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
 def show(
     connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None = None
 ) -> None:
-    """Define the view `stored` with the rows of the table's snapshot. If `source` is given, limit the view to the rows
-    of this source.
-
-    If upkeep deletes files of the snapshot meanwhile, define the view with the newest version of the table. Raise
-    StoreError if the table cannot be read, and QueryError if the read was interrupted.
-    """
+    """Define the view `stored` with the rows of the snapshot or, if upkeep deletes files meanwhile, of the newest
+    version; with `source`, only its rows. Raise StoreError if the table cannot be read, and QueryError if the read
+    was interrupted."""
 
     def attempt() -> None:
         attach(connection, table, source)
@@ -292,10 +248,8 @@ def show(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
-    """Give a connection the table's rows as the view `stored`.
-
-    Also set two SQL variables, which belong to one connection: `watchers` names the running collectors of the store,
-    and `watched` states whether there are any."""
+    """Give a connection the table's rows as the view `stored`, and set two SQL variables: `watchers` names the
+    running collectors of the store, and `watched` states whether there are any."""
     watchers = table.watchers
     connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
     connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])
@@ -309,7 +263,6 @@ def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: st
 
 
 def read(connection: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
-    """Set the list of data files from which the view `stored` reads. The table must be local."""
     connection.execute("SET VARIABLE files = ?", [[literal(file) for file in sorted(files)]])
 
 
@@ -319,11 +272,12 @@ def on_current(
     refusal: Callable[[Exception], TailraceError],
     moved: Callable[[], None] | None = None,
 ) -> T:
-    """Return the result of `attempt`, which reads the current version of a table. If upkeep has deleted files of this
-    version, move the table to its newest version, call `moved`, and repeat.
+    """Return the result of `attempt`, which reads the current version of a table. If upkeep has deleted files of it,
+    move to the newest version, call `moved`, and repeat.
 
-    Raise QueryError if `attempt` was interrupted, and StoreError if upkeep deletes files faster than `attempt` reads
-    them. For any other error, raise the exception that `refusal` returns."""
+    Raise QueryError if `attempt` was interrupted, StoreError if upkeep deletes files faster than `attempt` reads
+    them, and for any other error the exception that `refusal` returns.
+    """
     for _ in range(ATTEMPTS):
         try:
             return attempt()
@@ -343,11 +297,8 @@ def unreadable(table: TableReader, error: Exception) -> StoreError:
 
 
 def overtaken(table: TableReader) -> bool:
-    """Move the table to its newest version if files of its present version were deleted. Return whether the version has
-    changed.
-
-    Raise StoreError if a file is missing that also belongs to the newest version.
-    """
+    """Move the table to its newest version if files of its present version were deleted. Return whether the version
+    has changed. Raise StoreError if a file is missing that also belongs to the newest version."""
     missing = table.missing_files()
     if table.local and not missing:
         return False
@@ -382,7 +333,7 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
 
 
 def _reading(table: TableReader) -> str:
-    """Return a SELECT statement over all rows of a local table. If an old table lacks a column, the column is null."""
+    """Return a SELECT statement over all rows of a local table. A column that an old table lacks is null."""
     if not table.file_uris():
         return f"FROM ({nothing()})"
     lacking = table.lacking()
@@ -392,7 +343,6 @@ def _reading(table: TableReader) -> str:
 
 
 def _of(source: str | None) -> str:
-    """Return a WHERE clause that selects the rows of a source, or "" if `source` is None."""
     return "" if source is None else f" WHERE source = {quote(source)}"
 
 

@@ -1,8 +1,4 @@
-"""Build SQL conditions on columns of views.
-
-Each value becomes a parameter, written as a question mark. Column names come from this program, never from a caller's
-text.
-"""
+"""Build SQL conditions on columns of views. Each value becomes a parameter, written as a question mark."""
 
 from __future__ import annotations
 
@@ -24,7 +20,6 @@ _LABELLED = "(source, session) IN (SELECT source, session FROM labels WHERE key 
 
 
 def quote(text: str) -> str:
-    """Return a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -49,7 +44,7 @@ def all_of(conditions: Sequence[RowCondition]) -> RowCondition:
 
 
 class RunLabel(NamedTuple):
-    """A label that a user gave to a run: a key and a value. It selects the sessions of all runs with this label."""
+    """A label that a user gave to a run. It selects the sessions of all runs with this label."""
 
     key: str
     value: str
@@ -59,8 +54,7 @@ class RunLabel(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Selects sessions by rank, node and job. A session must match one item of each list that is given; None stands for
-    no restriction. A job id also matches the steps of this job."""
+    """Selects sessions that match one item of each given list. A job id also matches the steps of this job."""
 
     ranks: tuple[int, ...] | None = None
     nodes: tuple[str, ...] | None = None
@@ -68,8 +62,7 @@ class JobFilter(NamedTuple):
 
     @property
     def conditions(self) -> Iterator[RowCondition]:
-        """SQL conditions on the view `part.places`, which has rank, node and job of each session: one condition for
-        each of `ranks`, `nodes` and `jobs` that is not None."""
+        """SQL conditions on the view `part.places`: one for each of `ranks`, `nodes` and `jobs` that is not None."""
         if self.ranks is not None:
             yield one_of("rank", self.ranks)
         if self.nodes is not None:
@@ -80,8 +73,8 @@ class JobFilter(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Selects rows by source, by the beginning of the session id, by stream, by labels, and by rank, node and job. None
-    stands for no restriction. The session must have all of the given labels."""
+    """Selects rows by source, by the beginning of the session id, by stream, by labels (the session must have all),
+    and by rank, node and job. None stands for no restriction."""
 
     sources: tuple[str, ...] | None = None
     sessions: tuple[str, ...] | None = None
@@ -97,8 +90,7 @@ class Selection(NamedTuple):
         labels: tuple[RunLabel, ...] = (),
         job: JobFilter = JobFilter(),  # noqa: B008 - cannot be changed
     ) -> Self:
-        """Return the selection for the command-line options `--source`, `--session`, `--label`, `--rank`,
-        `--node` and `--job`."""
+        """Return the selection for the options `--source`, `--session`, `--label`, `--rank`, `--node` and `--job`."""
         return cls(
             None if source is None else (source,),
             None if session is None else (session,),
@@ -108,16 +100,12 @@ class Selection(NamedTuple):
 
     @property
     def condition(self) -> RowCondition:
-        """SQL condition for the selected rows of a view. The view must have the columns by which this selection
-        restricts rows."""
+        """SQL condition for the selected rows of a view with the columns that this selection restricts."""
         return all_of([*self._where(), *self._streams(self.streams)])
 
     @property
     def gaps(self) -> RowCondition:
-        """SQL condition for the gaps whose missing events may belong to the selected rows.
-
-        The condition includes gaps whose stream or session is unknown.
-        """
+        """SQL condition for the gaps that may concern the selected rows, even without a known stream or session."""
         streams = None if self.streams is None else (*self.streams, "")
         return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
 
@@ -140,24 +128,20 @@ class Selection(NamedTuple):
 
 
 class OpenRange(NamedTuple):
-    """A range of time, from `since` to `until` (Unix ns). It selects the sessions that may have been open within it
-    (see `Window`).
-    """
+    """A range of time, from `since` to `until` (Unix ns). It selects the sessions that may have been open within it."""
 
     since: int | None
     until: int | None
 
     @property
     def by_times(self) -> RowCondition:
-        """SQL condition on the view `part.session_times` for the sessions that may have been open between `since` and
-        `until`. Sessions whose times are unknown meet this condition."""
+        """SQL condition on `part.session_times` for the sessions that may have been open, or have no known times."""
         return self._both("coalesce(ends >= ?, true)", "coalesce(begins < ?, true)")
 
     @property
     def by_stated_times(self) -> RowCondition:
-        """SQL condition on the view `part.stated_times`. It selects sessions that were open between `since` and `until`
-        according to their session rows, so that DuckDB need not read events. These sessions also meet the condition
-        `by_times`."""
+        """SQL condition on `part.stated_times` for sessions that were open according to their session rows, so that
+        DuckDB need not read events. They also meet `by_times`."""
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 
     def _both(self, since: str, until: str) -> RowCondition:

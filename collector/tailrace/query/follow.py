@@ -1,14 +1,10 @@
 """Follow a table: yield each row once, when it is committed.
 
-A follower reads the table's log to learn the files of each new version. Upkeep deletes the log entry of a version after
-a quarter of an hour. A follower that was stopped for longer reads a snapshot instead, and yields the rows behind its
-*marks*. A mark is a position in a session's bytes up to which the follower has yielded rows. A span counts at the
-position of its end. So no row is yielded twice, and only gap rows that were found late and lie before the mark may be
-left out.
-
-`Commits` reads the rows that each version added, from the log of a local table or of a table behind a URL. A merge of
-files also creates a version, but adds no rows: its entries in the log have `dataChange` false. See the Delta
-transaction log protocol, "Add File and Remove File".
+A follower reads the table's log to learn the files of each new version. Upkeep deletes the log entry of a version
+after a quarter of an hour. A follower that was stopped for longer reads a snapshot instead, and yields the rows
+behind its *marks*, the positions in the sessions' bytes up to which it has yielded rows. Only gap rows that were
+found late and lie before the mark may be left out. A merge of files also creates a version, but adds no rows: its
+log entries have `dataChange` false (Delta transaction log protocol, "Add File and Remove File").
 """
 
 from __future__ import annotations
@@ -36,9 +32,7 @@ FollowedRow = tuple[Any, ...]
 
 
 class Commit(NamedTuple):
-    """The changes of one version of the table: the files with new rows, and the paths of all files that the version
-    added and removed.
-    """
+    """The changes of one version of the table: the files with new rows, and the paths of added and removed files."""
 
     new: list[AddedFile]
     added: list[str]
@@ -72,11 +66,7 @@ class Commits:
         self._files = PyFileSystem(DeltaStorageHandler(root, options or None))
 
     def read(self, version: int) -> Commit | None:
-        """Return the changes of a version.
-
-        Return None if the log does not contain the version, because the version does not exist yet or upkeep has
-        deleted it.
-        """
+        """Return the changes of a version; None if it does not exist yet, or upkeep has deleted its log entry."""
         path = f"_delta_log/{version:020}.json"
         try:
             with self._files.open_input_file(path) as file:
@@ -98,10 +88,7 @@ class Commits:
         )
 
     def rows(self, file: AddedFile) -> Iterator[list[FollowedRow]]:
-        """Yield the rows of a data file page by page.
-
-        Raise FileNotFoundError if upkeep has deleted the file, and StoreError if the file cannot be read.
-        """
+        """Yield the rows of a data file page by page. Raise FileNotFoundError if upkeep has deleted it."""
         try:
             with ParquetFile(self._files.open_input_file(file.path)) as parquet:
                 for batch in parquet.iter_batches(PAGE_ROWS, columns=_STORED):
@@ -119,20 +106,15 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 )
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
-"""Group of each kind of row. All kinds that are not listed form one more group. A follower stores for each session and
-group up to which offset it has yielded rows (`Mark`).
-
-Within a group, later rows have no smaller offsets. Between groups, they may have: the offset of a gap, heal or session
-row is the number of bytes received so far, and exceeds the offsets of later records. The begins of open spans are
-written at a commit, after records with greater offsets."""
+"""Group of each kind of row; all other kinds form one more. Within a group, later rows have no smaller offsets.
+Between groups, they may: the offset of a gap, heal or session row is the number of bytes received so far, and begins
+of open spans are written at a commit, after records with greater offsets."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
-"""Indices of the columns by which two rows are compared. `day` and `wall` are left out: a follower reads rows either
-from new files or from a snapshot, and these columns then have different types."""
+"""Indices of the columns by which two rows are compared. The types of `day` and `wall` differ between readers."""
 
 LOOK_EVERY = 16
-"""Number of calls of `poll` without a next version in the log, after which the newest version is looked up. Usually the
-next version does not exist yet, but upkeep may also have deleted it."""
+"""Number of calls of `poll` without a next version, after which the newest version is looked up."""
 
 ATTEMPTS = 5
 
@@ -141,9 +123,7 @@ FollowedKey = tuple[str, str, str]
 
 class Mark:
     """How far a follower has yielded the rows of one session and one group of row kinds (`_GROUPS`): the greatest
-    offset, and the hashes of the rows at this offset.
-
-    The hashes are needed because several rows can have one offset, such as all rows of the collector's own session."""
+    offset, and the hashes of the rows at this offset, because several rows can have one offset."""
 
     __slots__ = ("hashes", "offset")
 
@@ -153,11 +133,8 @@ class Mark:
 
 
 class Follower:
-    """Yields the rows of a store's table that are committed from now on. With `from_start`, it first yields all rows
-    that the table has, oldest files first.
-
-    `notices` collects messages for the user, one line each.
-    """
+    """Yields the rows of a store's table that are committed from now on or, with `from_start`, all rows, oldest
+    files first. `notices` collects messages for the user, one line each."""
 
     def __init__(self, store: str, options: dict[str, str], *, from_start: bool = False) -> None:
         self.notices: list[str] = []
@@ -174,10 +151,7 @@ class Follower:
         self._next = self._table.version() + 1
 
     def poll(self) -> Iterator[list[FollowedRow]]:
-        """Yield the rows that were committed since the last call, page by page.
-
-        The caller must exhaust the iterator. Raise StoreError if the table cannot be read.
-        """
+        """Yield the rows that were committed since the last call, page by page. Raise StoreError on failure."""
         backlog, self._backlog = self._backlog, []
         try:
             yield from self._give(backlog)
@@ -210,8 +184,7 @@ class Follower:
             mark.hashes.append(_hash(row))
 
     def _mark_all(self, store: str, options: dict[str, str]) -> TableReader:
-        """Record for each session and group of row kinds (`_GROUPS`) that all rows now in the table count as yielded
-        (`Mark`). Return a reader of the version with these rows."""
+        """Record that all rows now in the table count as yielded. Return a reader of the version with these rows."""
         engine = Engine(store, options)
         answer = engine.ask(_AT_MARKS)
         while page := answer.next_page():
@@ -221,10 +194,7 @@ class Follower:
         return engine.table
 
     def _lacks_next_version(self) -> bool:
-        """Return whether the log lacks the next version although the table has later versions.
-
-        Only each `LOOK_EVERY`th call checks this.
-        """
+        """Return, at each `LOOK_EVERY`th call, whether the log lacks the next version, but not later ones."""
         self._misses += 1
         if self._misses % LOOK_EVERY:
             return False
@@ -232,9 +202,7 @@ class Follower:
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
-        """Yield the rows of the newest snapshot that, according to the marks (`Mark`), were not yielded yet.
-
-        `poll` calls this method if upkeep has deleted the next version from the log, or files of this version."""
+        """Yield the rows of the newest snapshot behind the marks, because the log entry or files were deleted."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
             files = self._table.files_by_age()
@@ -263,11 +231,7 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row has not been yielded yet.
-
-    `given` has for each key (`_key`) the greatest position of the yielded rows, and the hashes of the rows yielded at
-    this position (`Mark`). A row at this position was yielded if its hash is among them. Remove the hash in this case,
-    because it stands for one row only."""
+    """Return whether a row lies behind the marks `given`. A hash in them stands for one row, and is removed."""
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:
         return place > offset

@@ -1,13 +1,9 @@
 """Define the macros and inner views on which the public views are built, as SQL over `stored`, one snapshot of the
 table.
 
-The inner views are in the schema `part`, except `all_gaps`, which users may read, too.
-
-Views read rows of rare kinds (all kinds except those in `EVENTS`) repeatedly. Therefore `ViewCatalog` copies these rows
-to tables (`part.kept_…`) when a statement needs them.
-
-No value in the table makes a view fail. Sums are computed in 128 bits. A value that does not fit in 64 bits becomes
-null; a number of missing events is at most 2^63 - 1. Text that should be JSON or a number, and is not, also becomes null.
+The inner views are in the schema `part`, except `all_gaps`, which users may read, too. No value in the table makes a
+view fail: sums are computed in 128 bits, a value that does not fit in 64 bits becomes null, a number of missing
+events is at most 2^63 - 1, and text that should be JSON or a number, and is not, becomes null.
 """
 
 from __future__ import annotations
@@ -300,8 +296,7 @@ SELECT day, source, format, session, '', 'unresolved', nullif(key, ''), NULL, NU
   'name', NULL, json_object('count', coalesce(one, 0), 'of', 'name', 'detail', nullif(key, ''))::VARCHAR, "offset"
 FROM (SELECT *, CASE WHEN key <> '' THEN 1 END AS one FROM part.lost_names)
 """
-"""SQL that adds a gap for each name to which events of a session refer and that never arrived, after all other gaps of
-the session. It is used only if events of any session refer to names."""
+"""SQL that adds a gap for each name to which events of a session refer and that never arrived."""
 
 SUMS = """
 -- The missing events of each stream. A healed gap of unknown size leaves nothing.
@@ -378,10 +373,8 @@ ANTI JOIN (
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
 """
-"""SQL for the begin rows of spans that have no row of the whole span yet. Such a row would have the same offset as the
-begin row.
-
-The caller replaces the placeholder `within` by a condition that limits which span rows are read."""
+"""SQL for the begin rows of spans without a row of the whole span, which would have the same offset. `within` is a
+condition that limits which span rows are read."""
 
 KEPT = {
     "part.kept_few": _FEW_ROWS,
@@ -405,15 +398,14 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->
 GROUP BY source, session, id
 """,
 }
-"""SQL that selects the rows of each table with copied rows. The tables are filled in this order.
+"""SQL that selects the rows of each table with copied rows, in the order in which the tables are filled.
 
-One pass over the data files copies the rows of all rare kinds into `part.kept_few`; all other tables are filled from
-it. Its column `own` is the name of a session row that the collector itself wrote, and null in all other rows. The SQL
-excludes each frequent kind with `<>`, because DuckDB then reads the other columns only for pages with a rare row. With
-`IN` and a list of kinds, DuckDB would read all columns.
-
-`kept_begins` and `kept_open` may have only the begin rows that a statement needs. `kept_ends` has the ends of spans
-whose begins the collector had forgotten to save memory. The other columns of such a span are in its begin row."""
+One pass over the data files copies the rows of all rare kinds into `part.kept_few`. Its column `own` is the name of
+a session row of the collector itself. The SQL excludes each frequent kind with `<>`, because DuckDB then reads
+further columns only for pages with a rare row; with `IN`, it would read all. `kept_begins` and `kept_open` may have
+only the begin rows that a statement needs. `kept_ends` has the ends of spans whose begins the collector had
+forgotten.
+"""
 
 FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
@@ -425,11 +417,12 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
-"""SQL that returns facts about the rows of rare kinds. These facts decide which SQL defines the views.
+"""SQL that returns facts about the rows of rare kinds, which decide which SQL defines the views.
 
-The first two columns are the number of rows without a time, and the number of these that have a start. Each further
-column states whether rows of one kind exist: begins; names for ids; names for keys; sessions that may replace another
-session or be a copy; sessions that refer to names by key; several sessions that clients announced."""
+The first two columns are the number of rows without a time, and the number of these that have a start. The others
+state whether there are: begins; names for ids; names for keys; sessions that may replace another session or be a
+copy; sessions that refer to names by key; several announced sessions.
+"""
 
 _REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '"replaces"')"""
 
@@ -468,20 +461,16 @@ WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened,
 QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 """  # noqa: S608 - our own words
 """SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files.
+`within` limits which rows are searched.
 
-The caller replaces the placeholder `within` by a condition that limits which rows are searched.
-
-A file counts as a copy if the collector expects no more growth of it, and if another file with the same rank has the
-same content. The last row of a session about its file decides; among rows with equal positions, one that states the
-file's size and checksum counts as the last. These files are no copies:
+A file counts as a copy if the collector expects no more growth of it, and another file with the same rank has the
+same content. These files are no copies:
 
 - A file that was truncated, rewritten or replaced, because a later run may write equal bytes elsewhere.
 - A file with the path of the other file, because two runs wrote it one after the other.
 - A file of fewer than `HEAD` bytes whose stream has not ended, because many files begin with the same header.
 - A file with lost bytes, because its size and checksum leave out these bytes.
-
-A session hides its copies only if its `open` row is stored. The row is gone if the session's first days were deleted.
-An import compares the files that it reads without this SQL."""
+"""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS
@@ -501,8 +490,7 @@ UNION
 SELECT session FROM part.copies;
 DELETE FROM part.kept_few WHERE part.root(session) IN (SELECT root FROM part.hidden)
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.hidden` with the sessions that no view shows: replaced sessions, and sessions of
-copied files. It also deletes the rows of these sessions from `part.kept_few`, the rows of rare kinds."""
+"""SQL that fills the table `part.hidden` with replaced and copied sessions, and deletes their rows of rare kinds."""
 
 HIDDEN = "SELECT count(*) > 0 FROM part.hidden"
 _NOT_HIDDEN = "part.root(session) NOT IN (SELECT root FROM part.hidden)"
@@ -510,8 +498,6 @@ _NO_TWINS = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offs
 
 
 def shown(*, replacing: bool, moved: bool) -> str:
-    """Return the SQL of the view `part.shown`, which shows the rows of a snapshot (the view `stored`).
-
-    If `replacing` is true, it leaves out the rows of the sessions in `part.hidden`. If `moved` is true, it leaves out
-    events that another session of the same client also has."""
+    """Return the SQL of the view `part.shown`: the rows of a snapshot, if `replacing` without those of hidden
+    sessions, and if `moved` without events that another session of the same client also has."""
     return f"FROM stored {_NO_TWINS if moved else ''} {f'WHERE {_NOT_HIDDEN}' if replacing else ''}"

@@ -1,12 +1,8 @@
-"""Limit the memory, processor time and elapsed time of an SQL statement. The statement runs in a separate process, on
-which the operating system's kernel enforces the limits.
+"""Limit the memory, processor time and elapsed time of an SQL statement, which runs in a separate process.
 
-DuckDB checks its own limits only between two steps of its work, and a single step may take very long: a function that
-sleeps, pads a text to a gigabyte or recurses deeply. Therefore the kernel kills the process at a limit. The program
-that started the process reports the reason (`verdict`).
-
-`go_apart` runs the rest of a command in such a process. It forks before a database is loaded, so that the fork takes
-only a millisecond. The child writes directly to the terminal, file or pipe of the parent, so that no output is copied.
+DuckDB checks its own limits only between two steps, and a single step may take very long: a function that sleeps,
+pads a text to a gigabyte or recurses deeply. Therefore the kernel kills the process at a limit. `go_apart` forks
+before a database is loaded, so that the fork takes only a millisecond.
 """
 
 from __future__ import annotations
@@ -32,21 +28,14 @@ from tailrace.terminal import guarded, unguarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
-"""Share of a statement's memory limit that DuckDB gets as its own limit, from 0 to 1.
-
-The other 20 % are for memory that DuckDB does not count.
-"""
+"""Share of a statement's memory limit that DuckDB gets as its own limit. It does not count all its memory."""
 
 MACHINES_SHARE = 0.8
-"""Share of the machine's memory that a statement may use if no limit is configured, from 0 to 1.
-
-Without a limit, a statement could use up all memory, and the kernel could then kill another process, such as the
-collector."""
+"""Share of the machine's memory that a statement may use without a configured limit, so that the kernel does not
+kill another process, such as the collector, for want of memory."""
 
 SPILL = 10
-"""How many bytes of temporary data a statement may write to disk by default, as a multiple of the statement's memory
-limit.
-"""
+"""Maximum size of a statement's temporary data on disk by default, as a multiple of its memory limit."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +44,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     - `seconds`: the time until the last row of the answer is read; None for no limit.
     - `memory`: bytes, without the memory of an idle database; None for 80 % of the machine's memory.
     - `threads`: the number of threads; None for all processors.
-    - `spill`: the number of bytes that may be written to disk when memory runs out; None for ten times the memory."""
+    - `spill`: the number of bytes that may be written to disk when memory runs out; None for ten times the memory.
+    """
 
     seconds: float | None = None
     memory: int | None = None
@@ -64,13 +54,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confine(limits: Limits, lifeline: int) -> None:
-    """Apply the time limits of a statement to this process. They cannot be removed again.
-
-    Let the kernel end this process when its parent ends. `lifeline` is the read end of a pipe whose write end only the
-    parent has.
-
-    Ignore Ctrl-C, because the parent handles it. Discard what libraries write to standard error at exit; Python's own
-    standard error still works."""
+    """Apply the time limits of a statement to this process, for ever. Let the kernel end it when its parent ends,
+    which alone has the write end of the pipe `lifeline`. Ignore Ctrl-C, because the parent handles it. Discard what
+    libraries write to standard error at exit; Python's own standard error still works."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(lifeline)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -85,10 +71,7 @@ def confine(limits: Limits, lifeline: int) -> None:
 
 
 def bound_memory(limits: Limits) -> None:
-    """Limit the memory of this process to the sum of its present memory and the memory that one statement may use.
-
-    The limit cannot be removed again.
-    """
+    """Limit the memory of this process, for ever, to its present memory and the memory of one statement."""
     memory = limits.memory or int(_machines_memory() * MACHINES_SHARE)
     most = _taken() + memory
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
@@ -107,10 +90,7 @@ def memory_limit_named(limits: Limits) -> Iterator[None]:
 
 
 def verdict(status: int, limits: Limits) -> str:
-    """Return an error text that states why a signal ended the process of a statement.
-
-    `status` is the negative exit code of this process.
-    """
+    """Return an error text that states why a signal ended a statement's process with the exit code `status`."""
     number = -status
     if number in {signal.SIGALRM, signal.SIGXCPU} and limits.seconds is not None:
         return f"the statement was ended: it took longer than its limit of {_spelled(limits)}"
@@ -136,8 +116,7 @@ def _spelled(limits: Limits) -> str:
 
 
 def _taken() -> int:
-    """Return the size (bytes) of this process's private writable memory, which the kernel compares with the limit
-    RLIMIT_DATA."""
+    """Return the size (bytes) of this process's private writable memory, which the limit RLIMIT_DATA concerns."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024
@@ -152,11 +131,12 @@ _CLEAR = "\r\x1b[K"
 
 
 def go_apart(limits: Limits) -> str:
-    """Fork, and run the rest of the command in the child. In the child, apply the time limits and return the path of a
-    private directory.
+    """Fork, and run the rest of the command in the child. In the child, apply the time limits and return the path of
+    a private directory.
 
-    The parent does not return. It waits until the child ends (on Ctrl-C it kills the child), removes the directory, and
-    exits with the child's exit code (SystemExit). If a signal ended the child, it raises QueryError."""
+    The parent does not return. It waits until the child ends (on Ctrl-C it kills the child), removes the directory,
+    and exits with the child's exit code (SystemExit). If a signal ended the child, it raises QueryError.
+    """
     room = make_room()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -183,10 +163,7 @@ def go_apart(limits: Limits) -> str:
 
 
 def make_room(what: str = "query") -> str:
-    """Create an empty private directory for temporary files, and return its path.
-
-    Raise QueryError if the directory cannot be created.
-    """
+    """Create an empty private directory for temporary files, and return its path. Raise QueryError on failure."""
     try:
         return tempfile.mkdtemp(prefix=f"tailrace-{what}-")
     except OSError as error:
@@ -196,7 +173,6 @@ def make_room(what: str = "query") -> str:
 
 
 def _clear_notice() -> None:
-    """Clear the line of the terminal on which the child process showed the elapsed time."""
     if sys.stderr.isatty():
         notice = unguarded(sys.stderr)
         notice.write(_CLEAR)

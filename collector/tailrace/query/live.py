@@ -1,6 +1,4 @@
-"""Ask the running collectors of a store which events they still wait for, because the table does not report these
-events as missing yet.
-"""
+"""Ask the running collectors of a store which events they still wait for, which the table does not report."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
 
 
 class AwaitedEvents(NamedTuple):
-    """Events of a stream that have not arrived, and for which a running collector still waits. `events` is their
-    number. `session` and `stream` are None if only the source is known."""
+    """Events of a stream for which a collector still waits. Session and stream are None if they are unknown."""
 
     source: str
     format: str
@@ -38,9 +35,10 @@ class Live(NamedTuple):
 
     - `sources`: the names of the collectors' sources, including sources without rows in the table.
     - `awaited`: the events for which the collectors still wait.
-    - `unasked`: why a collector did not answer, or "" if all answered. The report still has the answers of the others,
-      unless the reason is `OVERTAKEN`.
-    - `here`: the identities of all collectors with a directory on this host."""
+    - `unasked`: why a collector did not answer, or "". The report still has the answers of the others, unless the
+      reason is `OVERTAKEN`.
+    - `here`: the identities of all collectors with a directory on this host.
+    """
 
     sources: frozenset[str] = frozenset()
     awaited: tuple[AwaitedEvents, ...] = ()
@@ -48,12 +46,10 @@ class Live(NamedTuple):
     here: frozenset[str] = frozenset()
 
     def of(self, selection: Selection) -> list[AwaitedEvents]:
-        """Return those awaited events (for which collectors still wait) that may belong to the selection."""
         return [each for each in self.awaited if _may_be(each, selection)]
 
 
 NOBODY = Live()
-"""The report of a store without a running collector, in which no events are awaited."""
 
 UNFINISHED = (
     "{whose} was killed, and its next start will commit what it had received;"
@@ -68,8 +64,7 @@ UNREAD = (
 OVERTAKEN = "the table had a newer version each time after the collector had answered"
 
 TRIES = 10
-"""Maximum number of times that the collectors are asked about one snapshot. An answer counts only if no collector
-commits meanwhile. Collectors commit once a second, and answer much faster than that."""
+"""Maximum number of times that the collectors are asked about one snapshot, until none commits meanwhile."""
 
 LiveLook = Callable[[], Live]
 
@@ -101,11 +96,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Asked(NamedTuple, Generic[T]):
-    """The answers of a store's running collectors, by the name of the collector.
-
-    `unasked` is a text for users. It names, with the reasons, the collectors that did not answer and those that may run
-    but cannot be seen by this process; "" if there are none. `here` has the identities of the collectors whose
-    directories are on this host."""
+    """The answers of a store's running collectors, by name. `unasked` is a text for users about collectors that did
+    not answer or cannot be seen by this process, or "". `here` has the identities of the collectors with a directory
+    on this host."""
 
     answers: dict[str, T]
     unasked: str
@@ -113,11 +106,8 @@ class Asked(NamedTuple, Generic[T]):
 
 
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
-    """Ask the running collectors of the configuration's store for which events they still wait. Return their answers,
-    merged into one.
-
-    The result may be newer than a snapshot that the caller has opened before. Use `beside` for a result that matches a
-    snapshot."""
+    """Ask the running collectors of the configuration's store for which events they still wait, and merge their
+    answers. The result may be newer than a snapshot; `beside` returns one that matches it."""
     answers, unasked, here = ask(config, _Status, environ)
     sources: set[str] = set()
     awaited: list[AwaitedEvents] = []
@@ -130,8 +120,7 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
 
 
 def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ) -> Asked[T]:
-    """Ask each collector that may run on this host and that uses the store of `config` for its status. Return those
-    fields of each status that the type `type_` has."""
+    """Ask each collector of the store that may run on this host for its status, and return the fields of `type_`."""
     shared = shared_path(config, environ)
     answers: dict[str, T] = {}
     unasked: list[str] = []
@@ -156,14 +145,9 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
-    """Return the result of `ask`: the events for which the collectors still wait at the state of `snapshot`.
-
-    An event that the snapshot lacks is either awaited by a collector, or already committed as missing in a newer
-    version. Therefore the result matches only if no newer version exists after the call of `ask`. Otherwise, move the
-    snapshot to the newest version, and call `ask` again.
-
-    Collectors on other hosts cannot be asked. `unasked` names those that, according to the table, may still run. Raise
-    QueryError or StoreError if the table cannot be read."""
+    """Return the result of `ask` that matches `snapshot`: no version is newer after the call. Otherwise, move the
+    snapshot to the newest version, and call `ask` again. Collectors on other hosts cannot be asked; `unasked` names
+    those that may still run. Raise QueryError or StoreError if the table cannot be read."""
     from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table
 
     for _ in range(TRIES):

@@ -1,22 +1,14 @@
-"""Write answers: as JSON lines, CSV and Arrow for programs, and as tables for people.
+"""Write answers: as JSON lines, CSV and Arrow for programs, page by page, and as tables for people.
 
-Programs get UTF-8 bytes page by page, so that no answer is held in memory as a whole:
-
-- JSON: one object for each row. Integers of any size are exact. NaN and infinite numbers are null, because JSON cannot
-  express them. Columns of type JSON, lists, structs and maps are nested JSON. Objects in the views' columns
-  `attributes`, `producer` and `totals` are also nested JSON. Values of all other types (times, blobs, intervals, ...)
-  are DuckDB's text. Control characters are escaped.
-- CSV: RFC 4180, except that lines end with LF alone. The first line is a heading. Null is an empty field, and an empty
-  text is a quoted empty field. A row that consists of one null is written as a quoted empty field, since readers skip
-  empty lines.
+- JSON: one object for each row. Integers of any size are exact, and NaN and infinite numbers are null. Columns of
+  type JSON, lists, structs and maps, and the objects in the views' columns, are nested JSON. All other types are
+  DuckDB's text.
+- CSV: RFC 4180, except that lines end with LF alone. Null is an empty field, and an empty text, or a row of one
+  null, is a quoted empty field.
 - Arrow: the IPC stream format, with DuckDB's own types.
-
-For people, the first page determines the widths of the columns. On a terminal, the table is made to fit the terminal's
-width. First the columns without a value are left out, then the columns that the command calls `spare`. If the remaining
-columns still do not fit, the widest columns are cut. An ellipsis replaces the missing text: at the beginning of a path,
-otherwise at the end. Ids are never cut. If an answer has too many columns to fit, each value gets a line of its own.
-When the output is no terminal, nothing is cut and no column is left out. Control and invisible characters are escaped
-as in Python, and null is a dash.
+- Tables: the first page determines the widths of the columns. On a terminal, columns without a value are left out,
+  then `spare` ones, and then the widest are cut, but ids never. With too many columns, each value gets a line of its
+  own. Control and invisible characters are escaped as in Python, and null is a dash.
 """
 
 from __future__ import annotations
@@ -37,17 +29,13 @@ if TYPE_CHECKING:
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""First characters of texts that a spreadsheet may take for a formula, even if it removes white space at the beginning.
-"""
+"""First characters of texts that a spreadsheet may take for a formula, even behind white space."""
 
 _SPECIAL = re.compile('[,"\r\n]')
 """Pattern of the characters that require quotes around a CSV field."""
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
-"""Pattern of DEL and the C1 control characters in UTF-8. `write_json` escapes them.
-
-The JSON encoder itself escapes all other control characters.
-"""
+"""Pattern of DEL and the C1 control characters in UTF-8, which the JSON encoder does not escape."""
 
 
 def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO) -> None:
@@ -68,10 +56,8 @@ def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: Bina
 def write_csv(
     columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO, *, safe: bool = False
 ) -> None:
-    """Write rows as CSV, with the column names in the first line.
-
-    If `safe` is true, put a `'` before each text that a spreadsheet may take for a formula.
-    """
+    """Write rows as CSV, with the column names in the first line. If `safe`, put a `'` before each text that a
+    spreadsheet may take for a formula."""
     lines = _Lines(out)
     writer = csv.writer(lines, lineterminator=_Lines.END)
     shown = _defused if safe else list
@@ -87,10 +73,7 @@ def write_csv(
 
 
 def _field(value: object) -> str:
-    """Return a value as a CSV field, as the module `csv` writes it, but write an empty text as a quoted empty field.
-
-    In Python 3.11, `csv` writes an empty text like a null.
-    """
+    """Return a value as a CSV field. Python 3.11 would write an empty text like a null."""
     if value is None:
         return ""
     text = (
@@ -109,10 +92,8 @@ def _defused(row: Sequence[Any]) -> list[Any]:
 
 
 class _Lines:
-    """The file to which Python's CSV writer writes. It ends each line with LF.
-
-    The CSV writer quotes each field that contains a character of its line terminator. Its line terminator is therefore
-    CR LF, so that it quotes fields with either character. This class then writes only the LF."""
+    """The file to which Python's CSV writer writes. The writer quotes fields with a character of its line
+    terminator, which is therefore CR LF; this class writes only the LF."""
 
     END = "\r\n"
 
@@ -138,11 +119,8 @@ def write_arrow(
 
 
 def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
-    """Return valid JSON as `Raw`, which the JSON encoder inserts unchanged, and any other text as a string.
-
-    DuckDB gives the type JSON to some texts that are not valid JSON, such as NaN. If `only_objects` is true, return
-    `Raw` only for a JSON object.
-    """
+    """Return valid JSON (with `only_objects`, a JSON object) as `Raw`, and any other text as a string. DuckDB gives
+    the type JSON to some texts that are not valid JSON, such as NaN."""
     if only_objects and not text.startswith("{"):
         return text
     try:
@@ -161,8 +139,7 @@ GAP = "  "
 LEAST = 6
 """Minimum width (terminal cells) to which `fit` reduces a column of a table."""
 READABLE = 10
-"""Minimum width (terminal cells) of a column in a table while `layout` can still leave out other columns. When it can
-leave out no more, columns become narrower, down to `LEAST`."""
+"""Minimum width (terminal cells) of a column while `layout` can still leave out other columns."""
 IDS = frozenset({"session", "id", "parent"})
 """Names of columns that are never cut, because users pass their values to other commands."""
 
@@ -177,11 +154,9 @@ def layout(
     heading: TextStyle = str,
     spare: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield the lines of a table for people, without line ends.
-
-    `width` is the terminal's width in cells. If it is None, nothing is cut. `spare` has the names of columns that may
-    be left out if the table is too wide, the least important first. `heading` styles the first line.
-    """
+    """Yield the lines of a table for people, without line ends. `width` is the terminal's width in cells; if it is
+    None, nothing is cut. `spare` has the names of columns that may be left out, the least important first. `heading`
+    styles the first line."""
     rest = iter(pages)
     first = [_texts(row) for row in next(rest, [])]
     second = next(rest, None)
@@ -207,7 +182,6 @@ def layout(
 
 
 def _empty(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the names of the columns in which every value is null or empty."""
     columns = zip(names, zip(*rows, strict=True), strict=True)
     return [name for name, texts in columns if all(text in {NULL, ""} for text in texts)]
 
@@ -219,10 +193,8 @@ def _chosen(
     empty: Sequence[str],
     spare: Sequence[str],
 ) -> list[int]:
-    """Return the indices of the columns that a table of `width` cells shows.
-
-    The `empty` columns are shown only if all columns fit without cuts. If the other columns do not fit, `spare` columns
-    are left out one by one, until each remaining column can have at least `READABLE` cells."""
+    """Return the indices of the columns that a table of `width` cells shows: without `empty` ones unless all fit,
+    and without `spare` ones, until each remaining column can have `READABLE` cells."""
     readable = [
         w if name in IDS else min(w, READABLE) for name, w in zip(names, widths, strict=True)
     ]
@@ -237,8 +209,8 @@ def _chosen(
 
 
 def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int] | None:
-    """Return the widths of columns, reduced so that their sum is at most `room`, or None if this is impossible. The
-    widest columns are reduced first. Columns whose item in `fixed` is true keep their width."""
+    """Return the widths of columns with a sum of at most `room`, the widest reduced first, or None if this is
+    impossible. Columns whose item in `fixed` is true keep their width."""
     if any(fixed):
         room -= sum(width for width, stays in zip(widths, fixed, strict=True) if stays)
         free = [width for width, stays in zip(widths, fixed, strict=True) if not stays]
@@ -269,17 +241,12 @@ def cells(text: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """Return a text that occupies at most `width` terminal cells. If the text is longer, cut it.
-
-    An ellipsis replaces what is cut off.
-    """
+    """Return a text that occupies at most `width` terminal cells. An ellipsis replaces what is cut off."""
     return text if cells(text) <= width else _cut(text, width)
 
 
 def _records(names: list[str], rows: Iterable[list[str]], heading: TextStyle) -> Iterator[str]:
-    """Yield the lines of a table that is too wide for the terminal: for each row, a heading and one line for each
-    column.
-    """
+    """Yield the lines of a table that is too wide: for each row, a heading and one line for each column."""
     margin = max(cells(name) for name in names)
     for number, row in enumerate(rows, start=1):
         yield heading(f"row {number}")
@@ -297,10 +264,7 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], *,
 
 
 def _cut(text: str, width: int) -> str:
-    """Return the text cut so that it occupies exactly `width` terminal cells, including an ellipsis.
-
-    A path loses its beginning, any other text its end.
-    """
+    """Return the text cut to exactly `width` terminal cells, with an ellipsis: a path at its beginning."""
     if text.isascii() and text.startswith("/") and width > 1:
         return f"…{text[1 - width :]}"
     if text.isascii():

@@ -1,8 +1,4 @@
-"""Run calls of a query engine in a thread, so that the main thread can react to Ctrl-C, and show the elapsed time on a
-terminal.
-
-DuckDB handles no signals while it runs a statement.
-"""
+"""Run calls of a query engine in a thread, because DuckDB handles no signals, and show the elapsed time."""
 
 from __future__ import annotations
 
@@ -28,10 +24,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class Patience:
-    """Runs calls of a query engine in a thread of its own.
-
-    `notice` is the terminal that shows the elapsed time, or None to show nothing.
-    """
+    """Runs calls of a query engine in a thread. `notice` is the terminal that shows the elapsed time, or None."""
 
     def __init__(self, engine: Engine | RemoteEngine, notice: TextIO | None) -> None:
         self._engine = engine
@@ -39,8 +32,8 @@ class Patience:
         self._pool = ThreadPoolExecutor(1)
 
     def make(self, call: Callable[[], T]) -> T:
-        """Run `call` in the thread of this object, and wait for it. Return its result, or raise its error. On
-        KeyboardInterrupt, interrupt the query engine, and raise KeyboardInterrupt again."""
+        """Run `call` in the thread, and wait for it. Return its result, or raise its error. On KeyboardInterrupt,
+        interrupt the query engine, and raise KeyboardInterrupt again."""
         check_process()
         future = self._pool.submit(call)
         began = time.monotonic()

@@ -1,12 +1,9 @@
 """Run SQL statements in separate processes, so that limits can be enforced and a crash does no harm.
 
-The operating system's kernel enforces the limits of such a process (see `limits`). If the process reaches a limit or
-crashes, reading its rows raises QueryError. If the caller stops reading, the process waits, because its pipe is full.
-
-The caller sends a pickled `FramedQuestion` to the process's standard input. The process answers on standard output with
-frames, each preceded by its length. The first frame is a `Head`. Frames with pages of rows follow, or an Arrow IPC
-stream without frames. In case of an error, the process closes standard output, and writes a `Failure` as JSON to
-standard error.
+If the process reaches a limit (see `limits`) or crashes, reading its rows raises QueryError. The process gets a
+pickled `FramedQuestion` on standard input, and answers with frames, each preceded by its length: a `Head`, then
+pages of rows, or an Arrow IPC stream without frames. In case of an error, it closes standard output, and writes a
+`Failure` as JSON to standard error.
 """
 
 from __future__ import annotations
@@ -40,22 +37,15 @@ if TYPE_CHECKING:
 LENGTH = struct.Struct("!Q")
 
 FAILURE_MAX = 20_000
-"""Maximum length (characters) of an error text that a statement's process sends.
-
-An error text may quote a statement of any length.
-"""
+"""Maximum length (characters) of a process's error text, which may quote a statement of any length."""
 
 FAILURES: dict[str, type[TailraceError]] = {
     each.__name__: each for each in (BrokenOffError, QueryError, StoreError)
 }
-"""The error classes that a statement's process can send, by name.
-
-If the process sends an error of one of these classes, the program raises an error of the same class.
-"""
+"""The error classes that a statement's process can send, by name."""
 
 _LARGE = ("HUGEINT", "UHUGEINT", "DECIMAL")
-"""Beginnings of DuckDB's names for number types whose values MessagePack cannot represent. An answer contains such
-values as text."""
+"""Beginnings of DuckDB's number types whose values MessagePack cannot represent, so that they are sent as text."""
 
 
 class AnswerForm(StrEnum):
@@ -66,10 +56,8 @@ class AnswerForm(StrEnum):
 
 
 class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """The message that the program sends to a statement's process.
-
-    It contains the statement, the store and the version of its table, the form of the answer, and the limits.
-    """
+    """The message to a statement's process: the statement, the store and its version, the form of the answer,
+    limits."""
 
     store: str
     options: dict[str, str]
@@ -82,8 +70,7 @@ class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """First frame of an answer: the version of the table, and the names and types of the columns. If the question asks
-    for the number of rows, the frame has this number instead of columns."""
+    """First frame of an answer: the version of the table, and the columns (name, type) or the number of rows."""
 
     version: int
     columns: list[tuple[str, str]] = []
@@ -91,19 +78,14 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An error that a statement's process sends to the program: the text of the error, and the name of its class, which
-    is a key of `FAILURES`.
-    """
+    """An error of a statement's process: its text, and the name of its class, a key of `FAILURES`."""
 
     text: str
     error: str
 
     @classmethod
     def of(cls, error: TailraceError) -> Failure:
-        """Return the failure that a statement's process sends for the exception `error`.
-
-        It has the name of the error's class if this class is in `FAILURES`, otherwise the name of a base class that is
-        in `FAILURES`. If there is no such class, it has the name StoreError."""
+        """Return the failure for an exception, with its class or base class in `FAILURES`, or else StoreError."""
         known = (name for name, each in FAILURES.items() if isinstance(error, each))
         return cls(str(error)[:FAILURE_MAX], next(known, StoreError.__name__))
 
@@ -112,7 +94,6 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def is_large(type_: str) -> bool:
-    """Return whether values of a DuckDB type may not fit in 64 bits. Protocol frames contain such values as text."""
     return type_.startswith(_LARGE)
 
 
@@ -123,10 +104,7 @@ def write_frame(stream: BinaryIO, content: object) -> None:
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """Return the content of the next frame, or None at the end of the stream.
-
-    Raise EOFError if the stream ends within a frame.
-    """
+    """Return the content of the next frame, or None at the end. Raise EOFError if the stream ends within a frame."""
     start = stream.read(LENGTH.size)
     if not start:
         return None
@@ -141,7 +119,7 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 T = TypeVar("T")
 
 PIPE_BYTES = 2**16
-"""Default size (bytes) of a pipe's buffer in Linux. A program reads an answer from a pipe in pieces of this size."""
+"""Default size (bytes) of a pipe's buffer in Linux, in pieces of which an answer is read."""
 
 
 class StoreVersion:
@@ -199,9 +177,7 @@ class RemoteEngine:
 
 
 class Worker:
-    """The process that runs one statement, as the program that has started it sees it. When the process has ended, its
-    private directory is removed.
-    """
+    """The process that runs one statement, as its parent sees it. At its end, its private directory is removed."""
 
     def __init__(
         self,
@@ -213,7 +189,7 @@ class Worker:
     ) -> None:
         self._limits = limits
         self.finished = False
-        """Whether the process has ended without an error. Its answer is then complete."""
+        """Whether the process has ended without an error, so that its answer is complete."""
         room = make_room()
         question = FramedQuestion(
             store=place.store,
@@ -246,10 +222,8 @@ class Worker:
             self.finish()
 
     def frame(self, type_: type[T]) -> T | None:
-        """Return the decoded content of the next frame of the answer, or None after the last frame.
-
-        Raise QueryError or StoreError if the process has failed.
-        """
+        """Return the decoded content of the next frame of the answer, or None after the last frame. Raise QueryError
+        or StoreError if the process has failed."""
         if self.finished:
             return None
         try:
@@ -262,11 +236,8 @@ class Worker:
         return msgspec.msgpack.decode(data, type=type_)
 
     def finish(self) -> None:
-        """Wait until the process has ended. The caller must have read the whole answer.
-
-        Raise the error that the process reports. Raise QueryError if a signal ended the process, or the program
-        interrupted it.
-        """
+        """Wait until the process has ended, after its whole answer was read. Raise the error that it reports, or
+        QueryError if a signal ended it, or the program interrupted it."""
         if not self.end.alive:
             raise QueryError("interrupted")
         errors = self._errors.read()
@@ -286,8 +257,6 @@ class Worker:
 
 
 class RemoteAnswer:
-    """The rows that a statement's process returns, as tuples in the order of `columns`."""
-
     def __init__(self, worker: Worker, head: Head, shape: Shape) -> None:
         self._worker = worker
         self.columns = [AnswerColumn(i, *named, shape) for i, named in enumerate(head.columns)]
@@ -298,11 +267,8 @@ class RemoteAnswer:
         ]
 
     def next_page(self) -> Page:
-        """Return the next page of rows, or an empty page after the last row.
-
-        Raise BrokenOffError if a file of the table can no longer be read, and QueryError for any other failure of the
-        statement.
-        """
+        """Return the next page of rows, which is empty after the last row. Raise BrokenOffError if a file of the
+        table can no longer be read, and QueryError for any other failure."""
         rows = self._worker.frame(list[list[Any]]) or []
         for row in rows:
             for i, number in self._large:
@@ -311,8 +277,6 @@ class RemoteAnswer:
 
 
 class RemoteArrowAnswer:
-    """The Arrow record batches that a statement's process returns, with DuckDB's own types."""
-
     def __init__(self, worker: Worker) -> None:
         import pyarrow  # noqa: PLC0415 - 100 ms, and only needed here
 
@@ -326,11 +290,8 @@ class RemoteArrowAnswer:
         self.schema: pyarrow.Schema = self._reader.schema
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """Return the next record batch, or None after the last one.
-
-        Raise BrokenOffError if a file of the table can no longer be read, and QueryError for any other failure of the
-        statement.
-        """
+        """Return the next record batch, or None after the last one. Raise BrokenOffError if a file of the table can
+        no longer be read, and QueryError for any other failure."""
         if self._worker.finished:
             return None
         try:

@@ -1,39 +1,24 @@
 """Define the SQL that turns stored rows into the rows that views show, in as few steps as a snapshot needs.
 
-In most snapshots, each begin has its span, no name arrived after its event, and each row has its time. The views of
-such a snapshot read the files directly. Then DuckDB can skip parts of files by their statistics, can count rows without
-reading them, and needs half the time to plan a statement.
+**Names.** A `name` row assigns a name to a key, within a scope (see `model.record`). The attribute `$name` of an
+event contains the key of its own name, and `$late` the keys of the names in other attributes. A key is looked up in
+the event's session, then in sessions of its run, then in the source; the last opened session counts, and in it the
+highest position. All names of a snapshot are one value, a hash table made of a list of maps, so that a lookup needs
+no join.
 
-**Names.** A `name` row assigns a name to a key, within a scope (see `model.record`). The attribute `$name` of an event
-contains the key of its own name, and `$late` the keys of the names that other attributes of the event contain. A key is
-looked up first in the event's own session, then in sessions of the same run, then in the rest of the source. If the key
-has several names, the last opened session counts, and in it the name at the highest position.
-
-All names of a snapshot are stored in one value, a hash table made of a list of maps. Thus a lookup needs no join, and a
-column that a statement does not use costs nothing. But a lookup reads attributes, the largest column. Therefore the
-rows of a snapshot without names are shown as stored.
-
-**Clients that moved.** A client announces its session to every collector to which it connects, and its sequence numbers
-continue from one collector to the next (clients/PROTOCOL.md). The table then has several sessions of the client, with
-the same announced id. The same happens if a collector forgot the session, or started with a new spool. Such a client
-has *moved*. Each collector reports as missing the events that other collectors received. An event that no collector
-acknowledged is sent again, so that two collectors may store it. The views count the client as a whole:
+**Clients that moved** to another collector, or whose session was forgotten, have several sessions with one announced
+id (clients/PROTOCOL.md). The views count such a client as a whole:
 
 - Equal rows with one number in one stream are shown once, in the first of the sessions.
-- A number is missing if it is in a gap of one of the sessions, and no session of the client has an event with this
-  number. If several sessions report it, only one gap counts it. The reason decides which: first events that the client
-  discarded, then events lost while a collector received the stream, then events before the first one that a collector
-  received (`late_join`).
-- A goodbye to any of the collectors ends the client. Without a goodbye, only the session that ended last has a gap for
-  the missing end. While a running collector has a session of the client open, no session has this gap.
-- A client reports the total of its discarded events to each collector. The gaps of events without a number
-  (`unnumbered`) count only in the session with the most such events.
+- A number is missing if it is in a gap of one of the sessions, and no session has an event with it. One gap counts
+  it: first events that the client discarded, then events lost while a collector received the stream, then
+  `late_join`.
+- A goodbye to any collector ends the client. Without it, only the session that ended last has a gap for the missing
+  end, and none while a running collector has a session open.
+- Events without a number (`unnumbered`) count only in the session with the most of them.
 
-A sequence number on the wire has 32 bits, and then starts at 0 again. A collector continues with numbers from 2^32 on,
-but a collector to which the client came later counts from 0. Therefore the views do not change the gaps of streams with
-such numbers.
-
-Sessions of files do not count as clients; `HIDE` handles copies of files.
+A number on the wire has 32 bits, and a later collector counts from 0. Therefore the gaps of streams with numbers
+from 2^32 on do not change. Sessions of files do not count as clients.
 """
 
 from __future__ import annotations
@@ -135,8 +120,7 @@ LEFT JOIN filled USING (number);
 """
 
 GIVEN = "CREATE OR REPLACE TABLE part.known AS FROM part.learnt"
-"""SQL that fills the table `part.known`, in which views look up names by their keys. An event may contain a key in
-place of a name, and `name` rows assign names to keys."""
+"""SQL that fills the table `part.known`, in which views look up names by their keys."""
 
 ANSWERED = """
 SELECT * EXCLUDE (names, asked, members, answer, known) REPLACE (
@@ -155,10 +139,7 @@ FROM (
   )
 )
 """
-"""SQL that replaces the keys in rows by the names that `name` rows assign to these keys. A key without a `name` row
-stays.
-
-The caller replaces the placeholder `rows` by the name of a view."""
+"""SQL that replaces keys by the names that `name` rows assign to them. `rows` stands for the name of a view."""
 
 
 _PRODUCERS = """
@@ -194,31 +175,24 @@ GROUP BY source, session, word;
 """
 
 NAMES = (_NAMES, _PRODUCERS)
-"""Two texts of SQL: the macros and views that look up names, and the view with the facts that producers report about
-themselves.
-"""
+"""The macros and views that look up names, and the view with the facts that producers report about themselves."""
 
 
 class RowFacts(NamedTuple):
-    """Facts about the rows of a snapshot. They decide which steps the views need to turn stored rows into shown rows. A
-    fact that is not known yet is True, so that no needed step is left out."""
+    """Facts about the rows of a snapshot, which decide which steps the views need. An unknown fact is True."""
 
     begun: bool = True
-    """Whether the snapshot has begin rows of spans. If a later row has the whole span, views leave out the begin row.
-    """
+    """Whether there are begin rows of spans, which views leave out if a later row has the whole span."""
     asked: bool = True
-    """Whether the snapshot has rows that assign a name to a key. Events may have the key, as a reference to the name,
-    instead of the name."""
+    """Whether there are rows that assign a name to a key, which events may have instead of the name."""
     late: bool = True
-    """Whether the snapshot has rows that assign a name to an id. Earlier events may have this id and no name."""
+    """Whether there are rows that assign a name to an id, which earlier events without a name may have."""
     untimed: bool = True
-    """Whether the snapshot has rows without a time. They were stored before the epoch of their session's clock was
-    known.
-    """
+    """Whether there are rows without a time, stored before the epoch of their session's clock was known."""
     lacking: bool = True
     """Whether events of any session refer to names by keys, so that some of these names may be missing."""
     moved: bool = True
-    """Whether the snapshot has several sessions of one client, because the client has moved to another collector."""
+    """Whether there are several sessions of one client, because it has moved to another collector."""
 
 
 _CURRENT = "FROM part.shown"
@@ -238,22 +212,15 @@ SELECT b.* REPLACE (e."end" AS "end", 'span' AS kind), false AS open
 FROM part.kept_open AS b
 JOIN part.kept_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
 """
-"""SQL for the spans that have a begin row, and no row of the whole span.
-
-Such a span is still open, or it ended after the collector had forgotten its begin.
-"""
+"""SQL for the spans without a row of the whole span: still open, or ended after their begin was forgotten."""
 _SPANS_BEGUN = f"{_SPANS} UNION ALL {_BEGUN_SPANS}"
-"""SQL for all spans, both those that have ended and those that are still open."""
 
 _LATE = """
 SELECT e.* REPLACE (coalesce(e.name, n.late_name) AS name)
 FROM {rows} AS e
 LEFT JOIN part.late_names AS n ON n.id = e.id AND n.session = e.session AND n.source = e.source
 """
-"""SQL that adds names to rows whose `name` row arrived after the event. Such a late name belongs to the events with its
-id.
-
-The caller replaces the placeholder `rows` by the name of a view."""
+"""SQL that adds names that arrived after the events with their id. `rows` stands for the name of a view."""
 
 _TIMED = """
 FROM {rows} WHERE time IS NOT NULL
@@ -263,10 +230,8 @@ FROM {rows} AS e
 LEFT JOIN part.clocks AS c ON c.session = e.session AND c.source = e.source
 WHERE e.time IS NULL
 """
-"""SQL that computes the missing times of rows from the clock of their session, if the epoch of this clock is known now.
-
-The caller replaces the placeholder `rows` by the name of a view. Rows that have a time are selected unchanged, so that
-DuckDB can use their time to skip parts of files."""
+"""SQL that computes the missing times of rows from the clock of their session. `rows` stands for the name of a view.
+Rows with a time are selected unchanged, so that DuckDB can use it to skip parts of files."""
 
 
 _SEEN = """
@@ -278,11 +243,9 @@ FROM part.shown
 WHERE kind <> 'session' AND kind <> 'name' AND kind <> 'gap' AND kind <> 'heal'
 GROUP BY source, session, stream
 """
-"""SQL that summarises the stored events of each stream: their sequence numbers, times and count. For rows without a
-stored time, it selects the first and last start, from which other views compute the times.
-
-Two measures halve the running time. The SQL does not group by format, because a session has only one format. And it
-excludes the few kinds of rows that are not events, instead of listing the kinds of events."""
+"""SQL that summarises the stored events of each stream. Without stored times, it selects the first and last start.
+Two measures halve the running time: no grouping by format, because a session has only one, and excluding the few
+kinds of rows that are not events, instead of listing the others."""
 
 _TIMES = """
 SELECT source, session,
@@ -298,16 +261,13 @@ FROM (
 LEFT JOIN part.stated_times AS w USING (source, session)
 LEFT JOIN part.clocks AS c USING (source, session)
 """
-"""SQL for the range of time in which each session may have had events.
-
-The range begins at the session's opening or earliest event, whichever is earlier, and ends at its close or latest
-event, whichever is later. Null stands for an unknown time. `ends` is null while the session is open.
-"""
+"""SQL for the range of time in which each session may have had events: from its opening or earliest event to its
+close or latest event. Null stands for an unknown time. `ends` is null while the session is open."""
 
 
 def row_views(facts: RowFacts) -> dict[str, str]:
-    """Return the SQL of the views that show rows, by view name. A view adds names or computes missing times only if
-    `facts` state that the snapshot has such rows. Each view comes after the views that it uses."""
+    """Return the SQL of the views that show rows, by name, each after the views that it uses. A view adds names or
+    computes times only if `facts` require it."""
     stored = {
         "rows": _CURRENT_BEGUN if facts.begun else _CURRENT,
         "spans": _SPANS_BEGUN if facts.begun else _SPANS,
@@ -353,10 +313,7 @@ WHERE client IS NOT NULL
 GROUP BY source, session
 HAVING count(*) = 1
 """
-"""SQL for the sessions that clients announced, each with the id that its client gave.
-
-Sessions of files are left out.
-"""
+"""SQL for the sessions that clients announced, each with the client's id, without sessions of files."""
 
 MOVED_SESSIONS = f"""
 CREATE OR REPLACE TABLE part.moved AS
@@ -374,11 +331,8 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.moved` with the sessions of clients that have several sessions, and returns these
-sessions.
-
-If a client's announcement arrives after its first events, it begins another session, which resumes the session of these
-events. The table then has the resumed session instead of the announced one."""
+"""SQL that fills the table `part.moved` with the sessions of clients that have several, and returns them. If an
+announcement arrives after the first events, it begins another session, and the resumed session counts instead."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS
@@ -434,7 +388,8 @@ QUALIFY {'session': session, 'source': source} > min({'session': session, 'sourc
 - `moved_numbers`: the ranges of stored sequence numbers of each session and stream.
 - `moved_ranges`: such ranges for all sessions of a client together, and for each range the count of stored numbers
   below it.
-- `moved_twins`: the rows that are also stored in an earlier session of the same client."""
+- `moved_twins`: the rows that are also stored in an earlier session of the same client.
+"""
 
 _WHOLE = "CREATE VIEW all_gaps AS FROM part.own_gaps;\n"
 
@@ -530,6 +485,6 @@ CREATE VIEW part.moved_from AS SELECT NULL::VARCHAR AS source, NULL::VARCHAR AS 
 
 
 def gap_views(*, moved: bool) -> str:
-    """Return the SQL of the views of gaps, and of a view that has, for each session, the previous session of its
-    client. `moved` states whether any client has several sessions."""
+    """Return the SQL of the views of gaps, and of a view with the previous session of each session's client. `moved`
+    states whether any client has several sessions."""
     return _ENDS + _JOINED if moved else _NOWHERE + _WHOLE

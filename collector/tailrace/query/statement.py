@@ -1,21 +1,19 @@
 """Refuse SQL statements that could do more than read the table, and find out which rows of the table a statement can
 read.
 
-DuckDB has no setting that allows only reading. The locked configuration (see `engine`) restricts a statement to the
-table's files, but a statement could still write to them: for DuckDB, `WITH x AS (COPY ... TO ...) SELECT` is a SELECT.
-Therefore three checks apply:
+DuckDB has no setting that allows only reading: for it, `WITH x AS (COPY ... TO ...) SELECT` is a SELECT. Three
+checks apply:
 
 - The text must consist of one statement, of a kind that returns rows.
-- The statement's plan must contain no step that writes, and no table function except `READERS` and those of the views.
-  The plan also shows nested and generated statements. For a statement that only selects from views
-  (`reads_only_views`), this check is left out, because the text shows everything and planning takes as long as a
-  statement over a small table.
-- The text must call no function that reveals facts about the host, and no table function that only the views may call.
-  The plan does not show functions that DuckDB runs while it plans, such as `json_execute_serialized_sql`.
+- The statement's plan must contain no step that writes, and no table function except `READERS` and those of the
+  views. A statement that only selects from views (`reads_only_views`) is not planned, because planning takes as long
+  as a statement over a small table.
+- The text must call no function that reveals facts about the host. The plan does not show functions that DuckDB runs
+  while it plans, such as `json_execute_serialized_sql`.
 
-If a SELECT reads a view, conditions in its WHERE clause limit which rows of the view are used. Conditions on columns
-with statistics form a region (`table.Region`): files without rows in the region need not be read. A region may be too
-large, but never too small. Therefore a condition that this module does not understand restricts nothing.
+Conditions on columns with statistics form a region (`table.Region`): files without rows in it need not be read. A
+condition that this module does not understand restricts nothing, so that a region may be too large, but never too
+small.
 """
 
 from __future__ import annotations
@@ -42,21 +40,15 @@ READERS = frozenset(
 """Names of the table functions that a user's statement may call."""
 
 OF_VIEWS = frozenset({"PYTHON_ARROW_SCAN", "READ_PARQUET"})
-"""Names of table functions that only the views may call. Their arguments are file paths, or addresses in this process's
-memory.
-"""
+"""Names of table functions that only the views may call: their arguments are file paths, or addresses in memory."""
 
 REVEALING = frozenset(
     {"CURRENT_SETTING", "GETVARIABLE", "JSON_SERIALIZE_PLAN", "QUERY", "QUERY_TABLE"}
 )
-"""Names of functions that a statement of a user must not call.
-
-They reveal paths of the table or of this process, or plan or run another statement that was not checked.
-"""
+"""Names of functions that a user's statement must not call: they reveal paths, or run an unchecked statement."""
 
 MACROS = frozenset({"FORMAT_TYPE", "GET_BLOCK_SIZE", "PG_GET_CONSTRAINTDEF", "PG_GET_VIEWDEF"})
-"""Names of DuckDB's own macros that contain a FROM clause. Only a plan shows this clause. Therefore a statement that
-calls such a macro is always planned and checked before it runs."""
+"""Names of DuckDB's own macros with a FROM clause, which only a plan shows. Their statement is always planned."""
 
 _VIEWS = frozenset(view.name for view in VIEWS)
 
@@ -66,7 +58,7 @@ _SELECTING = frozenset(
         "LIMIT_MODIFIER", "ORDER_DEFAULT", "ORDER_MODIFIER", "SELECT_NODE", "SET_OPERATION_NODE", "SUBQUERY",
     }
 )  # fmt: skip
-"""Types of syntax-tree nodes that only select rows of named tables. Types of expressions are not listed."""
+"""Types of syntax-tree nodes that only select rows of named tables, without types of expressions."""
 
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
 """Words in the names of those steps of DuckDB's plan that write."""
@@ -88,10 +80,8 @@ Parameters = Sequence[object] | Mapping[str, object]
 
 
 class Statement(NamedTuple):
-    """A statement that has passed the checks and may run.
-
-    `columns` has the name and DuckDB's type of each column of its rows. `explains` states whether it is an EXPLAIN.
-    """
+    """A statement that has passed the checks. `columns` has the name and DuckDB's type of each column of its rows.
+    `explains` states whether it is an EXPLAIN."""
 
     sql: str
     columns: list[tuple[str, str]]
@@ -102,9 +92,7 @@ class Statement(NamedTuple):
 def examine(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters = ()
 ) -> Statement:
-    """Check that the SQL text is a single statement that only reads, and return the statement. Raise QueryError if it
-    must not run.
-    """
+    """Return the SQL text as a statement that only reads. Raise QueryError if it must not run."""
     try:
         statements = connection.extract_statements(sql)
         kinds = [statement.type for statement in statements]
@@ -135,9 +123,7 @@ def examine(
 
 
 def _without_semicolon(statement: str) -> str:
-    """Return a statement without its final semicolon and the text after it, so that the statement can be put in
-    parentheses.
-    """
+    """Return a statement without its final semicolon and the text after it, so that it can be put in parentheses."""
     ends = [at for at, kind in duckdb.tokenize(statement) if kind == duckdb.token_type.operator]
     # Count in bytes, because DuckDB states positions in bytes.
     data = statement.encode(errors="surrogatepass")
@@ -147,10 +133,7 @@ def _without_semicolon(statement: str) -> str:
 
 
 def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> SyntaxNode:
-    """Return a statement's syntax tree. Raise QueryError if it calls a function that is not allowed.
-
-    This check runs before DuckDB evaluates any function of the statement.
-    """
+    """Return a statement's syntax tree, before DuckDB runs it. Raise QueryError for a function that is not allowed."""
     serialized = connection.execute(
         "SELECT json_serialize_sql($1::VARCHAR)", [statement]
     ).fetchall()
@@ -167,9 +150,6 @@ def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> Syn
 
 
 def _calls(tree: object) -> Iterator[tuple[str, bool]]:
-    """Yield each function that a statement's syntax tree calls: its name in capitals, and whether the statement uses it
-    as a table.
-    """
     waiting = [(tree, False)]
     while waiting:
         node, gives_table = waiting.pop()
@@ -195,10 +175,7 @@ def _examine_plan(
 
 
 def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
-    """Yield the name of each step of a plan, and the name of the table function that the step calls, or None.
-
-    Both names are in capitals.
-    """
+    """Yield the name of each step of a plan, and of the table function that it calls, or None, in capitals."""
     for step in plan:
         function = step["extra_info"].get("Function")
         yield step["name"].upper(), None if function is None else function.upper()
@@ -208,10 +185,8 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 def _rows(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[tuple[Any, ...]]:
-    """Run SQL that asks DuckDB about a user's statement, such as EXPLAIN or DESCRIBE, and return its rows. Raise
-    QueryError if the user's statement is at fault.
-
-    In `sql`, the user's statement must begin on the second line."""
+    """Run SQL about a user's statement, such as EXPLAIN, and return its rows. Raise QueryError if this statement is
+    at fault. In `sql`, it must begin on the second line."""
     try:
         return connection.execute(sql, parameters).fetchall()
     except duckdb.IOException:
@@ -222,22 +197,18 @@ def _rows(
 
 
 def message(error: Exception) -> str:
-    """Return the text of DuckDB's error about a user's statement. Line numbers in it count from the first line of this
-    statement, which was the second line of the SQL that DuckDB ran."""
+    """Return the text of DuckDB's error about a user's statement, with line numbers that count from its first line."""
     return _LINE.sub(lambda line: f"LINE {int(line[1]) - 1}:", str(error))
 
 
 def _folded(name: str) -> str:
-    """Return a name with its letters A to Z in lower case. DuckDB compares names in this form: é and É differ."""
+    """Return a name with its letters A to Z in lower case, as DuckDB compares names: é and É differ."""
     return name.encode().lower().decode()
 
 
 def reads_only_views(tree: SyntaxNode) -> bool:
-    """Return whether a statement selects rows only from the views for users, and from queries in its own WITH clause
-    that do the same.
-
-    `tree` is the statement's syntax tree, as DuckDB's `json_serialize_sql` returns it. Return false if the tree
-    contains a node that this module does not know."""
+    """Return whether a statement selects rows only from the views for users, and from queries in its WITH clause
+    that do the same. `tree` is the result of DuckDB's `json_serialize_sql`. Return false for an unknown node."""
     waiting: list[tuple[object, frozenset[str]]] = [(tree, _VIEWS)]
     while waiting:
         node, named = waiting.pop()
@@ -264,9 +235,7 @@ def reads_only_views(tree: SyntaxNode) -> bool:
 
 _TABLES_ONLY = frozenset({"all_gaps", "gaps", "labels"})
 _PARTS_ONLY = frozenset({"clocks", "places", "runs", "session_words"})
-"""Names of inner views (in the schema `part`) that read no data files while a statement runs. Their rows have been
-copied to tables before.
-"""
+"""Names of inner views (in the schema `part`) that read no data files while a statement runs."""
 
 _TEXTS = frozenset({"format", "kind", "session", "source", "stream"})
 _NUMBERS = frozenset({"end", "seq", "start", "substream", "time"})
@@ -277,13 +246,13 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""Columns by which a condition can exclude data files, for each view that has a stored row at most once. Such a column
-has stored values unchanged, and the table's log states its least and greatest value in each file."""
+"""By view, the columns by which a condition can exclude data files, because the table's log states their least and
+greatest value in each file. Only views that have each stored row at most once are possible."""
 
 _WORD = re.compile(r"\w+")
 
 _LAST = "\U0010ffff"
-"""The highest Unicode character. It sorts after all other characters, and therefore has no successor."""
+"""The highest Unicode character, which sorts after all others."""
 
 _FLIPPED = {
     "COMPARE_EQUAL": "COMPARE_EQUAL",
@@ -297,10 +266,7 @@ _FLIPPED = {
 def regions_of(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[Region] | None:
-    """Return the regions of the table that contain all rows which a statement can read.
-
-    Return None if the statement can read all rows, or DuckDB cannot parse it.
-    """
+    """Return the regions with all rows that a statement can read; None for all rows, or if DuckDB cannot parse it."""
     if READING.keys().isdisjoint(_WORD.findall(sql.lower())):
         return None
     try:
@@ -314,11 +280,8 @@ def regions_of(
 
 
 def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
-    """Return the regions of the table that contain all rows which a statement can read. Return None if it can read all
-    rows.
-
-    `tree` is the statement's syntax tree, as DuckDB's `json_serialize_sql` returns it.
-    """
+    """Return the regions of the table that contain all rows which a statement can read; None for all rows. `tree` is
+    the result of DuckDB's `json_serialize_sql`."""
     named: set[str] = set()
     bounded: dict[int, Region] = {}
     tables: list[SyntaxNode] = []
@@ -357,17 +320,14 @@ def _nodes(tree: object) -> Iterator[SyntaxNode]:
 
 
 def _is_plain(table: SyntaxNode) -> bool:
-    """Return whether a FROM clause is a single table or view, without new names for its columns and without a sample."""
+    """Return whether a FROM clause is a single table or view, without new column names and without a sample."""
     return (
         table["type"] == "BASE_TABLE" and not table["column_name_alias"] and table["sample"] is None
     )
 
 
 def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Parameters) -> Region:
-    """Return the bounds of columns that follow from the condition of a WHERE clause.
-
-    The values of each row that matches the condition lie within all of these bounds.
-    """
+    """Return the bounds of columns within which each row lies that matches the condition of a WHERE clause."""
     if condition is None:
         return {}
     if condition["type"] == "CONJUNCTION_AND":
@@ -389,10 +349,7 @@ def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Paramet
 def _comparison(
     node: SyntaxNode, table: SyntaxNode, parameters: Parameters
 ) -> Iterator[tuple[str, Bounds]]:
-    """Yield the column that a comparison restricts, and the bounds of the column's values.
-
-    Yield nothing if the comparison restricts no column of the view `table` that has statistics.
-    """
+    """Yield the column that a comparison restricts and the bounds of its values, if the column has statistics."""
     if node["type"] == "COMPARE_BETWEEN":
         compared = node["input"], [node["lower"], node["upper"]]
     elif node["type"] == "COMPARE_IN":
@@ -434,15 +391,13 @@ def _bounds(kind: str, values: list[Any]) -> Bounds:
 
 
 def _behind(prefix: str) -> str | None:
-    """Return the least text that sorts after all texts with the prefix `prefix`, or None if there is none."""
+    """Return the least text that sorts after all texts with this prefix, or None."""
     kept = prefix.rstrip(_LAST)
     return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
 
 
 def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:
-    """Return the name of the column to which a node of a statement's syntax tree refers. Return None if it is not a
-    column with statistics in the view `table`.
-    """
+    """Return the name of the column to which a syntax-tree node refers, if it has statistics in the view, or None."""
     if node["type"] != "COLUMN_REF":
         return None
     *of, name = (_folded(each) for each in node["column_names"])
@@ -452,10 +407,7 @@ def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:
 
 
 def _value(node: SyntaxNode, parameters: Parameters) -> StatedValue | None:
-    """Return the integer or text that a node of a statement's syntax tree has as a literal or a parameter.
-
-    Return None for any other node.
-    """
+    """Return the integer or text that a syntax-tree node has as a literal or a parameter, or None."""
     if node["type"] == "VALUE_PARAMETER":
         name = node["identifier"]
         try:

@@ -1,8 +1,7 @@
 """Open one version of the table for DuckDB, and find the files of this version that a statement needs to read.
 
-A file is left out only if its statistics in the table's log prove that none of its rows can match the statement. A
-column lacks statistics if another program wrote the file, or if its texts are too long. A condition on such a column
-leaves out no file.
+A file is left out only if its statistics in the table's log prove that none of its rows can match. A column lacks
+statistics if another program wrote the file, or if its texts are too long.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ class Bounds(NamedTuple):
     most: StatedValue | None = None
 
     def both(self, other: Bounds) -> Bounds:
-        """Return the range of values that lie both in this range and in another one."""
         leasts = [b.least for b in (self, other) if b.least is not None]
         mosts = [b.most for b in (self, other) if b.most is not None]
         return Bounds(max(leasts, default=None), min(mosts, default=None))
@@ -50,15 +48,12 @@ class Bounds(NamedTuple):
 
 
 Region = Mapping[str, Bounds]
-"""The bounds of columns, by column name. A row lies in the region if each value lies within the bounds of its column.
-"""
+"""The bounds of columns, by column name. A row lies in the region if each value lies within its column's bounds."""
 
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
-    """Return an SQL condition that all rows in `regions` meet. A region has a range of values for some columns.
-
-    For each region, the condition limits the column `time` if every row has a time (`timed`) and the region has a range
-    of times, otherwise the column `start`. Return `true` (SQL) if a region does not limit its column."""
+    """Return an SQL condition that all rows in `regions` meet: on `time` if every row has one (`timed`) and the
+    region limits it, otherwise on `start`; `true` (SQL) if a region limits neither."""
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"
@@ -75,11 +70,8 @@ def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
 
 
 class FileStatistics:
-    """The statistics in the table's log about the data files of one version.
-
-    For each file, they state the path, the number of rows, and the least and greatest values of columns. Files are
-    numbered by their position in the log.
-    """
+    """The statistics in the table's log about the data files of one version: path, number of rows, and least and
+    greatest values of columns. Files are numbered by their position in the log."""
 
     def __init__(self, table: DeltaTable) -> None:
         actions = table.get_add_actions(flatten=True)
@@ -90,11 +82,8 @@ class FileStatistics:
         """Paths of the table's data files, relative to the table and percent-encoded."""
 
     def numbers(self, regions: Sequence[Region], *, timed: bool = False) -> list[int]:
-        """Return the numbers of the files that may contain a row in one of `regions`. A region has a range of values
-        for some columns.
-
-        `timed` states that all rows have a stored time. If not, a range of time excludes no file with rows without a
-        time, because their times can be computed later from the clocks of their sessions."""
+        """Return the numbers of the files that may contain a row in one of `regions`. Unless all rows have a stored
+        time (`timed`), a range of time excludes no file with rows without one: their times can be computed later."""
         found: set[int] = set()
         for region in regions:
             found |= self._within(region, timed=timed)
@@ -125,8 +114,7 @@ class FileStatistics:
         return (most is None or low <= most) and (least is None or high >= least)
 
     def _column(self, name: str) -> list[Any]:
-        """Return one statistic, such as `min.time`, as a list with a value for each file. A value is None if the log
-        lacks it."""
+        """Return one statistic, such as `min.time`, with a value for each file, or None."""
         if name not in self._read:
             number = self._columns.get(name)
             values = (
@@ -146,14 +134,11 @@ class AddedFile(NamedTuple):
 
 
 class TableReader(TableSnapshot):
-    """Reads one version of a store's table.
-
-    Methods raise StoreError with the table's path if the table is missing or cannot be read. Upkeep keeps the files of
-    a version for at least an hour after a newer version has replaced them. A statement that takes longer, or is stopped
-    meanwhile, may find them gone."""
+    """Reads one version of a store's table. Methods raise StoreError with the table's path if the table is missing
+    or cannot be read. Upkeep keeps the files of a version for at least an hour after a newer version has replaced
+    them; a longer statement may find them gone."""
 
     def __init__(self, store: str, options: dict[str, str], version: int | None = None) -> None:
-        """Open version `version` of the table if it can still be read, otherwise the newest version."""
         root = table_root(store)
         self.local = is_local(root)
         self.root = str(Path(root).absolute()) if self.local else root
@@ -165,10 +150,7 @@ class TableReader(TableSnapshot):
         self._statistics = self._table.version(), FileStatistics(self._table)
 
     def enter(self, room: str) -> None:
-        """Make the private directory `room` the working directory of this process.
-
-        If the table is local, create a link to it there, so that DuckDB sees no other path of the host.
-        """
+        """Make the private directory `room` the working directory, and link a local table there."""
         os.chdir(room)
         if self.local:
             Path(TABLE_NAME).symlink_to(self.root)
@@ -176,18 +158,13 @@ class TableReader(TableSnapshot):
 
     @property
     def watched(self) -> bool:
-        """Whether a running collector uses the store.
-
-        True if this is unknown: for a store behind a URL, or if the collectors' directories cannot be read.
-        """
+        """Whether a running collector uses the store, or whether this is unknown."""
         watchers = self.watchers
         return watchers is None or bool(watchers)
 
     @property
     def watchers(self) -> list[str] | None:
-        """Names of the collectors that run on the store. None if they are unknown, for example for a store behind a
-        URL.
-        """
+        """Names of the collectors that run on the store. None if they are unknown, as for a store behind a URL."""
         if not self.local:
             return None
         try:
@@ -198,7 +175,7 @@ class TableReader(TableSnapshot):
 
     @property
     def statistics(self) -> FileStatistics:
-        """The statistics in the table's log about the files of this version. The log is read once for each version."""
+        """The statistics in the table's log about the files of this version, read once for each version."""
         if self._statistics[0] != self._table.version():
             self._statistics = self._table.version(), FileStatistics(self._table)
         return self._statistics[1]
@@ -210,10 +187,8 @@ class TableReader(TableSnapshot):
         return [f"{self.seen_at}/{unquote(path)}" for path in self.statistics.paths]
 
     def picked(self, regions: Sequence[Region], *, timed: bool = False) -> list[str]:
-        """Return the files of a local table that may contain rows in one of the regions (ranges of column values).
-
-        If there are none, return one file nevertheless, because DuckDB needs a file to find out the columns. `timed`
-        states that all rows have times (see `FileStatistics.numbers`)."""
+        """Return the files of a local table that may contain rows in one of the regions, or one file, which DuckDB
+        needs to find out the columns. `timed` states that all rows have times."""
         uris, numbers = self.file_uris(), self.statistics.numbers(regions, timed=timed)
         return [uris[number] for number in numbers] or uris[:1]
 
@@ -225,7 +200,7 @@ class TableReader(TableSnapshot):
         return [AddedFile(path, day) for day, _, path in sorted(rows)]
 
     def missing_files(self) -> list[str]:
-        """Return those files of this version that no longer exist. For a table behind a URL, return an empty list."""
+        """Return those files of this version that no longer exist; an empty list for a table behind a URL."""
         if not self.local:
             return []
         return [file for file in self.file_uris() if not Path(file).exists()]
@@ -237,10 +212,7 @@ class TableReader(TableSnapshot):
         }
 
     def dataset(self) -> pyarrow.dataset.Dataset:
-        """Return this version as a pyarrow dataset. It is used for a table whose files DuckDB cannot open itself.
-
-        Raise StoreError if the table cannot be read.
-        """
+        """Return this version as a pyarrow dataset. Raise StoreError if the table cannot be read."""
         try:
             dataset = self._table.to_pyarrow_dataset()
         except (DeltaError, OSError) as error:
@@ -252,7 +224,6 @@ class TableReader(TableSnapshot):
         return dataset.replace_schema(pyarrow.schema(SCHEMA))
 
     def _go_to(self, version: int) -> None:
-        """Open a version of the table. If this version no longer exists, open the newest version."""
         try:
             self._table.load_as_version(version)
         except (DeltaError, OSError):

@@ -1,5 +1,4 @@
-"""Refuse a command or query that names a source, session, stream, label, rank, node or job that does not exist. An
-empty answer to such a command would be misleading."""
+"""Refuse a command with a name that does not exist: an empty answer would be misleading."""
 
 from __future__ import annotations
 
@@ -24,21 +23,15 @@ LISTED = 20
 
 
 def checked_completeness(engine: Engine, scope: Scope, live: Live) -> Completeness:
-    """Return the completeness of an answer about `scope`.
-
-    Raise UnknownError if the scope's selection contains a name that does not exist.
-    """
+    """Return the completeness of an answer about `scope`. Raise UnknownError for a name that does not exist."""
     check(engine, scope.selection, live)
     return completeness(engine, scope, live)
 
 
 def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
-    """Raise UnknownError if a selection contains a source, session, stream, label, rank, node or job that does not
-    exist.
-
-    A source exists if a row or a running collector has it. A session must exist in the selected sources, and a stream
-    in the selected sources and sessions. At least one session must have all of the labels, and at least one must match
-    rank, node and job together."""
+    """Raise UnknownError if a selection contains a name that does not exist. A source exists if a row or a running
+    collector has it, a session if it is in the selected sources, a stream if it is in the selected sources and
+    sessions. At least one session must have all labels, and one must match rank, node and job together."""
     sources, sessions, streams, labels, job = selection
     if sources is not None:
         known = {*_values(engine, "source", Selection()), *live.sources}

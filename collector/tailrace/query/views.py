@@ -1,8 +1,8 @@
 """Define the views for users and the meaning of each column, as SQL over one snapshot of the table.
 
-Times are Unix nanoseconds; `start` and `end` are ticks of the session's clock. An *event* is a span (counted once, even
-if begin and end are stored separately), an instant, a counter or an annotation. An end without its begin is not counted
-as an event, because its begin counts as missing.
+Times are Unix nanoseconds; `start` and `end` are ticks of the session's clock. An *event* is a span (counted once,
+even if begin and end are stored separately), an instant, a counter or an annotation. An end without its begin is no
+event, because its begin counts as missing.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ FROM found WHERE held IS NULL
 """
 """SQL that finds the parent of each span: the span in the same stream and substream that encloses it in time.
 
-The level of a span is the number of spans that are open when it begins: a running sum over all begins and ends in order
-of time. If spans nest, the parent is the last span before it whose level is lower by one. DuckDB needs only two sorts
-for this, however many spans there are. If spans overlap without nesting, this last span may already have ended; the
-span then has no parent."""
+The level of a span is the number of spans that are open when it begins. If spans nest, the parent is the last span
+before it whose level is lower by one, for which DuckDB needs only two sorts. If spans overlap without nesting, this
+span may already have ended; then there is no parent.
+"""
 
 
 class ViewColumn(NamedTuple):

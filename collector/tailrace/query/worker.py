@@ -1,7 +1,7 @@
-"""Run one SQL statement in a process of its own. The module `remote` starts this process as `tailrace.query.worker`.
+"""Run one SQL statement in a process of its own, which the module `remote` starts.
 
-The statement arrives on standard input. The answer goes to standard output, and an error to standard error (see
-`remote`). When the parent no longer wants the answer, it closes its end of standard input, and this process ends.
+The statement arrives on standard input. The answer goes to standard output, and an error to standard error. When the
+parent closes its end of standard input, this process ends.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from tailrace.query.remote import AnswerForm, Failure, FramedQuestion, Head, is_
 
 
 def answer(engine: Engine, question: FramedQuestion, out: BinaryIO) -> None:
-    """Run the SQL statement of `question`, and write the answer to `out`. Raise QueryError or StoreError if the
-    statement fails.
-    """
+    """Run the SQL statement of `question`, and write the answer to `out`. Raise QueryError or StoreError on failure."""
     sql, values = question.sql, question.parameters
     if question.form is AnswerForm.COUNT:
         count = engine.count(sql, values)
@@ -70,10 +68,7 @@ def main() -> None:
 
 
 def _leave(code: int) -> None:
-    """Exit at once with the exit code `code`.
-
-    Do not wait for the database, because the answer is either written or no longer wanted.
-    """
+    """Exit at once, without waiting for the database: the answer is either written or no longer wanted."""
     sys.stderr.flush()
     os._exit(code)
 
