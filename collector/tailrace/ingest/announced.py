@@ -159,7 +159,7 @@ _Missing = tuple[str, int, int]
 
 class _Standing(NamedTuple):
     """Acknowledgement of one stream: all events below `number`, except those in `missing`. `number` is None if the
-    ledger does not check the stream's numbers."""
+    ledger does not check the stream's numbers. `given_up` counts missing events that are no longer requested."""
 
     stream: str
     number: int | None
@@ -241,13 +241,15 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
 
 
 def _given_up(stream: StreamCounter, oldest: int) -> int:
-    """Return how many missing events are no longer requested: evicted gaps, and gaps noticed at or before `oldest`."""
+    """Return how many missing events are no longer requested: evicted gaps, and gaps noticed at or before `oldest`,
+    without the numbers that the client discarded."""
     old = (gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since <= oldest)
     return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
-    """Return the ranges of missing numbers to resend: all holes, and the gaps noticed after the time `oldest`."""
+    """Return the ranges of missing numbers to resend: holes, and gaps noticed after the time `oldest`, without the
+    numbers that the client discarded."""
     holes = [hole for hole in stream.holes if hole.reason not in OF_CLIENTS]
     holes += [gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since > oldest]
     return sorted(holes, key=_first)

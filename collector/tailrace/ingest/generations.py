@@ -106,7 +106,8 @@ class Generations:
         self.current.own.session("open", about | self._first_words(self.current), now)
 
     def take_turn(self, pending: int) -> None:
-        """Set the base of offsets, if the announced session's last bytes came from another connection."""
+        """Adjust the base of offsets if the announced session's last bytes came from another connection. `pending` is
+        the number of bytes of an unfinished record."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state

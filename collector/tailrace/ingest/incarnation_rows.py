@@ -237,7 +237,7 @@ class GapRows:
         return bool(self.state) and any(rows.ranges for rows in self.state.values())
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield each stream with merged gaps that have no row yet, and the number of events that these gaps lack."""
+        """Yield each stream with merged gaps that have no row yet, and the number of missing events in them."""
         for stream, rows in self.state.items():
             if rows.ranges:
                 yield stream, sum(gathered.count for gathered in rows.ranges.values())
@@ -377,7 +377,7 @@ class OwnRows:
 
         Each of the `parts` is a list of adjacent unreadable records. `count` is the number of missing events, or 0
         if it is unknown or no event is missing. `go_on` states that no further event is missing, for example because
-        an earlier gap row covers it.
+        an earlier gap row covers these bytes.
         """
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
@@ -445,8 +445,8 @@ class OwnRows:
         offset: int | None = None,
         session: str = "",
     ) -> None:
-        """Write a row of this incarnation, or of the session `session`. In a gap row, `missing` counts missing
-        events."""
+        """Write a row of this incarnation, or of the session `session`. In a gap row, `missing` is the number of
+        missing events, or None if it is unknown."""
         if kind == Kind.GAP and missing is None:
             self._tally.unknown_gaps += 1
         text = _json(attributes)
@@ -484,7 +484,8 @@ class Unreadable:
         self._counted = counted
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store unreadable records in the quarantine, and write a gap row for each adjacent series with one reason."""
+        """Store unreadable records in the quarantine, and write a gap row for each adjacent series with one reason or,
+        above `_PARTS_MAX` series, for each reason."""
         goes_on = self._state.unended == (pieces[0].offset, _flaw(pieces[0]))
         begins = {id(piece): self._is_missing(piece) for piece in pieces}
         parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
@@ -505,7 +506,7 @@ class Unreadable:
 
     def _is_missing(self, piece: Record) -> bool:
         """Return whether an unreadable record counts as one missing event. It does not if the producer numbers its
-        events, if it continues the previous record, or if its number of events is unknown."""
+        events, if it continues the previous unreadable record, or if its number of events is unknown."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = state.unended == (piece.offset, flaw)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS

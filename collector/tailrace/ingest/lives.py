@@ -58,7 +58,7 @@ class Standing(Enum):
     FITS = auto()
     """The next event may belong to the current producer run, or the action does not depend on it."""
     DENIED = auto()
-    """The next event's number shows a restart of the producer, or is the number of another event."""
+    """The next event's number shows a restart of the producer, or repeats the number of a different event."""
     OPEN = auto()
     """No event follows the record in the same input."""
 
@@ -67,6 +67,7 @@ class Course(Enum):
     """Action for a record with an epoch, a header or a session id."""
 
     CURRENT = auto()
+    """The current incarnation (producer run) receives the record."""
     OF_DATAGRAM = auto()
     """The incarnation (producer run) of the datagram's earlier records receives the record."""
     EARLIER = auto()
@@ -134,25 +135,26 @@ class EventFit(Enum):
     """Relation of an event's number to the earlier of the two producer runs that may have sent the event."""
 
     NEAR = "near"
-    """The number is missing in the earlier run, or is one of the next that the run can send."""
+    """The number is missing in the earlier producer run, or is one of the next that this run can send."""
     OLD = "old"
-    """The number is so low that the earlier run's event with this number is forgotten."""
+    """The number is so low that the earlier producer run's event with this number is forgotten."""
     FAR = "far"
-    """The number is far ahead of the earlier run's numbers, or the stream is unknown there."""
+    """The number is far ahead of the earlier producer run's numbers, or this run does not have the stream."""
     COPY = "same"
-    """The same event arrived in the earlier run, so recently that a duplicate may still arrive."""
+    """The same event arrived in the earlier producer run, so recently that a duplicate may still arrive. One of the
+    two runs has stated an epoch."""
     BLIND_COPY = "blind copy"
-    """The same event arrived in the earlier run, and neither run has stated an epoch: a duplicate, or an equal event
-    of a repeated simulation."""
+    """The same event arrived recently in the earlier of two producer runs without an epoch: a duplicate, or an equal
+    event of a repeated simulation."""
     STALE_COPY = "stale copy"
-    """The same event arrived in the earlier run, but too long ago for a duplicate to arrive now."""
+    """The same event arrived in the earlier producer run, but too long ago for a duplicate to arrive now."""
 
 
 class Expectation(Enum):
     """Relation of an event's number to the later of the two producer runs that may have sent the event."""
 
     TAKEN = auto()
-    """The later run has received a different event with the same number."""
+    """The later producer run has received a different event with the same number."""
     NEXT = auto()
     OTHER = auto()
 
@@ -262,5 +264,6 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
 
 def _slack(apart: int, times: int) -> int:
     """Return the tolerance (ns) for an event with a shorter delay than all earlier ones. With few arrival times
-    (`times`), it is larger, because all earlier events may have been delayed."""
+    (`times`), it is larger, because all earlier events may have been delayed. `apart` is the time (ns) between the
+    epochs."""
     return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

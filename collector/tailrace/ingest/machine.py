@@ -1,7 +1,7 @@
 """Run the ingest as a state machine: spool entries are the input, and a batch of rows is the output.
 
-Only `apply` and `steps` change the state. An ingest that is restored from a snapshot and processes the entries after
-it produces the same rows as the ingest that made the snapshot. `Damage` writes gap rows if the disk has lost parts
+`apply` and `steps` process entries. An ingest that is restored from a snapshot and processes the entries after it
+produces the same rows as the ingest that made the snapshot. `Damage` writes gap rows if the disk has lost parts
 of the log. `Ahead` computes the open sessions at the end of the log while the daemon still decodes an older part.
 """
 
@@ -195,7 +195,8 @@ class Ingest:
 
     @property
     def has_news(self) -> bool:
-        """Return whether a client may have to receive an acknowledgement."""
+        """Return whether a client may have to receive an acknowledgement. This becomes true only while an entry is
+        processed."""
         return any(each.news for each in self.shared.all_announced.values())
 
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
@@ -478,7 +479,8 @@ class Damage:
 
 
 class Ahead:
-    """Computes the open sessions at the end of the log, without decoding the data after the ingest's position."""
+    """Computes the open sessions at the end of the log, without decoding the data after the ingest's position. Sources
+    of files wait for the decoder instead, because the offset of a file depends on all entries."""
 
     def __init__(self, ingest: Ingest) -> None:
         self.sessions: dict[int, OpenInfo] = ingest.open_sessions()

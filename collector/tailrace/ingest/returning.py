@@ -1,10 +1,10 @@
 """Recognize producers that reconnect without an announcement.
 
-Such a producer gets a new session on each connection. A stream continues the stream of the same name in an earlier
-session from the same host, if its first number is the next one or one of the `reorder_events` numbers after that; if
-both sessions have the same epoch, any later number fits. The nearest fit is chosen. If none fits, the gap row names
-the earlier session that may contain the missing numbers. A stream may also continue a stream of an open session with
-the same epoch, because a broken connection may still look alive to the collector.
+Such a producer gets a new session on each connection. A stream of the new session continues the stream of the same
+name in an earlier session from the same host, if the number and the time of its first event fit. The number must be
+the next one or one of the `reorder_events` after it; with equal epochs, any later number fits, with different ones
+none. The nearest number is chosen. If none fits, the gap row names the earlier session that may contain the missing
+numbers. The earlier session may still be open if it has the same epoch: a broken connection may look alive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from tailrace.ledger.counters import Counters, begin_behind
 from tailrace.ledger.stream import far_before
 
 _LOOKED_AT = 16
-"""Maximum number of sessions that one search examines, however many connections a peer opens."""
+"""Maximum number of ended sessions, and of open ones, that one search examines, however many connections a peer
+opens."""
 
 _name = attrgetter("name")
 
@@ -76,6 +77,7 @@ class Departures:
             self._index(departure)
 
     def come(self, session: Present, host: str, epoch: int) -> None:
+        # A restart of the daemon may add sessions in another order than that of their names.
         insort(self._present.setdefault((host, epoch), []), session, key=_name)
 
     def go(self, session: Present, host: str, epoch: int) -> None:

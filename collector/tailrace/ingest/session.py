@@ -354,6 +354,8 @@ class Session:
     def replayed(self) -> None:
         """Report again a plug-in's failure during a replay of the spool, because the rows of a replay are discarded."""
         if isinstance(self.decoder, GuardedDecoder) and self.decoder.report_again():
+            # The next unreadable bytes get a gap row of their own, because the run that wrote the table's rows may not
+            # have failed.
             self.generations.current.state.unended = None
 
     def save(self, named_from: int) -> SessionState:

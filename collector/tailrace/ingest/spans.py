@@ -51,7 +51,7 @@ END_OFFSET, DEPTH = len(Record._fields), len(Record._fields) + 1
 
 class OpenSpan(msgspec.Struct, array_like=True):
     """The begin of a span without its end. `size` is its record's size (bytes), `texts` the memory (bytes) of its
-    long texts. `written` is true if it has a row of its own."""
+    long texts. `written` is true if it has a row of its own. `attributes` include its flaw."""
 
     stream: str
     substream: int | None

@@ -95,7 +95,7 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     ended_at: int = 0
     """Time (Unix ns) of the end."""
     goodbye_at: int = 0
-    """Time (Unix ns) at which the goodbye was complete or a footer arrived; 0 if records may follow."""
+    """Time (Unix ns) at which the goodbye was complete or a footer arrived; 0 before, and after a further record."""
     goodbye_parts: bytes = b""
     """Bit set of the received parts of the goodbye: bit n stands for part n. The first byte has the lowest bits."""
     goodbye_last: int | None = None
@@ -108,7 +108,8 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     forgotten_spans: ForgottenSpans = msgspec.field(default_factory=ForgottenSpans)
     gap_rows: dict[str, StreamRows] = {}
     lead: int | None = None
-    """Producer's clock (ns since its zero) minus the entry's time (Unix ns), for the shortest delay."""
+    """Producer's clock (ns since its zero) minus the spool entry's time (Unix ns), for the event with the shortest
+    delay."""
     lead_at: int = 0
     """Time (Unix ns) at which the event arrived that determined `lead`."""
     heard_at: int = 0
