@@ -6,7 +6,7 @@ needs one more, the session with the most streams gives some up, provided that i
 
 The kernel counts the datagrams that it dropped at a socket, but not by sender. A drop may explain missing numbers (a
 hole) if it happened between the stream's last event before the hole and the datagrams that revealed the hole. This
-is exact for a source with a single stream and one event per datagram, otherwise an estimate.
+is an estimate, unless the source has a single stream and one event per datagram, and only one hole fits.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Drops:
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
         """Assign up to `wanted` dropped datagrams to a loss between `since` and `until` (Unix ns). Return their
-        number, and whether they certainly caused the loss, because the samples have no datagram left."""
+        number, and whether they certainly caused the loss: the samples have no datagram left, and none is `shared`."""
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -177,6 +177,7 @@ class Shares:
 
     def largest(self) -> PlaceHolder:
         """Return the session with the most streams; among several, the one with the first name."""
+        # By name, because a restart of the daemon changes the order of the sessions.
         return min(self._sizes()[self.most], key=lambda holder: holder.name)
 
 

@@ -11,8 +11,8 @@ distance of an event's number from the expected number, modulo the counter's ran
 - Otherwise the event is late. It fills a hole, takes back a part of a gap (a heal), or repeats an earlier number. In
   the last case, it is a duplicate if its mark (fingerprint: times and size) equals that of the earlier event.
 
-A new stream begins at 0, or at its first number if that lies in the upper half of the range: billions of missing
-events are less plausible than a counter that is about to wrap. An event shows a restart if its time lies far before
+A new stream that continues no earlier session begins at 0, or at its first number if that lies in the upper half of
+the range: billions of missing events are less plausible than a counter that is about to wrap. An event shows a restart if its time lies far before
 the time of the stream's last event and its number does not fit a late event. If several different events in a row
 repeat a number, the number is no counter, and the stream's numbers are no longer checked.
 
@@ -353,8 +353,8 @@ class Counters:
         stream.base = stream.next = following or 0
 
     def over(self) -> None:
-        """End the session. Drop the callbacks, which refer back to this object: only a garbage collection would free
-        the cycle."""
+        """End the session. Drop the callbacks, which refer back to this object: otherwise only a garbage collection
+        would free the cycle."""
         self.release()
         self.earlier = self.report = _nobody
 
@@ -425,9 +425,9 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event may differ from the earlier event with its number, although no equal mark is
-        stored. Below `floor`, it may be a forgotten missing event, unless the session is announced: such a client
-        uses no number twice."""
+        """Return whether an event without an equal mark may differ from the earlier event with its number: a mark of
+        this event is stored. Below `floor`, the event may be a forgotten missing one, unless the session is
+        announced: such a client uses no number twice."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER

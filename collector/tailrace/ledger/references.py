@@ -57,9 +57,10 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     copies: int = 0
     """Number of records in duplicate datagrams."""
     unreported: int = 0
-    """Number of malformed records that do not explain a record missing from a footer's total yet."""
+    """Number of malformed records that are not in `explained` yet."""
     explained: dict[str, int] = {}
-    """By kind, the number of records missing from a total that malformed records explain."""
+    """By kind, the number of records that a footer's total shows as missing and that arrived malformed. Their gap rows
+    are written for the malformed bytes, not for the footer."""
 
 
 class References:

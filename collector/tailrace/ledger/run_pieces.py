@@ -174,7 +174,7 @@ class RunIndex:
                 yield each
 
     def place(self, session: str) -> list[str]:
-        """Record whether lower and higher ids than those of a session's piece are known. Return the sessions for
+        """Record whether the run has known ids below and above those of a session's piece. Return the sessions for
         which `goes_on` has become true, in the order in which they joined. The run must only have grown since the
         last call."""
         run, ids = self.run, self.run.pieces[session].piece.ranges
@@ -195,8 +195,9 @@ class RunIndex:
 
 
 class _Side:
-    """Holds the sessions whose piece is not known to have events of its run before it. `alone` has the lowest id of
-    each such piece, or None for a piece without ids. With negated ids, it looks for events after the piece."""
+    """Holds the sessions whose piece (the part of a run in one file) has no known events of the run before it. `alone`
+    has the lowest id of each such piece, or None for a piece without ids. If all ids are negated, "before" means
+    "after"."""
 
     def __init__(self) -> None:
         self.alone: dict[str, int | None] = {}

@@ -5,8 +5,8 @@ A decoder sees one file, and reports a file without the run's first or last even
 piece contains the events at such an edge, this gap heals. When the run's beginning and end are known, each id that
 no piece contains is reported as missing.
 
-Operating systems reuse PIDs. Therefore a piece joins a run only if PID and host are equal or the host is unknown,
-they have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none. A
+Operating systems reuse PIDs. Therefore a piece joins a run only if the PIDs are equal, the hosts are equal or
+unknown, they have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none. A
 copy of a piece shares ids with the run, and belongs to it if both were written at the same time; without a known
 host, only if ids and times are equal. So a file that is read a second time adds no losses.
 """

@@ -133,7 +133,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether the stored mark is certainly that of the event `seq`, because `seq` is not below `floor`."""
+        """Return whether a mark is stored for the number `seq` and, above `floor`, certainly belongs to its event."""
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
     def last_mark(self, window: int) -> int:
@@ -287,7 +287,7 @@ class StreamNumbers:
         self._half = 1 << (bits - 1)
 
     def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return how an event's number fits the streams of an ended producer run; None if the event cannot."""
+        """Return how an event's number fits the streams of an ended producer run; None if it cannot belong to it."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return "far"
@@ -329,7 +329,7 @@ class StreamNumbers:
                     yield name, seq & self._mask, stream.mark_of(seq, window)
 
     def ends(self) -> dict[str, tuple[int, int]]:
-        """Return the next number and last mark (fingerprint) of each stream with checked numbers above 0."""
+        """Return the next number (if not 0) and last mark (fingerprint) of each stream with checked numbers."""
         window = self._window
         streams = self._streams.items()
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}

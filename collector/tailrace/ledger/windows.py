@@ -108,7 +108,7 @@ class Windows:
 
     def fill(self, name: str, stream: StreamCounter, seq: int, stop: int) -> int:
         """Record that the numbers from `seq` to `stop` (exclusive) are not missing, up to the end of the hole or gap
-        that contains `seq`. Return how many of them were missing."""
+        that contains `seq`. Return how many of them were missing. A heal takes reported ones back."""
         filled = take(stream.holes, seq, stop)
         healed = None if filled else take(stream.gaps, seq, stop)
         found = filled or healed
