@@ -51,7 +51,7 @@ _process = _DatabaseHome()
 
 def first_opened(opening: Callable[[], T]) -> T:
     """Call `opening` to open a table, and return its result. The first call notes the library's descriptors. Raise
-    StoreError if this process was forked or its descriptors were closed."""
+    StoreError if this process was forked or its descriptors were closed since then."""
     check_process()
     if _process.home is not None:
         return opening()
@@ -86,7 +86,7 @@ def is_whole() -> bool:
 
 
 def check_process() -> None:
-    """Raise StoreError if this process was forked, or its descriptors were closed after a table was opened."""
+    """Raise StoreError if this process was forked, or its descriptors closed, after a table was opened."""
     if is_whole():
         return
     if _process.home != os.getpid():

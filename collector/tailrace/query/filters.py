@@ -1,4 +1,5 @@
-"""Build SQL conditions on columns of views. Each value becomes a parameter, written as a question mark."""
+"""Build SQL conditions on columns of views. Each value becomes a parameter, written as a question mark; column names
+come from this program, never from a user's text."""
 
 from __future__ import annotations
 

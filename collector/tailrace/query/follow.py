@@ -88,7 +88,8 @@ class Commits:
         )
 
     def rows(self, file: AddedFile) -> Iterator[list[FollowedRow]]:
-        """Yield the rows of a data file page by page. Raise FileNotFoundError if upkeep has deleted it."""
+        """Yield the rows of a data file page by page. Raise FileNotFoundError if upkeep has deleted it, and StoreError
+        if it cannot be read."""
         try:
             with ParquetFile(self._files.open_input_file(file.path)) as parquet:
                 for batch in parquet.iter_batches(PAGE_ROWS, columns=_STORED):
@@ -151,7 +152,8 @@ class Follower:
         self._next = self._table.version() + 1
 
     def poll(self) -> Iterator[list[FollowedRow]]:
-        """Yield the rows that were committed since the last call, page by page. Raise StoreError on failure."""
+        """Yield the rows that were committed since the last call, page by page. The caller must exhaust the iterator.
+        Raise StoreError on failure."""
         backlog, self._backlog = self._backlog, []
         try:
             yield from self._give(backlog)

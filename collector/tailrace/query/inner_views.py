@@ -417,10 +417,10 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
-"""SQL that returns facts about the rows of rare kinds, which decide which SQL defines the views.
+"""SQL that returns facts about the rows of rare kinds (all but ordinary events). Views are defined accordingly.
 
-The first two columns are the number of rows without a time, and the number of these that have a start. The others
-state whether there are: begins; names for ids; names for keys; sessions that may replace another session or be a
+The first two columns are the number of rows without a time, and the number of these that have a start. Each further
+column states whether the snapshot has: begins; names for ids; names for keys; sessions that may replace another session or be a
 copy; sessions that refer to names by key; several announced sessions.
 """
 

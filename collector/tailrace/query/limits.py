@@ -28,7 +28,7 @@ from tailrace.terminal import guarded, unguarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
-"""Share of a statement's memory limit that DuckDB gets as its own limit. It does not count all its memory."""
+"""Share of a statement's memory limit that DuckDB gets as its own limit, because DuckDB does not count all its memory."""
 
 MACHINES_SHARE = 0.8
 """Share of the machine's memory that a statement may use without a configured limit, so that the kernel does not
@@ -90,7 +90,7 @@ def memory_limit_named(limits: Limits) -> Iterator[None]:
 
 
 def verdict(status: int, limits: Limits) -> str:
-    """Return an error text that states why a signal ended a statement's process with the exit code `status`."""
+    """Return an error text that states why a signal ended a statement's process. `status` is its negative exit code."""
     number = -status
     if number in {signal.SIGALRM, signal.SIGXCPU} and limits.seconds is not None:
         return f"the statement was ended: it took longer than its limit of {_spelled(limits)}"

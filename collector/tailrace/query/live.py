@@ -152,6 +152,7 @@ def beside(snapshot: Engine, ask: LiveLook) -> Live:
 
     for _ in range(TRIES):
         live = ask()
+        # An event that the snapshot lacks is awaited, or a newer version reports it as missing.
         if not snapshot.refresh():
             break
     else:

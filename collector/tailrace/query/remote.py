@@ -119,7 +119,7 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 T = TypeVar("T")
 
 PIPE_BYTES = 2**16
-"""Default size (bytes) of a pipe's buffer in Linux, in pieces of which an answer is read."""
+"""Default size (bytes) of a pipe's buffer in Linux. An answer is read in pieces of this size."""
 
 
 class StoreVersion:

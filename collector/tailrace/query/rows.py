@@ -18,7 +18,7 @@ id (clients/PROTOCOL.md). The views count such a client as a whole:
 - Events without a number (`unnumbered`) count only in the session with the most of them.
 
 A number on the wire has 32 bits, and a later collector counts from 0. Therefore the gaps of streams with numbers
-from 2^32 on do not change. Sessions of files do not count as clients.
+from 2^32 on are not changed. Sessions of files do not count as clients.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ NAMES = (_NAMES, _PRODUCERS)
 
 
 class RowFacts(NamedTuple):
-    """Facts about the rows of a snapshot, which decide which steps the views need. An unknown fact is True."""
+    """Facts about the rows of a snapshot, which decide which steps the views need: with fewer, DuckDB can skip parts of
+    files, and plans in half the time. An unknown fact is True, so that no step is lacking."""
 
     begun: bool = True
     """Whether there are begin rows of spans, which views leave out if a later row has the whole span."""

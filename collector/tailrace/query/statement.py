@@ -8,7 +8,7 @@ checks apply:
 - The statement's plan must contain no step that writes, and no table function except `READERS` and those of the
   views. A statement that only selects from views (`reads_only_views`) is not planned, because planning takes as long
   as a statement over a small table.
-- The text must call no function that reveals facts about the host. The plan does not show functions that DuckDB runs
+- The text must call no function that reveals facts about the host or that only the views may call. The plan does not show functions that DuckDB runs
   while it plans, such as `json_execute_serialized_sql`.
 
 Conditions on columns with statistics form a region (`table.Region`): files without rows in it need not be read. A

@@ -53,7 +53,7 @@ Region = Mapping[str, Bounds]
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
     """Return an SQL condition that all rows in `regions` meet: on `time` if every row has one (`timed`) and the
-    region limits it, otherwise on `start`; `true` (SQL) if a region limits neither."""
+    region limits it, otherwise on `start`; `true` (SQL) if a region does not limit this column."""
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"
@@ -139,6 +139,7 @@ class TableReader(TableSnapshot):
     them; a longer statement may find them gone."""
 
     def __init__(self, store: str, options: dict[str, str], version: int | None = None) -> None:
+        """Open version `version` of the table, or the newest one if this is None or can no longer be read."""
         root = table_root(store)
         self.local = is_local(root)
         self.root = str(Path(root).absolute()) if self.local else root
