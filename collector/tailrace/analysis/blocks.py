@@ -37,7 +37,7 @@ Reals = NDArray[np.float64]
 BLOCKS = 8
 
 FEWEST_BLOCKS = 6
-"""Least number of blocks of time with spans of a group, without which the noise of its figures is not measured."""
+"""Least number of blocks of time with spans of a group. With fewer, the noise of its figures is not measured."""
 
 LASTING = 0.5
 """Assumed variance of a figure of a whole run, as a share of the variance in one block of the run. It would be 1/8
@@ -51,7 +51,7 @@ SEED = 20_261_129
 """Seed of the random numbers, so that comparing the same runs again gives the same answer."""
 
 FEWEST_SPANS = 30
-"""Least number of spans of a group in each run, without which noise is not measured from blocks. A percentile also
+"""Least number of spans of a group in each run. With fewer, noise is not measured from blocks. A percentile also
 needs `FEWEST_BEYOND` spans above and below it."""
 
 FEWEST_BEYOND = 5
@@ -169,4 +169,5 @@ FROM (
 )
 GROUP BY ALL ORDER BY {{keys}}
 """  # noqa: S608 - our own words
-"""SQL that counts spans by group, block of time and class of durations, by session clock without wall time."""
+"""SQL that counts spans by group, block of time and class of durations. Spans without a wall time have the time of
+their clock."""

@@ -105,7 +105,7 @@ class GrowthInterval(NamedTuple):
         return math.log1p(self.high) - math.log1p(self.low)
 
     def verdict(self, threshold: float) -> ChangeVerdict:
-        """Return the verdict that holds for every growth in this interval, where `same` allows `threshold`."""
+        """Return the verdict that holds for every growth in this interval. A growth up to `threshold` is `same`."""
         low, high = self
         if low is not None and low > threshold:
             return ChangeVerdict.GREW
@@ -132,7 +132,7 @@ class NoisyGrowth(NamedTuple):
 
     def undecided_by(self, threshold: float) -> Doubt:
         """Return why this growth allows no verdict: `doubt` if noise could not be measured, `Doubt.LOSS` if missing
-        events decide, else `Doubt.NOISE`."""
+        events widen the interval more than noise does, or alone prevent a verdict, else `Doubt.NOISE`."""
         if self.doubt is not None:
             return self.doubt
         if self.stored.verdict(threshold) is not ChangeVerdict.UNDECIDED:

@@ -97,7 +97,7 @@ class FlameGraph(NamedTuple):
     open: int
 
     def pruned(self, most: int) -> tuple[list[FlameNode], int]:
-        """Return the `most` nodes with the largest totals, with their parents, and the number of nodes left out."""
+        """Return the `most` nodes with the largest totals, which include their parents, and the number of further ones."""
         if len(self.nodes) <= most:
             return self.nodes, 0
         ranked = sorted(range(len(self.nodes)), key=lambda place: (-self.nodes[place].total, place))
@@ -183,7 +183,7 @@ def _in_lanes(engine: Engine, window: Window, unit: str) -> Iterator[Any]:
 
 
 def _overlapping(window: Window) -> RowCondition:
-    """Return the SQL condition for spans that overlap the window. An open span lasts to its end."""
+    """Return the SQL condition for spans that overlap the window. An open span has no end."""
     conditions = [window.selection.condition]
     if window.since is not None:
         conditions.append(RowCondition("(open OR time + length >= ?)", (window.since,)))

@@ -42,7 +42,7 @@ that rises with it. They turn a gap's numbers into bounds of its time.
 - JETS: None, because lines have no number, and their clock may go back.
 - DFTracer: None, because the threads of a process share the event ids.
 - Heph: an event gets its number when it ends. Threads that share a stream may take the number some time after they
-  read the clock, so this counts only in announced sessions, except in stream 0.
+  read the clock, so the numbers count as ordered by time only in announced sessions, and not in stream 0.
 - ET3: the number of a line is its tick. ET3 has no wall time.
 """
 
@@ -57,7 +57,8 @@ COMMON_TICKS = ("et3",)
 streams."""
 
 UNNUMBERED_ENDS = ("jets",)
-"""Formats in which the ends of spans have no number, so that the table shows no gap for a lost end."""
+"""Formats in which the ends of spans have no number, so that the table shows no gap for a lost end. A span
+without an end is therefore in doubt."""
 
 OTHER_KINDS = ("annotation", "counter", "instant")
 """Kinds of events that are neither a span nor a begin or end of one."""
@@ -75,14 +76,14 @@ COLUMNS = (*RENAMED, *PLACES, "substream", "day", "depth", "parent")
 """Columns of `spans` by which spans can be grouped. All other keys for grouping are names of attributes."""
 
 MARGIN = 86_400 * 10**9
-"""Time (ns) after the end of a session, from which a range of time has no lost event of it."""
+"""A range of time that begins at least this long (ns) after the end of a session has no lost event of the session."""
 
 HAS_RATE = "part.ticks_ns(0, 0, c.ticks_per_second) IS NOT NULL"
 
 
 class TouchingGaps(NamedTuple):
-    """The gaps of one stream whose missing events may belong to the selected spans: their number, and whether
-    records that define names are missing, too. `unit` is the unit of durations in the session."""
+    """The gaps of one stream whose missing events may belong to the selected spans. `events` is the number of these
+    events, and `names` states whether records that define names are missing. `unit` is the unit of durations."""
 
     source: str
     session: str
@@ -192,8 +193,8 @@ _STACKED_GAPS = f"""
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
 """SQL that joins to each span of the formats in `STACKED` the next gaps after its begin: by ticks, or by offset for
-unreadable bytes. Any other gap, and in ET3 traces of the Java agents an exit without an entry, may lie anywhere
-before its offset, so the session's last one is joined."""
+unreadable bytes. The events of any other gap (in ET3 traces of the Java agents, also the entry that an exit lacks)
+may lie anywhere before its offset, so the session's last such gap is joined."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
@@ -287,7 +288,7 @@ WHERE NOT coalesce(g.at < e.earlier AND e.rises, false) OR g.format = 'heph' AND
   )
 )
 """  # noqa: S608 - our own words
-"""SQL that leaves out the gaps before a time: an event of the stream with a higher number has an earlier time. In a
+"""SQL that leaves out the gaps before a time, if an event of the stream with a higher number has an earlier time. In a
 stream whose times do not always rise with its numbers, no gap is left out."""
 
 _TOUCHING = f"""
