@@ -1,4 +1,4 @@
-"""Read a TOML file, and find the line of every key, with tomllib alone.
+"""Read a TOML file, and find the line of every key, which tomllib does not state.
 
 A TOML statement (`key = value`, `[table]`) begins on a new line and is valid TOML by itself. A statement that is cut
 within an array or a multi-line string is not valid. So lines are collected until they parse.

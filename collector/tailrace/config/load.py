@@ -173,7 +173,7 @@ def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 def spools_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the directory that contains the spools of all collectors, if `spool.path` is set or the store is at a
-    URL. Each URL has a separate directory, so that a spool never holds entries for two stores."""
+    URL. Without `spool.path`, each URL has a separate directory, so that a spool never holds entries for two stores."""
     if config.spool.path:
         return expanded(config.spool.path)
     name = hashlib.sha256(store_path(config, environ).rstrip("/").encode()).hexdigest()[:16]
