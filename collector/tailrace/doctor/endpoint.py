@@ -108,7 +108,7 @@ def _obstacle(place: StorePlace) -> HostFinding | None:
 
 
 def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the storage options that are set, by obstore's names. They take precedence over environment variables."""
+    """Return the storage options and environment variables that are set, by obstore's names. Options take precedence."""
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     lower = {name.lower(): value for name, value in options.items()}
     found = {"region": "us-east-1"}
@@ -146,7 +146,8 @@ _CAUSE = re.compile(
 
 
 class EndpointAnswer(NamedTuple):
-    """The result of a request to an object store. `status` is the HTTP status, or 0 if no reply arrived."""
+    """The result of a request to an object store. `status` is the HTTP status, or 0 if no reply arrived; the server may
+    still have executed the request."""
 
     status: int = 200
     code: str = ""
@@ -178,7 +179,7 @@ P = ParamSpec("P")
 
 
 def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
-    """Wrap a function that sends a request, so that it returns an answer, parsed from the text of the exception."""
+    """Wrap a function that sends a request, so that an exception becomes an answer, parsed from the exception's text."""
 
     def answer(*args: P.args, **kwargs: P.kwargs) -> EndpointAnswer:
         try:
