@@ -62,7 +62,8 @@ class Nesting:
         return number, ended
 
     def rest(self) -> Iterator[tuple[int, int]]:
-        """Yield the track number and the end time of each span that is still on a track, without open spans."""
+        """Yield the track number and the end time of each span that is still on a track, innermost first, without open
+        spans."""
         for number, track in enumerate(self._tracks):
             for end in reversed(track.ends):
                 if end != _NEVER:

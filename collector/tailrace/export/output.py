@@ -57,8 +57,8 @@ STANDARD_OUTPUT = "-"
 
 
 class Output:
-    """The files of an export, with temporary names until the `with` block ends. Standard output, a pipe and a device
-    take only one file. Methods raise ExportError if a file cannot be created; the block turns the OSError of a write
+    """The files of an export, with temporary names until the `with` block ends without an exception. Standard output, a
+    pipe and a device take only one file. Methods raise ExportError if a file cannot be created; the block turns the OSError of a write
     into one."""
 
     def __init__(self, path: str) -> None:
@@ -163,8 +163,8 @@ class Output:
 
 
 class Directory:
-    """The directory of an export of many files, with a temporary name until the `with` block ends. Methods raise
-    ExportError if a file cannot be created; the block turns the OSError of a write into one."""
+    """The directory of an export of many files, with a temporary name until the `with` block ends without an exception.
+    Methods raise ExportError if a file cannot be created; the block turns the OSError of a write into one."""
 
     pipe = False
 

@@ -91,6 +91,7 @@ class Selected:
     def __init__(
         self, engine: Engine, filters: Filters, patience: Patience, live: Live = NOBODY
     ) -> None:
+        """Raise UnknownError if the filters select no event."""
         self.engine = engine
         self.filters = filters
         self.whole = completeness(engine, filters.scope, live)
