@@ -57,7 +57,7 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     copies: int = 0
     """Number of records in duplicate datagrams."""
     unreported: int = 0
-    """Number of malformed records that are not in `explained` yet."""
+    """Number of malformed records that are not matched yet with a record that a footer's total shows as missing."""
     explained: dict[str, int] = {}
     """By kind, the number of records that a footer's total shows as missing and that arrived malformed. Their gap rows
     are written for the malformed bytes, not for the footer."""
