@@ -1,7 +1,7 @@
 """Read and write the log of the ranks that ran on one node: their start, and their end with the exit status.
 
-The log is a file of JSON lines beside the node's table, and each line is synced to disk. If the end of a rank is not
-in the log, the collector was killed before the rank ended.
+The log is a file of JSON lines beside the node's table. Each line is synced to disk before the collector proceeds.
+Therefore, if the end of a rank is not in the log, the collector was killed before the rank ended.
 """
 
 from __future__ import annotations

@@ -106,6 +106,7 @@ class Collecting(ABC):
         """Run the activity beside the collector, such as a program. When this method returns, the collector stops."""
 
     async def _receive(self, _: Receiving) -> None:
+        # A subclass overrides this method to change the sources while they receive data.
         await trio.sleep_forever()
 
     async def _settle(self, daemon: Daemon) -> None:
