@@ -35,7 +35,8 @@ class _Usable(NamedTuple):
 
 class Certificates:
     """Provides the TLS context for new connections, and builds it again when a file changes. A certificate outside
-    its validity period never replaces a valid one, but is used at the start of the daemon."""
+    its validity period never replaces a valid one. At the start of the daemon it is used, so that the other listeners
+    work."""
 
     def __init__(
         self, certificate: Path, key: Path, authority: Path | None, *, clock: Clock
@@ -162,7 +163,7 @@ class _EncryptedError(Exception):
 
 
 def _no_password() -> str:
-    """Raise an error instead of the request at the terminal for the password of an encrypted key."""
+    """Raise an error for an encrypted key, because OpenSSL would otherwise prompt for its password at the terminal."""
     raise _EncryptedError
 
 
