@@ -18,13 +18,11 @@ _U32_MAX = 2**32 - 1
 
 
 class Chunk(NamedTuple):
-    """Whole packets of one stream, in the order of their sequence numbers. The numbers are unwrapped: they do not
-    restart after 32 bits."""
+    """Whole packets of one stream, in the order of their sequence numbers, which do not restart after 32 bits here."""
 
     data: bytes
     stream: int
     first: int
-    """The sequence number of the chunk's first event."""
     next: int
     """The sequence number of the chunk's last event plus one."""
 
@@ -38,8 +36,7 @@ class Chunk(NamedTuple):
             at += int.from_bytes(data[at + 4 : at + 8], "big")
 
     def behind(self, number: int) -> Chunk:
-        """Return the chunk without the events whose numbers are below `number`. At least one event must have this
-        number or a higher one."""
+        """Return the chunk without the events below `number`. At least one event must have a number from `number` on."""
         # A report of discarded events stands directly before the stream's next event. Remove the report together with
         # this event.
         at = max((at for each, at in self.places() if each < number), default=None)
@@ -49,7 +46,7 @@ class Chunk(NamedTuple):
         return Chunk(self.data[at:], self.stream, number, self.next)
 
     def whole(self, size: int) -> int:
-        """Return the sequence number below which all events lie completely within the first `size` bytes of the chunk."""
+        """Return the sequence number below which all events lie within the first `size` bytes of the chunk."""
         return max((each for each, at in self.places() if at <= size), default=self.first)
 
 
@@ -61,21 +58,16 @@ class ChunkSource(Protocol):
         """Number of events discarded so far, by reason."""
         ...
 
-    def take(self) -> list[Chunk]:
-        """Return all recorded chunks that were not taken before."""
-        ...
+    def take(self) -> list[Chunk]: ...
 
     def release(self, size: int, /) -> None:
-        """Free `size` bytes of memory, because the caller has dropped chunks of this size."""
+        """Free `size` bytes of memory, because chunks of this size were dropped."""
         ...
 
-    def next_numbers(self) -> Mapping[int, int]:
-        """Return the sequence number of each stream's next event."""
-        ...
+    def next_numbers(self) -> Mapping[int, int]: ...
 
     def discard(self, reason: str, count: int = 1, /) -> None:
-        """Add events that another component of the client has discarded to the count of discarded events, with the
-        reason."""
+        """Count events that another component of the client has discarded."""
         ...
 
     def close(self) -> None:
@@ -84,11 +76,9 @@ class ChunkSource(Protocol):
 
 
 def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Iterator[Chunk]:
-    """Yield chunks of at most `size` bytes each, made from the packets of one stream; a longer packet becomes a chunk
-    of its own.
-
-    Each item of `packets` is an event packet, perhaps preceded by metadata packets. `following` is the sequence number
-    after the stream's last event."""
+    """Yield chunks of at most `size` bytes from the packets of one stream; a longer packet becomes a chunk of its own.
+    Each item is an event packet, perhaps preceded by metadata packets. `following` is the number after the stream's
+    last event."""
     data = b"".join(packets)
     ends = list(accumulate(map(len, packets)))
     at = begin = 0
@@ -101,8 +91,7 @@ def cut(packets: Sequence[bytes], stream: int, following: int, size: int) -> Ite
 
 
 def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of a chunk's events as contiguous ranges: the first number of each, and the last number plus
-    one."""
+    """Yield the numbers of a chunk's events as contiguous ranges: the first number, and the last number plus one."""
     data, first, next_ = chunk.data, chunk.first, chunk.first
     # If no events were discarded within the chunk, it contains no report, and its numbers are one range.
     if _REPORT not in data:
@@ -122,8 +111,7 @@ def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
 
 
 def number(packet: bytes, following: int) -> int:
-    """Return the sequence number of a packet's event, unwrapped from the 32 bits in the packet: the highest number
-    below `following` with these low bits."""
+    """Return the sequence number of a packet's event, unwrapped from 32 bits: the highest one below `following`."""
     at = 0
     while packet[at : at + 4] != _MAGIC:
         at += int.from_bytes(packet[at + 4 : at + 8], "big")

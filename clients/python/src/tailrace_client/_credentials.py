@@ -1,4 +1,4 @@
-"""Define the credentials that a client sends to a collector on another host, and the certificates with which the client
+"""Define the credentials that a client sends to a collector on another host, and the certificates with which it
 verifies the collector."""
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class Credentials:
 
     @property
     def has_token(self) -> bool:
-        """Whether the credentials include a token."""
         return bool(self._token or self.token_file)
 
     def first_line(self) -> bytes:
@@ -66,7 +65,6 @@ class Credentials:
         return _line(_read(self.token_file)) if self.token_file else b""
 
     def __repr__(self) -> str:
-        """Return a description without the token."""
         named = {name: getattr(self, name) for name in self.__slots__ if name != "_token"}
         shown = [f"token={'…' if self._token else None}", *(f"{n}={v!r}" for n, v in named.items())]
         return f"Credentials({', '.join(shown)})"

@@ -1,12 +1,9 @@
-"""Open sockets and files. Detect later whether their descriptor numbers still refer to them.
+"""Open sockets and files, and detect later whether their descriptor numbers still refer to them.
 
-A program may close every descriptor that it did not open itself (`os.closerange`, to become a daemon). The kernel then
-gives the number to the program's next file or connection. So a transport keeps a `Mark` (properties of the opened file
-or socket) of each descriptor, and uses or closes the number only while the mark holds. Otherwise the transport drops
-the number and opens a new descriptor.
-
-The client never uses the descriptors 0 to 2: they are for standard input, output and error, which the program may have
-closed."""
+A program may close every descriptor that it did not open itself (`os.closerange`, to become a daemon), and the kernel
+then gives the number to the program's next file. So a transport uses or closes a number only while its `Mark` holds.
+The client never uses the descriptors 0 to 2, which the program may have closed, too.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +25,7 @@ Address = tuple[int, int, int, Any]
 
 
 class TakenError(ConnectionError):
-    """Raised if the program has closed one of the client's descriptors. The kernel may have given the number to another
-    file."""
+    """Raised if the program has closed one of the client's descriptors."""
 
     def __init__(self) -> None:
         super().__init__(errno.EBADF, "the program closed the client's descriptor")
@@ -42,10 +38,7 @@ class Found(NamedTuple):
     inode: int
     kind: int
     flags: int
-    """The file's status flags; 0 for a socket.
-
-    They help to detect that the kernel has given the inode number of a removed file to another file, which the program
-    probably opened with other flags."""
+    """The file's status flags (0 for a socket), because the kernel may have reused a removed file's inode number."""
 
     @classmethod
     def behind(cls, number: int) -> Found:
@@ -56,8 +49,6 @@ class Found(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A descriptor number, and the identity of the file or socket to which it referred when it was opened."""
-
     number: int
     found: Found
 
@@ -74,15 +65,14 @@ class Mark(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A socket, its mark, and the address to which the socket is connected."""
+    """A socket, its mark, and the address to which it is connected."""
 
     socket: socket.socket
     mark: Mark
     address: Address
 
     def close(self) -> None:
-        """Close the socket. If the descriptor number now refers to a file or socket of the program, leave that one
-        open."""
+        """Close the socket, unless the descriptor number now refers to a file or socket of the program."""
         if self.mark.holds():
             self.socket.close()
         else:
@@ -90,7 +80,7 @@ class Kept(NamedTuple):
 
 
 class SocketTransport:
-    """A transport over a socket. The transport uses the socket only while its mark holds."""
+    """A transport over a socket, which is used only while its mark holds."""
 
     prompt = True
     is_near = False
@@ -114,8 +104,8 @@ class SocketTransport:
             self._kept = None
 
     def _own(self) -> socket.socket | None:
-        """Return the socket for one use, or None if the transport is closed. If the descriptor number no longer refers
-        to the socket, drop the socket and raise TakenError."""
+        """Return the socket for one use, or None if the transport is closed. Raise TakenError if the descriptor number
+        no longer refers to it."""
         kept = self._kept
         if kept is None:
             return None
@@ -126,8 +116,7 @@ class SocketTransport:
 
 
 def above_standard(number: int) -> int:
-    """Return a descriptor above 2 for the same file or socket as `number`. Descriptors 0 to 2 are standard input,
-    output and error."""
+    """Return a descriptor above 2 for the same file or socket: 0 to 2 are standard input, output and error."""
     if number > 2:
         return number
     try:
@@ -137,7 +126,6 @@ def above_standard(number: int) -> int:
 
 
 def addresses(host: bytes, port: int, kind: socket.SocketKind) -> list[Address]:
-    """Return the addresses of a host. Raise OSError if the host has none."""
     found = socket.getaddrinfo(host, port, type=kind)
     return [(family, type_, protocol, where) for family, type_, protocol, _, where in found]
 
@@ -190,7 +178,7 @@ def wait(connection: socket.socket, seconds: float, *, to_send: bool) -> None:
 
 
 def is_this_host(host: bytes) -> bool:
-    """Return whether an address belongs to this host. Do not resolve names, because this may take long."""
+    """Return whether an address belongs to this host, without resolving names, which may take long."""
     if host == b"localhost":
         return True
     family = socket.AF_INET6 if b":" in host else socket.AF_INET

@@ -17,14 +17,13 @@ from tailrace_client._transport import parse
 __all__ = ["BUFFER_BYTES", "OFF", "Emitter", "Span"]
 
 BUFFER_BYTES = 4 * 2**20
-"""Default size (bytes) of the buffer for events: some 50 000 events of usual size, or two seconds at 25 000 events a
-second."""
+"""Default size (bytes) of the buffer for events: some 50 000 events of usual size, or two seconds at 25 000 a second."""
 
 _SUBSTREAM_MAX = 2**64 - 1
 
 _IMPORTED = time.monotonic_ns()
-"""Reading of the monotonic clock (ns) when this module was imported. It is tick 0 of all emitters. So a span that began
-before `connect` (or before a fork) has no negative start."""
+"""Reading of the monotonic clock (ns) at the import, tick 0 of all emitters. So a span that began before `connect` (or
+before a fork) has no negative start."""
 
 
 class Emitter:
@@ -54,15 +53,14 @@ class Emitter:
         count as delivered. Pass False for a peer that never answers. `labels` describe the run: revision, job,
         parameters."""
         self.epoch: int | None = None
-        """Tick 0 in Unix nanoseconds; None if the program has its own clock."""
         self.session: str | None = None
-        """The session's name in the collector's table: `session` in the column `producer` of the view `sessions`. It is
+        """The session's name in the collector's table (`session` in the column `producer` of the view `sessions`);
         None while the emitter is off."""
         self._own_clock = clock
         self._at_zero = 0
         """Reading of the clock at tick 0."""
         self._ticks: Callable[[], int] | None = None
-        """Function that returns the time since tick 0 (ns). It is None if the program has its own clock."""
+        """Function that returns the time since tick 0 (ns); None if the program has its own clock."""
         self._process = process
         self._acknowledge = acknowledge
         self._labels = checked(labels or {})
@@ -92,7 +90,6 @@ class Emitter:
         self.use_stream = recorder.use_stream  # type: ignore[method-assign]
 
     def _zero(self) -> int:
-        """Return the clock's reading at tick 0. This is the time of the import, or 0 for a simulator's own clock."""
         if self._own_clock is not None:
             return 0
         now = time.monotonic_ns()
@@ -209,13 +206,11 @@ class Emitter:
 
 
 LABELS_BYTES_MAX = 400
-"""Maximum size (bytes) of the labels as JSON. A datagram may have as little as 1432 bytes, and contains events beside
-the labels."""
+"""Maximum size (bytes) of the labels as JSON. A datagram may have as little as 1432 bytes, and contains events, too."""
 
 
 def checked(labels: Mapping[str, object]) -> dict[str, str]:
-    """Return the values of labels as strings. Leave out labels whose value is None. Raise ValueError if the labels are
-    too long."""
+    """Return the values of labels as strings, without None. Raise ValueError if the labels are too long."""
     texts = {str(name): str(value) for name, value in labels.items() if value is not None}
     size = len(json.dumps(texts))
     if size > LABELS_BYTES_MAX:

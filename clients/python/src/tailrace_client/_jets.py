@@ -87,7 +87,6 @@ class SenderSink:
         return {}
 
     def unbroken(self) -> bool:
-        """Return whether all lines so far were sent over the same connection, as far as is known."""
         self._sender.flush(CLOSE_SECONDS)
         return self._sender.connections <= 1
 
@@ -339,7 +338,7 @@ class JetsWriter:
         self._entered.append(record)
 
     def leave(self, record: Record) -> None:
-        """End the record, and remove it from the parents, to which `enter` added it."""
+        """End the record, and remove it from the parents."""
         self._entered.remove(record)
         record.end(self._clk)
 
@@ -375,8 +374,7 @@ def _line(fields: Mapping[str, object]) -> bytes:
 
 
 def _plain(item: object) -> object:
-    """Return the item itself if JSON has such a value, otherwise its `repr`. Convert the values of a mapping one by
-    one."""
+    """Return the item itself, or each value of a mapping, if JSON has such a value, otherwise its `repr`."""
     if isinstance(item, Mapping):
         return {str(name): _plain(inner) for name, inner in item.items()}
     try:

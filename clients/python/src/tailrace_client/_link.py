@@ -1,21 +1,12 @@
-"""Decide which data a client sends next, and process the collector's answers and timeouts. Only one caller at a time
-may use the module.
+"""Decide which data a client sends next, and process the collector's answers and timeouts, for one caller at a time.
 
-The client announces its session on each new connection. After a reconnect, chunks wait for the collector's answer to
-the announcement, because connections that break before an answer would all carry the same chunks. The first wait takes
-at most `ANSWER_SECONDS`; the limit doubles after each connection that broke without an answer, because a busy collector
-answers late. Then the link sends the
-chunks that are not durable, and after them the new ones. Over UDP, the link does not wait: it sends the events again
-that the answer does not acknowledge. A window (`Window`) limits the number of bytes that were sent over UDP and not
-answered. If the kernel reports that no process listens at the address, the link sends only announcements.
+After a reconnect, chunks wait for an answer, because connections that break before it would all carry the same chunks.
+Over UDP, the link does not wait, but a window limits the unanswered bytes, and each datagram announces the session
+until the collector answers, because datagrams overtake one another.
 
-A goodbye is unsettled until the collector answers it. If the connection breaks before the answer, the link connects
-again. If the dialogue `asks` for answers, only an answer makes an event durable, however late the answer arrives. If it
-does not ask, an event is delivered once the kernel has accepted it, and the queue keeps no copy.
-
-Datagrams overtake one another, so each datagram announces the session until the collector answers. If the client asks
-for no answer, the first `ANNOUNCEMENTS` datagrams announce the session. A later datagram does so only if the times in
-it do not identify the sender: reports, goodbyes, and events that are repeated or had to wait."""
+If the dialogue `asks` for answers, only an answer makes an event durable. Otherwise an event is delivered once the
+kernel has accepted it.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +34,9 @@ from tailrace_client._settlement import (
 from tailrace_client._transport import Transport
 
 ANSWER_SECONDS = 1.0
-"""Maximum time (seconds) within which a collector is expected to answer."""
 
 _SILENT_SECONDS = 0.5
-"""If an expected answer is missing for this time (seconds), `last_error` reports this."""
+"""Time (seconds) after which `last_error` reports that an expected answer is missing."""
 
 _UNANSWERED = (
     "the collector does not answer: check that it runs at this address "
@@ -56,43 +46,34 @@ _NEVER = -1e9
 
 
 class Contact:
-    """The state of the contact to the peer: when the transport was opened, when the peer last answered, and the last
-    error."""
+    """The state of the contact to the peer, and the last error."""
 
     def __init__(self) -> None:
         self.error: str | None = None
         self.opened_at = self.answered_at = _NEVER
         self.greeted_at = _NEVER
-        """Time (seconds) since which the client has waited for the collector's first answer.
-
-        The wait begins when the transport is opened. It begins again when the kernel reports that no process listens,
-        with each later question, and over UDP at the first wait of `flush` or `close`."""
+        """Time (seconds) since which the client has waited for the collector's first answer; it may begin again."""
 
     @property
     def has_answered(self) -> bool:
-        """Whether the peer has answered since the transport was opened."""
         return self.answered_at >= self.opened_at
 
     def opened(self, now: float) -> None:
-        """Record that the transport has been opened."""
         self.opened_at = self.greeted_at = now
 
     def is_established(self, now: float) -> bool:
-        """Return whether the connection is established: the peer has answered, or has kept the connection open for a
-        time in which it must have accepted the first bytes."""
+        """Return whether the peer has answered, or has kept the connection open so long that it has accepted it."""
         since = max(self.opened_at, self.greeted_at)
         return self.has_answered or now - since > ANSWER_SECONDS
 
     def note(self, error: OSError, question: str = "") -> None:
-        """Record an error. `question` is a question to the user about the cause, which is added to the error's text."""
+        """Record an error. `question`, to the user about the cause, is added to the error's text."""
         words = error.strerror or str(error)
         if error.filename is not None:
             words = f"{words}: {error.filename}"
         self.error = f"{words}; {question}" if question else words
 
     def trouble(self, now: float, oldest: float) -> str | None:
-        """Return what is wrong with an open connection, or None. `oldest` is the time at which the oldest unsettled
-        event was sent; it is infinity if no event is unsettled."""
         if now - max(self.opened_at, self.answered_at, oldest) > _SILENT_SECONDS:
             return self.error or _UNANSWERED
         if self.is_established(now):
@@ -101,29 +82,22 @@ class Contact:
 
 
 ANNOUNCEMENTS = 8
-"""Number of datagrams at the begin of a session that announce it, if the client asks for no acknowledgements."""
+"""Number of datagrams at the start of a session that announce it, if the client asks for no answers."""
 
 
 class Introductions:
-    """Decides whether the next datagram must announce the session. Without an announcement, the collector might assign
-    the datagram to another program that uses the same address."""
-
     def __init__(self, queue: Queue, contact: Contact, *, asks: bool) -> None:
-        """`asks` states whether the client asks the collector for answers."""
         self._queue, self._contact, self._asks = queue, contact, asks
         self._left = 0
-        """Number of further datagrams that must announce the session. It applies only if the client asks for no
-        answers."""
+        """Number of further datagrams that must announce the session, if the client asks for no answers."""
         self._delayed = False
         """Whether the events in the queue had to wait, so that the times in their datagrams do not identify the sender."""
 
     def begin(self) -> None:
-        """Record that the collector may not have received the session's announcement."""
         self._left = ANNOUNCEMENTS
 
     def is_due(self, *, held: bool) -> bool:
-        """Return whether the next datagram must announce the session. `held` states whether events must wait at the
-        moment for an answer of the collector."""
+        """Return whether the next datagram must announce the session. `held`: events must wait for an answer."""
         queue = self._queue
         self._delayed = not queue.idle and (self._delayed or held)
         speaks = queue.speaks(only_packets=held)
@@ -132,7 +106,6 @@ class Introductions:
         return speaks or queue.repeats or self._delayed or self._is_new()
 
     def _is_new(self) -> bool:
-        """Return whether the collector may not have received the session's announcement yet."""
         if self._asks or self._contact.has_answered:
             return not self._contact.has_answered
         self._left -= 1
@@ -142,12 +115,10 @@ class Introductions:
 ALL = -1
 
 _EAGER_SECONDS = 0.5
-"""Time (seconds) for which the link asks at short intervals while the collector has never answered a datagram. The
-time begins with the connection, and once more with the first flush."""
+"""Time (seconds) for which the link asks at short intervals while the collector has never answered a datagram."""
 
 _ENDS_PER_PACKET = 32
-"""Maximum number of streams in one packet that states the last numbers of streams. Such a packet and an announcement
-together fit into any datagram."""
+"""Maximum number of streams in one packet with the last numbers of streams, which then fits into any datagram."""
 
 _PATIENCE_SECONDS = (ANSWER_SECONDS, 32.0)
 """Minimum and maximum wait (seconds) for the answer to an announcement on a new connection."""
@@ -172,7 +143,7 @@ class Link:
         room: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keep at most `room` bytes of chunks that were sent and are not durable. `clock` returns seconds."""
+        """Keep at most `room` bytes of sent chunks that are not durable. `clock` returns seconds."""
         self.transport = transport
         self.dialogue = dialogue
         self.recorder = recorder
@@ -181,8 +152,7 @@ class Link:
         self.fresh = False
         """Whether the recorder may have chunks that have not been moved to the queue."""
         self.blocked = False
-        """Whether the kernel's send buffer was full at the last attempt. While it is set, only the sender's thread
-        sends."""
+        """Whether the kernel's send buffer was full at the last attempt. Then only the sender's thread sends."""
         self.connections = 0
         self._now = clock
         self._questions = Questions()
@@ -198,14 +168,13 @@ class Link:
         self._greeted = False
         """Whether the session was announced on the current connection."""
         self._torn = False
-        """Whether an exception of a signal handler interrupted a system call that sends. The number of sent bytes is
-        then unknown, so the link must close the connection."""
+        """Whether a signal handler's exception interrupted a system call that sends. The number of sent bytes is then
+        unknown, so the link must close the connection."""
         self._patience = Backoff(*_PATIENCE_SECONDS)
         """The time (seconds) for which recorded events (chunks) wait until the collector answers the announcement."""
         self._awaiting = False
         """Whether recorded events (chunks) currently wait until the collector has answered the announcement."""
         self._waited = False
-        """Whether the program has ever waited, in a call of `flush` or `close`, for the answer to datagrams."""
         self._nobody = False
         """Whether the kernel reported for the last datagram that no process listens at the address. Then the link sends
         only announcements."""
@@ -220,14 +189,12 @@ class Link:
         return self._greeted and self.transport.is_open
 
     def is_due(self) -> bool:
-        """Return whether the link must open the transport now, or only announce the session on it: an exception of a
-        signal handler may come between the two."""
+        """Return whether to open the transport, or only to announce: a signal handler's exception may separate the two."""
         wanted = not self.is_open and (self.fresh or self.fate.unsettled)
         return wanted and not self._retry.left(self._now())
 
     def attend(self) -> float | None:
-        """Do all work that is possible now. Return the number of seconds after which further work is due. Return None
-        if only a new event causes further work."""
+        """Do all work that is possible now. Return the seconds until more is due; None if that needs a new event."""
         now = self._now()
         if self._torn:
             self._break(now)
@@ -243,13 +210,12 @@ class Link:
         return self._rest(self._now())
 
     def push(self, times: int) -> None:
-        """Read answers in one system call. Then send recorded chunks in at most `times` system calls."""
+        """Read answers in one system call, then send recorded chunks in at most `times` calls."""
         if self.is_open and not (self._torn or self.blocked):
             self._hear(1)
             self._push(times)
 
     def gather(self) -> None:
-        """Move the recorded chunks into the queue."""
         self.fresh = False
         chunks = self.recorder.take()
         if chunks:
@@ -267,21 +233,19 @@ class Link:
             self._contact.greeted_at = self._now()
 
     def end(self) -> None:
-        """Request a goodbye after all recorded events. The link repeats the goodbye until the collector answers."""
+        """Request a goodbye after all recorded events, which is repeated until the collector answers."""
         self.gather()
         self._farewell.want()
 
     def end_unanswered(self) -> None:
-        """Send all data that the kernel accepts now. If a goodbye was requested, send it, too. Do not wait for answers."""
+        """Send all data that the kernel accepts now, and a requested goodbye, without waiting for answers."""
         self.attend()
         if self.is_open and not self._farewell.sent:
             self._send_goodbye_early()
 
     def give_up(self, *, ended: bool) -> int:
-        """Stop recording, and count all events as discarded that were never sent or never answered.
-
-        `ended` states whether a goodbye was delivered, with all events before it. Return the number of unsent events
-        that this goodbye does not count, because another thread recorded them while the link was closing."""
+        """Stop recording, and count all unsent and unanswered events as discarded. `ended`: a goodbye was delivered.
+        Return the number of unsent events that it does not count, because another thread recorded them meanwhile."""
         self._contact.error = self.last_error
         self.recorder.close()
         late = 0
@@ -303,8 +267,7 @@ class Link:
         return uncounted or self.fate.unsettled
 
     def drop(self) -> int:
-        """Discard events that another thread was recording when the link was closed. Return how many of them no goodbye
-        counts."""
+        """Discard events that were being recorded when the link was closed. Return how many of them no goodbye counts."""
         self.fresh = False
         return self._losses.close_late(self.recorder.take(), self._farewell.numbers)
 
@@ -312,8 +275,7 @@ class Link:
 
     @property
     def last_error(self) -> str | None:
-        """The reason why the peer cannot be reached, is lost or does not answer. It is None once the peer has been
-        connected for a while."""
+        """The reason why the peer cannot be reached, is lost or does not answer; None once it is connected for a while."""
         if not self.is_open or self._nobody:
             return self._contact.error
         oldest = self.queue.oldest if self.queue.unsettled else inf
@@ -353,8 +315,7 @@ class Link:
                 return
 
     def _introduce(self, *, held: bool) -> int:
-        """Put an announcement of the session in front of the next datagram, if one is due. Return its size (bytes), or
-        0."""
+        """Put a due announcement in front of the next datagram. Return its size (bytes), or 0."""
         if not self._introductions.is_due(held=held):
             return 0
         announcement = self.dialogue.announcement()
@@ -404,7 +365,6 @@ class Link:
     # The following methods open and break the connection.
 
     def missed(self, error: OSError) -> None:
-        """Record that the transport could not be opened."""
         self._contact.note(error)
         self._retry.grow(self._now())
 
@@ -449,8 +409,7 @@ class Link:
             self._retry.grow(now)
 
     def _find_nobody(self, error: OSError) -> None:
-        """Record that the kernel reported for an earlier datagram that no process listens at the address. From now on,
-        chunks must wait."""
+        """Record that no process listens, as an earlier datagram showed. From now on, chunks must wait."""
         self._contact.note(error)
         self._introductions.begin()
         now = self._contact.greeted_at = self._now()
@@ -465,14 +424,12 @@ class Link:
     # The following methods send announcements and questions, and read answers.
 
     def _speak(self, now: float) -> None:
-        """Send the announcements and reports that are due."""
         if self.transport.datagrams:
             self._announce(now)
         self._losses.report(now)
 
     def _announce(self, now: float) -> None:
-        """Announce the session again in a datagram. If events have been unsettled for too long, the announcement is a
-        question."""
+        """Announce the session again in a datagram, with a question if events have been unsettled for too long."""
         dialogue, queue, contact = self.dialogue, self.queue, self._contact
         if self._nobody:
             asking = not self._retry.left(now)
@@ -492,8 +449,8 @@ class Link:
             self._send_ends()
 
     def _send_ends(self) -> None:
-        """Send a question with the last number of each stream that has forgotten events. Then the answer contains these
-        streams even if none of their events has arrived."""
+        """Send the last number of each stream with forgotten events, so that the answer contains these streams even if
+        none of their events has arrived."""
         dialogue, queue = self.dialogue, self.queue
         ends = iter(queue.forgotten.ends(dialogue.turn).items())
         while queue.waiting_packets < WAITING_PACKETS_MAX:
@@ -502,7 +459,6 @@ class Link:
             queue.packet(dialogue.reached(some))
 
     def _queue_goodbye(self, now: float) -> bool:
-        """Queue the goodbye if it must be sent now. Return whether it was queued."""
         place = self.connections, self.queue.put_bytes
         settled = self.fate.is_settled(self.queue.put_bytes)
         due = self.is_open and self._farewell.is_due(*place, settled=settled, now=now)
@@ -511,8 +467,7 @@ class Link:
         return due
 
     def _send_goodbye_early(self) -> None:
-        """Send the goodbye in a datagram before all events are settled. If it arrives, the collector knows which events
-        are missing."""
+        """Send the goodbye before all events are settled, so that the collector may know which are missing."""
         if self._farewell.wanted and self.transport.datagrams:
             for packet in self._farewell.packets():
                 with suppress(OSError):

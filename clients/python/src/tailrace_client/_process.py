@@ -22,7 +22,7 @@ from tailrace_client._sender import EXIT_SECONDS, after_fork, at_exit
 
 current: Emitter | None = None
 """The emitter of this process; None while there is none. The decorator and the modules for logging, asyncio and trio
-also read this variable."""
+also read it."""
 
 _off_answer = False
 """Whether the last emitter had delivered all events when it was closed."""
@@ -30,12 +30,12 @@ _warned = False
 """Whether the program was warned that the events of the current emitter are not delivered."""
 
 _again: partial[Emitter] | None = None
-"""Function that creates an emitter with the same settings as the last one. It is None before `connect`, and in a child
-that was forked while no emitter was open."""
+"""Function that creates an emitter with the last one's settings; None before `connect`, and in a child that was forked
+without an open emitter."""
 _counted = 0
 """Number of events that were counted by `miss` and have been reported or reset since."""
 _is_wanted = True
-"""Whether to count the events that occur while no emitter is open. It is False after a `connect` without an address."""
+"""Whether to count the events that occur while no emitter is open; False after a `connect` without an address."""
 
 
 def connect(
@@ -137,7 +137,6 @@ def close(timeout: float = 1.0) -> bool:
 
 
 def _answer_while_off() -> bool:
-    """Return whether the last emitter had delivered all events, and no event has occurred since."""
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
     _counted += 1  # Do not report the event that this call of `miss` has counted.
@@ -145,7 +144,6 @@ def _answer_while_off() -> bool:
 
 
 def _switch_off(timeout: float) -> Emitter | None:
-    """Close the emitter of the process, and return the emitter."""
     global current, _off_answer  # noqa: PLW0603 - one emitter a process
     emitter, current = current, None
     switch(None)
@@ -155,7 +153,7 @@ def _switch_off(timeout: float) -> Emitter | None:
 
 
 def _warn_unless(emitter: Emitter, delivered: bool) -> bool:
-    """Return `delivered`. If `delivered` is False because the collector is unreachable, warn once."""
+    """Return `delivered`. If it is False because the collector is unreachable, warn once."""
     global _warned  # noqa: PLW0603 - one emitter a process
     error = emitter.last_error
     if not (delivered or _warned) and error:
@@ -165,8 +163,7 @@ def _warn_unless(emitter: Emitter, delivered: bool) -> bool:
 
 
 def _missed() -> int:
-    """Return the number of events that occurred while no emitter was open, since the last call. Return 0 if such events
-    are not counted (`_is_wanted` is false)."""
+    """Return the number of counted events without an emitter since the last call; 0 if they are not wanted."""
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
     _counted += came + 1  # The call of `miss` counts one event itself.
@@ -174,8 +171,7 @@ def _missed() -> int:
 
 
 def _state_missed() -> None:
-    """Report at the exit how many events occurred after the last emitter was closed. For this, open a session without
-    events."""
+    """Report at the exit how many events occurred after the last emitter was closed, in a session without events."""
     if _again and (missed := _missed()):
         with suppress(Exception):  # Ignore errors: the address may have become invalid.
             emitter = _again()
@@ -185,10 +181,6 @@ def _state_missed() -> None:
 
 
 def _forked() -> None:
-    """Forget the parent's unreported events in a forked child, because the parent reports them.
-
-    Without an open emitter in the parent, also forget the address for such a report. If the parent writes to a file,
-    the child writes to a file of its own."""
     global _again  # noqa: PLW0603 - one emitter a process
     _missed()
     if current is None:
@@ -240,7 +232,6 @@ def _read(received: str | None) -> tuple[str, str] | None:
 
 
 def _random(size: int) -> str:
-    """Return random hexadecimal digits that are not all 0."""
     while not any(drawn := os.urandom(size)):
         pass
     return drawn.hex()

@@ -1,4 +1,4 @@
-"""Keep the chunks and packets that a client sends to the collector, until each chunk is durable. The module does no I/O.
+"""Keep the chunks and packets that a client sends to the collector, until each chunk is durable, without I/O.
 
     recorder ─ put ─► new ─┐
                packets ────┼─► under way ─► sent ─► durable: let go
@@ -7,16 +7,14 @@
                     └────── not durable ──────┘
 
 The queue keeps a chunk that is `sent`, or to be sent `again`, until an answer of the collector states that the chunk is
-durable. If the buffer is full, the queue forgets the oldest sent chunk (`Forgotten`), never a new one. The queue releases a
-chunk without sequence numbers as soon as the kernel has the chunk. If the client asks for no answers (`keep`), the queue
-releases every chunk as soon as the kernel has the chunk.
+durable. If the buffer is full, the queue forgets the oldest sent chunk (`Forgotten`), never a new one. A chunk without
+sequence numbers is released as soon as the kernel has it, and every chunk if `keep` is False.
 
-A position is a byte offset in the order of recording: the number of bytes put before.
+A position is the number of bytes put before, in the order of recording.
 
-The events of a forgotten chunk may still have arrived, but the client cannot send them again. Such an event has arrived
-if an answer states that it is durable. It is lost if the client asked the question (`turn`) after it had sent the
-event, and the answer reports the event in a hole or above the highest number that the collector has. The collector
-cannot name a stream from which it received nothing, so a question states the last number of each stream (`ends`)."""
+A forgotten event is lost if the client asked the question (`turn`) after it had sent the event, and the answer reports
+the event in a hole or above the highest number that the collector has.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +29,10 @@ from tailrace_client._chunk import UNNUMBERED, Chunk, runs
 from tailrace_client._session import Answer, Range
 
 _PASTS_MAX = 64
-"""Number of ranges of a stream's events that the queue no longer keeps (`_Past`). Beyond it, a new range that adjoins
-the last one is merged into it, even if their turns differ."""
+"""Number of forgotten ranges of a stream (`_Past`), beyond which a new range is merged into an adjoining one."""
 
 _RANGES_MAX = 1024
-"""Maximum number of ranges of a stream after an answer has split them. The ranges beyond it are merged into one."""
+"""Maximum number of ranges of a stream after an answer has split them."""
 
 
 class _Past(NamedTuple):
@@ -44,14 +41,13 @@ class _Past(NamedTuple):
     begin: int
     """The position (offset in bytes, in the order of recording) of the range's first event."""
     turn: int
-    """The number (turn) of the last announcement that may have arrived before the range's events, although the
-    client sent it after them. An announcement has a number, and its answer repeats the number."""
+    """The number of the last announcement that may have arrived before the range's events."""
     first: int
     next: int
 
 
 class Forgotten:
-    """For each stream, ranges of events that the queue no longer keeps and that may or may not have arrived."""
+    """By stream, ranges of events that the queue no longer keeps and that may or may not have arrived."""
 
     def __init__(self) -> None:
         self._pasts: dict[int, list[_Past]] = {}
@@ -61,12 +57,11 @@ class Forgotten:
 
     @property
     def begin(self) -> float:
-        """The position of the first event that the queue no longer keeps; infinity if there is none."""
+        """The position of the first forgotten event; infinity if there is none."""
         return min((past.begin for pasts in self._pasts.values() for past in pasts), default=inf)
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:
-        """Add a chunk that the queue no longer keeps. It began at position `begin`. Announcements up to `turn` may
-        arrive before the chunk; later announcements arrive after it."""
+        """Add a chunk that began at position `begin`. Only announcements up to `turn` may arrive before it."""
         pasts = self._pasts.setdefault(chunk.stream, [])
         for first, next_ in runs(chunk):
             last = pasts[-1] if pasts else None
@@ -76,12 +71,11 @@ class Forgotten:
                 pasts.append(_Past(begin, turn, first, next_))
 
     def spans(self, stream: int) -> list[tuple[int, int]]:
-        """Return the ranges of a stream's events that the queue no longer keeps (see `_Spans`)."""
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def ends(self, turn: int) -> dict[int, int]:
-        """Return the streams with events that the queue no longer keeps, if the answer to the announcement `turn`
-        can show whether these events arrived. The value is the number of the stream's last such event plus one."""
+        """Return, by stream, the number behind its last event whose arrival the answer to the announcement `turn` can
+        show."""
         return {
             stream: max(nexts)
             for stream, pasts in self._pasts.items()
@@ -89,7 +83,6 @@ class Forgotten:
         }
 
     def all(self) -> list[tuple[int, Range]]:
-        """Return all ranges of events that the queue no longer keeps, each with the position of its first event."""
         return [
             (past.begin, Range(stream, past.first, past.next))
             for stream, pasts in self._pasts.items()
@@ -97,7 +90,7 @@ class Forgotten:
         ]
 
     def drop(self, streams: Iterable[int]) -> list[tuple[int, Range]]:
-        """Remove the stored ranges of the given streams, and return each with the position of its first event."""
+        """Remove the ranges of some streams, and return each with the position of its first event."""
         return [
             (past.begin, Range(stream, past.first, past.next))
             for stream in streams
@@ -105,12 +98,10 @@ class Forgotten:
         ]
 
     def clear(self) -> None:
-        """Remove all stored ranges, because no answer will show whether their events arrived."""
         self._pasts.clear()
 
     def settle(self, answer: Answer) -> list[tuple[int, Range]]:
-        """Remove the ranges of which an answer shows whether they arrived. Return the lost ranges, each with the
-        position of its first event."""
+        """Remove the ranges whose arrival or loss an answer shows. Return the lost ones, each with its position."""
         lost: list[tuple[int, Range]] = []
         for stream in self._pasts.keys() & answer.below.keys():
             still: list[_Past] = []
@@ -129,8 +120,6 @@ class Forgotten:
 
 
 def _joined(pasts: list[_Past]) -> list[_Past]:
-    """Return at most `_RANGES_MAX` entries; merge further ones into the last. The events between merged entries have
-    arrived, so no valid answer reports them as lost."""
     kept, rest = pasts[: _RANGES_MAX - 1], pasts[_RANGES_MAX - 1 :]
     if len(rest) < 2:
         return pasts
@@ -139,12 +128,11 @@ def _joined(pasts: list[_Past]) -> list[_Past]:
 
 
 _Spans = list[tuple[int, int]]
-"""Ranges as pairs: the first number, and the last number plus one."""
 
 
 def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
-    """Return the events of a range that have not arrived according to an answer, as two lists: events in the
-    answer's holes, and events at or above the stream's acknowledged number."""
+    """Return the events of a range that an answer reports as missing: those in its holes, and those from its
+    acknowledged number on."""
     below = answer.below[stream]
     at = past.first
     holes: _Spans = []
@@ -158,21 +146,20 @@ def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
 
 
 _PACKET, _FIRST, _LAST = -2, -3, -4
-"""Stream numbers for the packets of a session itself. Such packets do not count as recorded bytes."""
+"""Stream numbers for the packets of a session itself, which do not count as recorded bytes."""
 
 _OVERHEAD_BYTES = 256
-"""Approximate memory (bytes) that keeping a chunk takes in addition to its data."""
+"""Approximate memory (bytes) of a kept chunk in addition to its data."""
 
 _UNREACHABLE_MAX = 64
-"""Maximum number of ranges in one report of events that the client cannot send again. The collector asks again for the
-ranges that it still lacks."""
+"""Maximum number of ranges in one report of events that the client cannot send again."""
 
 _SPANS_MAX = 64
 """Maximum number of acknowledged spans that the queue remembers for each stream."""
 
 _DOUBTFUL_MAX = 4
-"""Maximum number of spans of each stream with events that the collector may have given up. It is small, because
-another collector that asks for them again accepts events behind only few holes."""
+"""Maximum number of spans of each stream with events that the collector may have given up. Another collector that asks
+for them accepts events behind only few holes."""
 
 _PIECES_MAX = 512
 """Maximum number of buffers that one system call sends. Linux accepts up to 1024."""
@@ -208,8 +195,7 @@ class _Item:
 
 
 class Queue:
-    """The send queue of a client. It takes chunks, and returns buffers for system calls. Only one caller at a time may use
-    the queue."""
+    """The send queue of a client, for one caller at a time. It takes chunks, and returns buffers for system calls."""
 
     def __init__(self, room: int, release: Callable[[int], None], *, late: int = 0) -> None:
         """Keep at most `room` bytes, and call `release(size)` for each chunk that is dropped. `late` is the number of
@@ -221,7 +207,7 @@ class Queue:
         self.kept_bytes = 0
         """Number of bytes of sent chunks that are not durable yet, including `_OVERHEAD_BYTES` for each chunk."""
         self.in_flight_bytes = 0
-        """Number of those kept bytes that may still be on their way. Chunks that will be sent again do not count."""
+        """Number of kept bytes that may still be on their way, without the chunks that will be sent again."""
         self.sent: dict[int, int] = {}
         """For each stream, the highest number plus one of the events that the kernel has accepted."""
         self.forgotten = Forgotten()
@@ -246,22 +232,20 @@ class Queue:
         self._kept: deque[_Item] = deque()
 
     def put(self, chunks: Iterable[Chunk]) -> None:
-        """Append newly recorded chunks, which were never sent before, to the queue."""
         for chunk in chunks:
             self.put_bytes += len(chunk.data)
             self._new.append(_Item(chunk, self.put_bytes))
 
     def first_packet(self, data: bytes) -> None:
-        """Queue a session packet that is sent before all other data. It replaces an earlier packet of this kind."""
+        """Queue a packet that is sent before all other data. It replaces an earlier one of this kind."""
         self._withdraw(_FIRST)
         self._packets.appendleft(self._packet(data, _FIRST))
 
     def packet(self, data: bytes) -> None:
-        """Queue a session packet that is sent before any chunk."""
         self._packets.append(self._packet(data, _PACKET))
 
     def last_packets(self, packets: Iterable[bytes]) -> None:
-        """Queue session packets that are sent after all chunks in the queue. They replace earlier packets of this kind."""
+        """Queue packets that are sent after all chunks in the queue. They replace earlier ones of this kind."""
         self._withdraw(_LAST)
         self._new.extend(self._packet(data, _LAST) for data in packets)
 
@@ -274,12 +258,10 @@ class Queue:
 
     @property
     def idle(self) -> bool:
-        """Whether the queue has no chunk or packet that must still be sent."""
         return not (self._under_way or self._packets or self._again or self._new)
 
     def pieces(self, size: int, *, only_packets: bool = False) -> list[bytes]:
-        """Return the buffers to offer to the kernel next: whole chunks of at most `size` bytes together, or one longer
-        chunk. The first buffer leaves out the bytes that the kernel has already accepted."""
+        """Return the buffers to offer to the kernel next: chunks of at most `size` bytes together, or one longer chunk."""
         under_way = self._under_way
         total = sum(len(item.chunk.data) for item in under_way)
         sources = (self._packets,) if only_packets else (self._packets, self._again, self._new)
@@ -313,12 +295,10 @@ class Queue:
 
     @property
     def repeats(self) -> bool:
-        """Whether the next chunk to be sent was sent before."""
         return bool(self._again)
 
     @property
     def waiting_packets(self) -> int:
-        """The number of packets that wait to be sent before any chunk."""
         return len(self._packets)
 
     @property
@@ -334,8 +314,8 @@ class Queue:
         return self._kept[0].since if self._kept else inf
 
     def through(self, size: int, turn: int, now: float) -> None:
-        """Record that the kernel accepted `size` bytes of the offered buffers. `turn` is the number of the last
-        announcement before them."""
+        """Record that the kernel accepted `size` bytes of the offered buffers, after the announcement with the number
+        `turn`."""
         self._part += size
         under_way = self._under_way
         while under_way and self._part >= len(under_way[0].chunk.data):
@@ -346,8 +326,7 @@ class Queue:
             under_way.popleft()
 
     def refused(self) -> list[Chunk]:
-        """Drop the items that were offered to the kernel, because it will never accept them. Return the dropped chunks
-        that were never sent before."""
+        """Drop the offered items, which the kernel will never accept. Return the chunks that were never sent before."""
         lost = [item for item in self._under_way if not item.is_packet]
         self._under_way.clear()
         self._part = 0
@@ -357,7 +336,7 @@ class Queue:
         return [item.chunk for item in lost if item.turn < 0]
 
     def back(self) -> None:
-        """Put the items that were offered to the kernel and not accepted back into the queue, to offer them again."""
+        """Put the offered items that the kernel has not accepted back into the queue."""
         for item in reversed(self._under_way):
             early = item.is_packet and item.chunk.stream != _LAST
             again = self._new if item.turn < 0 else self._again
@@ -366,8 +345,7 @@ class Queue:
         self._part = 0
 
     def broken(self) -> None:
-        """Put all offered chunks back into the queue as a whole, and drop the session packets, because the connection
-        has broken."""
+        """Put all offered chunks back as a whole, and drop the session packets, because the connection has broken."""
         if self._part and not self._under_way[0].is_packet:
             chunk = self._under_way[0].chunk
             self.sent[chunk.stream] = max(chunk.whole(self._part), self.sent.get(chunk.stream, 0))
@@ -378,11 +356,10 @@ class Queue:
     def settle(self, answer: Answer, given_up: Iterable[int] = ()) -> tuple[bool, Sequence[Range]]:
         """Release the chunks that are durable according to an answer, and send the missing ones again.
 
-        A chunk is missing if it was sent before the answered announcement and has not arrived. A chunk with events in a
-        hole is also missing, unless it was sent again and may be on its way. If only the beginning of a chunk is
-        durable, it is released, so that each connection makes progress. In the streams `given_up`, the collector also
-        acknowledges events that it has given up; these are not durable. Return whether any event was missing, and the
-        ranges of events that are lost because the queue no longer keeps them."""
+        A chunk is missing if it was sent before the answered announcement and has not arrived, or has events in a hole
+        and was not sent again. In the streams `given_up`, the collector also acknowledges events that it has given up.
+        Return whether any event was missing, and the ranges of lost events that the queue no longer keeps.
+        """
         doubts = self._doubt_below
         doubts |= {s: max(answer.below.get(s, 0), doubts.get(s, 0)) for s in given_up}
         again: list[_Item] = []
@@ -427,8 +404,7 @@ class Queue:
         self._let_go(item)
 
     def _note_settled(self, stream: int, first: int, next_: int) -> None:
-        """Record a range of a stream that an answer has released. Keep the `_SPANS_MAX` durable ranges with the
-        highest numbers. Join the two lowest doubtful ranges if there are more than `_DOUBTFUL_MAX`."""
+        """Record a range that an answer has released, within `_SPANS_MAX` and `_DOUBTFUL_MAX` ranges of the stream."""
         if first >= self._doubt_below.get(stream, 0):
             _insert(self._durable.setdefault(stream, []), first, next_)
             del self._durable[stream][:-_SPANS_MAX]
@@ -439,9 +415,8 @@ class Queue:
             doubtful[:2] = [(doubtful[0][0], max(doubtful[0][1], doubtful[1][1]))]
 
     def unreachable(self, answer: Answer) -> tuple[list[Range], list[Range]]:
-        """Return those parts of an answer's holes that the client can no longer send and that are not on their way.
-        The first list has events that the client discarded, the second list events that another collector has
-        acknowledged. Doubtful events are in neither. At most `_UNREACHABLE_MAX` parts are examined."""
+        """Return the parts of an answer's holes that the client can no longer send: events that it discarded, and
+        events that another collector has acknowledged. Doubtful events are in neither."""
         discarded, durable = list[Range](), list[Range]()
         for gone in islice(self._unreachable(answer), _UNREACHABLE_MAX):
             spans = self._durable.get(gone.stream, ())
@@ -462,14 +437,12 @@ class Queue:
                 yield from _without(hole, spans)
 
     def repeat(self, before: int) -> None:
-        """Send all chunks again, in the order of recording, that were sent before the announcement with the number
-        (turn) `before`."""
+        """Send all chunks again that were sent before the announcement `before`, in the order of recording."""
         again = [item for item in self._kept if item.turn < before]
         self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
 
     def abandon(self, streams: Collection[int]) -> tuple[Sequence[Chunk], Sequence[Range]]:
-        """Drop the sent events of streams that the collector does not acknowledge. Return the dropped chunks and the
-        forgotten ranges."""
+        """Drop the sent events of streams that the collector does not count. Return their chunks and forgotten ranges."""
         gone = [item for item in (*self._again, *self._kept) if item.chunk.stream in streams]
         if gone:
             again = [item for item in self._again if item.chunk.stream not in streams]
@@ -480,8 +453,6 @@ class Queue:
         return [item.chunk for item in gone], self._lost(self.forgotten.drop(streams))
 
     def lose_some(self, stream: int) -> None:
-        """Record that one event of a stream is lost for good. It is unknown which one: the oldest unsettled event, or a
-        later one."""
         begins = [item.begin for item in (*self._again, *self._kept) if item.chunk.stream == stream]
         begins += [begin for begin, range_ in self.forgotten.all() if range_.stream == stream]
         self.lost_at = min([self.lost_at, *begins])
@@ -489,18 +460,17 @@ class Queue:
             self.lose_handed()
 
     def lose(self) -> Sequence[Range]:
-        """Remove and return the ranges of events that the queue no longer keeps: no collector received them."""
+        """Remove and return the forgotten ranges, which no collector received."""
         lost = self._lost(self.forgotten.all())
         self.forgotten.clear()
         return lost
 
     def lose_handed(self) -> None:
-        """Record that the last event that the kernel accepted is lost. In this case, the queue keeps no chunks."""
+        """Record that the last event that the kernel accepted is lost, while the queue keeps no chunks."""
         if handed := self.handed():
             self.lost_at = min(self.lost_at, handed - 1)
 
     def clear(self) -> None:
-        """Drop all items of the queue. Their events count as lost."""
         if (settled := self.settled()) < self.put_bytes:
             self.lost_at = min(self.lost_at, settled)
         for items in (self._under_way, self._kept, self._again, self._new):
@@ -512,32 +482,31 @@ class Queue:
         self.forgotten.clear()
 
     def handed(self) -> int:
-        """Return the position (in the order of recording) of the first byte that must still be sent, or sent again."""
+        """Return the position of the first byte that must still be sent, or sent again."""
         unsent = (*self._under_way, *self._again, *self._new)
         begins = (item.begin for item in unsent if not item.is_packet)
         return min(begins, default=self.put_bytes)
 
     def settled(self) -> float:
-        """Return the position of the first byte of an event of which it is unknown whether it is durable or lost."""
+        """Return the position of the first event of which it is unknown whether it is durable or lost."""
         return min([self.handed(), self.forgotten.begin, *(item.begin for item in self._kept)])
 
     def unsent(self) -> list[Chunk]:
-        """Return the chunks that the kernel has never accepted, and the rest of a chunk of which it has accepted a part."""
+        """Return the chunks, and the rest of a chunk, that the kernel has never accepted."""
         accepted, rest = self._parted()
         items = (*self._under_way, *self._new)
         chunks = [item.chunk for item in items if item.turn < 0 and not item.is_packet]
         return [*rest, *chunks[len(accepted) :]]
 
     def unanswered(self) -> list[Chunk]:
-        """Return the chunks that the kernel has accepted and that no answer has settled, and the accepted part of a
-        chunk."""
+        """Return the chunks, and the part of a chunk, that the kernel has accepted and no answer has settled."""
         accepted, _ = self._parted()
         items = (*self._under_way, *self._again, *self._kept)
         return [*accepted, *(item.chunk for item in items if item.turn >= 0)]
 
     def _parted(self) -> tuple[list[Chunk], list[Chunk]]:
         """Return the new chunk of which the kernel has accepted some events, in two parts: those events, and the rest.
-        Return two empty lists if there is no such chunk."""
+        Both are empty without such a chunk."""
         first = self._under_way[0] if self._part else None
         if first is None or first.turn >= 0 or first.is_packet:
             return [], []
@@ -569,7 +538,6 @@ class Queue:
         return [missing for _, missing in found]
 
     def _wait(self, again: list[_Item], kept: deque[_Item]) -> None:
-        """Replace the list of items that must be sent again and the list of items that wait for an answer."""
         self._again = deque(sorted(again, key=lambda item: item.at))
         self._kept = kept
         self.in_flight_bytes = sum(item.room for item in kept)
@@ -582,7 +550,7 @@ class Queue:
 
 
 def _insert(spans: _Spans, first: int, next_: int) -> None:
-    """Add a range to sorted ranges. Join it with the last ranges that overlap it or are adjacent to it."""
+    """Add a range to sorted ranges, and join it with the last ones that it touches."""
     while spans and first <= spans[-1][1] and spans[-1][0] <= next_:
         first, next_ = min(first, spans[-1][0]), max(next_, spans[-1][1])
         del spans[-1]
@@ -590,7 +558,7 @@ def _insert(spans: _Spans, first: int, next_: int) -> None:
 
 
 def _without(hole: Range, spans: Iterable[tuple[int, int]]) -> Iterator[Range]:
-    """Yield the parts of a hole that lie outside all of the given spans, which are sorted."""
+    """Yield the parts of a hole outside of the given spans, which are sorted."""
     at = hole.first
     for first, next_ in spans:
         if at < min(first, hole.next):

@@ -1,21 +1,17 @@
 """Record spans and events in the program's threads, as Heph packets with sequence numbers.
 
-A stream is one thread's sequence of events. By default each thread has its own stream. Streams are numbered from 1, and the
-events of a stream from 0. A new thread takes over the stream of a thread that has ended, and continues its sequence numbers. So
-there are never more streams than concurrent threads. A program that needs other stream numbers calls `use_stream`.
+By default each thread has its own stream, a numbered sequence of events. A new thread continues the stream of a thread
+that has ended, so there are never more streams than concurrent threads. The hot path takes no lock:
 
-The hot path takes no lock:
-
-- A thread's own state is in its `Lane`. While the lane is `inside`, a signal handler or destructor that interrupts the
-  thread cannot record: its event is discarded (`nested`).
-- Recording begins by taking the event's number, in one call in C. So every discarded event has used up a number. If an
-  exception of a signal handler (Ctrl-C) comes after that, `Lane.account` finds the number.
+- While a thread's `Lane` is `inside`, a signal handler or destructor that interrupts the thread cannot record: its
+  event is discarded (`nested`).
+- Recording begins by taking the event's number, in one call in C, so every discarded event has used up a number. After
+  an exception of a signal handler (Ctrl-C), `Lane.account` finds the number.
 - Packets wait in a list per stream: `append`, and the slices of `take`, are one operation each.
-- A lane gets memory in large grants (`Memory`), and counts down the rest of its grant.
-- Only a stream that several threads use has a lock.
+- A lane gets memory in large grants (`Memory`). Only a stream that several threads use has a lock.
 
-A time in a packet is a clock reading minus `zero`. The recorder discards an event (`encoding`) if its time is below 0 or does
-not fit into 64 bits."""
+The recorder discards an event (`encoding`) if a time, relative to `zero`, is below 0 or does not fit into 64 bits.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +35,7 @@ REASONS = (
 )  # fmt: skip
 
 DOUBT = [-1, 0]
-"""Marker in a stream's list of discarded events (`holes`): there may be numbers that are neither in a packet nor in
-this list (`Lane.account`).
-"""
+"""Marker in a stream's list of discarded events (`holes`): there may be numbers that neither a packet nor the list has."""
 
 _NUMBERS_END = 2**62
 """Sequence number that no stream can reach."""
@@ -58,17 +52,14 @@ class Stream:
         """Iterator over the sequence numbers of future events. One call of `next`, in C, takes one number."""
         self.packets: list[bytes] = []
         self.taken = 0
-        """The number of the stream's last event that the sender has taken, plus one."""
         self.holes: list[list[int]] = []
         """Discarded events that no report contains yet, as pairs: the first number, and how many."""
         self.user: Lane | None = None
-        """The lane (state of a thread) that alone writes to the stream. If several threads write to it, the stream has a
-        lock instead."""
+        """The lane (state of a thread) that alone writes to the stream, which otherwise has a lock."""
         self.lock: threading.Lock | None = None
 
     @property
     def next(self) -> int:
-        """The sequence number of the next event."""
         # Compute the number from the length hint of the range's iterator, which is exact.
         left: int = self.counter.__length_hint__()
         return _NUMBERS_END - left
@@ -85,16 +76,14 @@ class Lane:
         self.room = 0
         """Number of bytes that the thread may still record before `Memory` must grant it more."""
         self.inside = False
-        """Whether the thread is recording an event. If another event begins meanwhile, for example in a signal handler,
-        it is discarded."""
+        """Whether the thread is recording an event. Another event meanwhile, as in a signal handler, is discarded."""
         self.owed = 0
-        """Number of nested events that occurred before the lane had a stream from which they could take numbers."""
         self.due = False
         """Whether the recorder must call `filled` for this thread, because enough bytes wait to be sent."""
         self.discarded = dict.fromkeys(REASONS, 0)
 
     def lose(self, stream: Stream, first: int, reason: str, lost: int = 1) -> None:
-        """Count `lost` events as discarded, with the numbers from `first` on."""
+        """Count `lost` events as discarded, from number `first` on."""
         self.discarded[reason] += lost
         holes = stream.holes
         at = len(holes)
@@ -107,10 +96,8 @@ class Lane:
             holes.insert(at, [first, lost])
 
     def account(self, stream: Stream, until: int) -> None:
-        """Count event numbers below `until` as discarded if no packet and no discarded event has them.
-
-        An exception within the recording of an event leaves such numbers. If this call fails as well (the stack may be
-        full), the `DOUBT` marker remains, and the next event calls `account` again."""
+        """Count event numbers below `until` as discarded that neither a packet nor a discarded event has, as after an
+        exception within a recording. If this call fails, too, `DOUBT` remains, and the next event calls it again."""
         following = stream.next
         waiting = stream.packets[-1:]
         at = number(waiting[0], following) + 1 if waiting else stream.taken
@@ -123,8 +110,7 @@ class Lane:
 
 
 _SHARES = 8
-"""Divisor of the memory limit. The result is the maximum number of bytes that are granted to all threads together and
-not used yet."""
+"""Divisor of the memory limit, for the bytes that are granted to all threads together and not used yet."""
 
 
 class Memory:
@@ -133,8 +119,8 @@ class Memory:
     __slots__ = ("_chunk", "_free", "_granted", "_limit", "_lock", "_longest", "_released")
 
     def __init__(self, limit: int, chunk: int, longest: int) -> None:
-        """Grant at most `limit` bytes in total, and at most `longest` bytes, the size of the longest packet, in one
-        grant. Each time that `chunk` more bytes were granted, the lane that gets the grant becomes `due`."""
+        """Grant at most `limit` bytes in total, and `longest` bytes at once. Each time that `chunk` more bytes were
+        granted, the lane becomes `due`."""
         self._limit, self._chunk, self._longest = limit, chunk, longest
         self._lock = threading.Lock()
         self._free = limit
@@ -143,15 +129,11 @@ class Memory:
         self._released: list[int] = []
 
     def release(self, size: int) -> None:
-        """Return the bytes of released chunks to the memory budget."""
         self._released.append(size)
 
     def draw(self, lane: Lane, size: int, lanes: int) -> bool:
-        """Grant a thread (its lane) memory for a packet of `size` bytes, and for further packets if enough memory is
-        free.
-
-        `lanes` is the number of lanes that share the memory. `size` is at most the size of the longest packet. Return
-        False, without a grant, if the packet does not fit."""
+        """Grant a lane memory for a packet of `size` bytes, and for more if enough is free for `lanes` lanes. Return
+        False if the packet does not fit."""
         with self._lock:
             while self._released:
                 self._free += self._released.pop()
@@ -172,8 +154,7 @@ _JOIN_SECONDS = 0.1
 
 
 class _Lease:
-    """The use of a lane (recorder state) by one thread. It ends with the thread, so that another thread can use the
-    lane."""
+    """The use of a lane (recorder state) by one thread, at whose end another thread can use the lane."""
 
     __slots__ = ("_free", "_lane")
 
@@ -191,8 +172,7 @@ class _Local(threading.local):
 
 
 class Lanes:
-    """The lanes of a recorder's threads, and the streams of the lanes. There are never more lanes, or streams of lanes,
-    than concurrent threads."""
+    """The lanes of a recorder's threads, and their streams: never more than concurrent threads."""
 
     __slots__ = ("_free", "_lock", "all", "local", "streams")
 
@@ -201,13 +181,11 @@ class Lanes:
         self.streams: dict[int, Stream] = {}
         """All streams of this recorder, by their number."""
         self.local = _Local()
-        """Holds the calling thread's lane; None if the thread has none yet."""
         self._free: list[Lane] = []
         self._lock = threading.Lock()
 
     def join(self) -> Lane:
-        """Give the calling thread a lane (its recorder state) if it has none, and return the lane. Take a free lane if
-        there is one."""
+        """Return the calling thread's lane, which is a free or a new one at the first call."""
         try:
             lane = self._free.pop()
         except IndexError:
@@ -224,7 +202,7 @@ class Lanes:
         return local.lane
 
     def own(self, lane: Lane) -> Stream:
-        """Give a lane (a thread's state) a stream of its own, with the lowest free number, and return the stream."""
+        """Give a lane a stream of its own, with the lowest free number."""
         with self._lock:
             free = 1
             while free in self.streams:
@@ -234,7 +212,7 @@ class Lanes:
         return stream
 
     def use(self, lane: Lane, number: int | None) -> None:
-        """Make a lane (a thread's state) write to stream `number`, or to its own stream if `number` is None."""
+        """Make a lane write to stream `number`, or to its own stream if `number` is None."""
         other = None
         lane.inside = True
         try:
@@ -256,10 +234,8 @@ class Lanes:
             time.sleep(0)
 
     def _leave(self, lane: Lane) -> None:
-        """Let a lane (a thread's state) write to its own stream again.
-
-        Another thread may call `use` for the old stream meanwhile. The stream then gets a lock, or this other thread
-        becomes its only user; both outcomes are correct."""
+        """Let a lane write to its own stream again. If another thread calls `use` for the old one meanwhile, that
+        stream gets a lock or a new only user; both outcomes are correct."""
         stream = lane.stream
         if stream and stream is not lane.own and stream.user is lane and not stream.lock:
             stream.user = None
@@ -274,8 +250,7 @@ _RANGES_PER_REPORT = 16
 ENCODING_ERRORS = (
     _wire.EncodingError, ArithmeticError, AttributeError, MemoryError, RecursionError, TypeError, ValueError, struct_error
 )  # fmt: skip
-"""Exceptions that the encoding of an event may raise. Any other exception comes from a signal handler, and is passed on
-to the program."""
+"""Exceptions that the encoding of an event may raise. Any other one comes from a signal handler, and is passed on."""
 
 _Encoded = tuple[int, int, int, bytes]
 _substream = SUBSTREAM.get
@@ -283,7 +258,7 @@ _substream = SUBSTREAM.get
 
 class Recorder:
     """Records events in any thread and in signal handlers. A recorder never raises. It waits only for another thread
-    that writes to the same stream, and only for a few instructions."""
+    that writes to the same stream, for a few instructions."""
 
     __slots__ = (
         "_chunk", "_chunks", "_closed", "_elsewhere", "_filled", "_idle", "_lanes", "_latest",
@@ -306,27 +281,27 @@ class Recorder:
         filled: Callable[[], object],
         longest: int = 2**31,
     ) -> None:
-        """Record times in nanoseconds, as readings of `clock()` minus `zero`, the reading at tick 0. `limit` is the
-        maximum number of bytes that are recorded and not released. `chunk` is the number of packet bytes for which a
-        system call is worthwhile. `longest` is the maximum size (bytes) of a packet. The thread that emits calls
-        `started` after the first packet that is recorded after `take`, and `filled` each time that `chunk` more
-        bytes wait, perhaps in a signal handler. An Exception in these calls is suppressed."""
+        """Record times in nanoseconds, as readings of `clock()` minus `zero`.
+
+        `limit` is the maximum number of bytes that are recorded and not released, `chunk` the number of bytes that are
+        worth a system call, and `longest` the maximum size (bytes) of a packet. The thread that emits calls `started`
+        after the first packet that is recorded after `take`, and `filled` each time that `chunk` more bytes wait,
+        perhaps in a signal handler. An Exception in these calls is suppressed.
+        """
         self.clock = clock
         self._limit, self._chunk, self._longest = limit, max(1, chunk), longest
         self._started, self._filled = started, filled
         self.reset(zero)
 
     def reset(self, zero: int) -> None:
-        """Clear all state in a forked child, because the inherited streams, packets, threads and locks belong to its
-        parent."""
+        """Clear all state, as in a forked child."""
         self._zero = zero
         self._lanes = Lanes()
         self._local = self._lanes.local
         self._memory = Memory(self._limit, self._chunk, self._longest)
         self._shapes: dict[tuple[object, ...], Packer] = {}
         self._latest: dict[str, Packer] = {}
-        """For each event name, the packer of the last event with this name. The next event of the name usually has the
-        same shape."""
+        """For each event name, the packer of the last event with this name, which usually fits the next one."""
         self._elsewhere = dict.fromkeys(REASONS, 0)
         self._idle = True
         self._taking = False
@@ -411,8 +386,7 @@ class Recorder:
             self._lanes.use(lane, stream)
 
     def take(self) -> list[Chunk]:
-        """Return all recorded chunks. Only one caller at a time may take chunks. A call in a signal handler that interrupts
-        `take` returns an empty list."""
+        """Return all recorded chunks, for one caller at a time; none in a signal handler that interrupts `take`."""
         if self._taking:
             return []
         self._taking = True
@@ -435,18 +409,15 @@ class Recorder:
             self._taking = False
 
     def release(self, size: int) -> None:
-        """Free `size` bytes of memory, because the caller has dropped chunks of this size."""
         self._memory.release(size)
 
     def next_numbers(self) -> dict[int, int]:
-        """Return the next event's number without 32-bit wrap-around, by stream. Streams without events are left out."""
+        """Return the next event's number of each stream that has events, not wrapped to 32 bits."""
         numbers = {stream.number: stream.next for stream in list(self._lanes.streams.values())}
         self._stated = {stream: following for stream, following in numbers.items() if following}
         return self._stated
 
     def discard(self, reason: str, count: int = 1, /) -> None:
-        """Add events that another component of the client has discarded to the count of discarded events, with the
-        reason."""
         with suppress(KeyError):
             self._elsewhere[reason] += count
 
@@ -457,13 +428,12 @@ class Recorder:
         return {reason: sum(count[reason] for count in counts) for reason in REASONS}
 
     def close(self) -> None:
-        """Discard all later events. Each is also counted by `miss`, so that the next session reports it."""
+        """Discard all later events, which `miss` counts, so that the next session reports them."""
         self._closed = True
         self._shapes, self._latest = {}, {}
 
     def _shape(self, name: str, attributes: Mapping[str, object]) -> Packer:
-        """Return the packer for events with these attribute names. For the next event of the same name, this packer is
-        tried first."""
+        """Return the packer for events with these attribute names, which is tried first for the next event of the name."""
         key = (name, *attributes)
         pack = self._shapes.get(key)
         if pack is None:
@@ -476,7 +446,7 @@ class Recorder:
     def _write(
         self, lane: Lane, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> None:
-        """Record an event of any shape to any stream. This is slower than the paths for usual events."""
+        """Record an event of any shape to any stream, more slowly than `write`."""
         if self._closed:
             miss()
             self.late += 1
@@ -509,8 +479,7 @@ class Recorder:
     def _encode(
         self, name: str, start: int, end: int, attributes: Mapping[str, object]
     ) -> _Encoded | None:
-        """Return all fields of the packet but the stream and the number. Return None if a value or a time cannot be
-        encoded."""
+        """Return all fields of the packet but stream and number; None if a value or a time cannot be encoded."""
         zero = self._zero
         try:
             start, end = int(start) - zero, int(end) - zero
@@ -538,8 +507,7 @@ class Recorder:
             self._store(lane, stream, counter, packet)
 
     def _store(self, lane: Lane, stream: Stream, counter: int, packet: bytes) -> None:
-        """Keep a packet, or discard it if it does not fit. In front of a packet that is kept, put a report of earlier
-        discarded events."""
+        """Keep a packet, with a report of earlier discarded events in front, or discard it if it does not fit."""
         holes = stream.holes
         if holes and DOUBT in holes:
             lane.account(stream, counter)

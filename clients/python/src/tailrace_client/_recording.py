@@ -1,7 +1,8 @@
 """Select the recorder of this process: the compiled module if it was built, otherwise the recorder in Python.
 
-The environment variable TAILRACE_PURE selects the recorder in Python. A free-threaded Python also uses the recorder in
-Python, because the compiled module relies on the GIL; a source tree may contain the module of another Python."""
+The environment variable TAILRACE_PURE selects the recorder in Python. So does a free-threaded Python, because the
+compiled module relies on the GIL.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import sys
 from typing import Any
 
 Traced: Any = None
-"""The compiled type of functions whose calls are recorded as spans. It is None if only wrappers in Python exist."""
+"""The compiled type of functions whose calls are recorded as spans, or None."""
 
 try:
     if os.environ.get("TAILRACE_PURE") or "t" in sys.abiflags:

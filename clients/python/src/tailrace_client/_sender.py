@@ -1,27 +1,18 @@
 """Send the recorded events to the collector, without blocking the program.
 
-A sender never raises, and never waits for a network, a disk or a name server in a call that emits. If the transport is prompt
-(sockets) and enough bytes wait, the thread that emits makes up to `PROMPT_SENDS` system calls to send and one to receive. These
-system calls return at once. A second Python thread would have to acquire the GIL for each system call, which takes 5 ms and
-more beside a busy program.
+A sender never raises, and never waits for a network, a disk or a name server in a call that emits. If the transport is
+prompt (sockets) and enough bytes wait, the thread that emits makes a few system calls, which return at once: a second
+Python thread would have to acquire the GIL for each one, which takes 5 ms and more beside a busy program. One daemon
+thread does all work that may wait.
 
-One daemon thread does all work that may wait: connecting, files, answers, and events that are still unsent after
-`INTERVAL_SECONDS`. The first packet starts the thread. The thread sleeps while there is no work.
+Libraries such as gevent and eventlet may replace threads, queues and `sleep` at any time. So the sender looks these
+functions up when its thread starts, and a greenlet waits only by a call that lets other greenlets run (`_Rest`). No
+thread starts in a sub-interpreter, nor before uWSGI forks its workers.
 
-Libraries such as gevent and eventlet may replace threads, queues and `sleep` at any time. So the sender looks these functions
-up only when its thread starts, and the thread checks whether it is a thread or a greenlet. A greenlet waits only by a call that
-lets other greenlets run (`_Rest`). If there is no such call, the greenlet ends, and only `flush`, `close` and the exit connect.
-No thread starts in a sub-interpreter either, since a sub-interpreter cannot be ended while it has a second thread.
-
-uWSGI forks its workers without calling Python's functions. No thread starts before that fork. Until then, an event connects and
-is sent at once if the collector is on this host. uWSGI's own hook resets the senders in the workers.
-
-A forked child starts with a new sender state. If the collector is on this host, the child's first event connects. So the
-collector receives the child's session even if the child soon ends by `os._exit`. At the exit of the interpreter, or of a
-`multiprocessing` worker, open senders send a goodbye. They stay open, because threads, destructors and exit functions that were
-registered earlier may still emit. A call that emits then sends its event and another goodbye. All such calls together wait for
-up to `EXIT_SECONDS`. In the first half of this time the calls wait for answers. In the second half the calls wait only for
-events that could not be sent at once. Later calls send without waiting."""
+A forked child starts with a new sender state. At the exit, open senders send a goodbye, but stay open, because threads,
+destructors and exit functions may still emit. Such a call sends its event and another goodbye, within `EXIT_SECONDS`
+for all of them together.
+"""
 
 from __future__ import annotations
 
@@ -52,10 +43,8 @@ _PAUSE_SECONDS = 0.0005
 
 
 class SignalSafeLock:
-    """A lock for one thread at a time. An exception of a signal handler never leaves the lock taken. CPython may raise
-    such an exception (Ctrl-C) after any call. A `threading.Lock` stays taken if the exception comes directly after
-    `acquire` or directly before `release`. In this class, one call both takes the lock and records the holder, and the
-    release is a statement without a call."""
+    """A lock for one thread at a time, which an exception of a signal handler (Ctrl-C) never leaves taken, unlike
+    `threading.Lock`: one call takes it and records the holder, and the release is a statement without a call."""
 
     __slots__ = ("_holder",)
 
@@ -63,8 +52,8 @@ class SignalSafeLock:
         self._holder: dict[int, object] = {}
 
     def run(self, function: Callable[[], T], deadline: float = 0.0) -> T | None:
-        """Call a function while holding the lock, and return its result. If the lock is not free by the deadline
-        (monotonic seconds), return None without calling the function."""
+        """Call a function while holding the lock, and return its result; None if the lock is not free by the deadline
+        (monotonic seconds)."""
         mine = object()
         holder = self._holder
         try:
@@ -85,8 +74,7 @@ EXIT_SECONDS = 1.0
 """Maximum time (seconds) for which an exit waits for unsent events."""
 
 _SENDING_SECONDS = EXIT_SECONDS / 2
-"""Last part (seconds) of `EXIT_SECONDS`. In this part, a sender no longer waits for answers, but sends the remaining
-events."""
+"""Last part (seconds) of `EXIT_SECONDS`, in which a sender no longer waits for answers, but sends the remaining events."""
 
 PROMPT_SENDS = 4
 
@@ -118,7 +106,7 @@ class _Rest(Enum):
 
 
 def _is_own(function: object) -> bool:
-    """Return whether a function is the interpreter's own. It is not if a library has replaced it."""
+    """Return whether a function is the interpreter's own, so that no library has replaced it."""
     return isinstance(function, BuiltinFunctionType)
 
 
@@ -130,8 +118,7 @@ def _rest(calls: object, starter: int) -> _Rest:
 
 
 class Sender:
-    """Sends recorded events over a connection with a thread. One lock lets one thread at a time use the connection, and
-    another lets one thread at a time open it."""
+    """Sends recorded events over a connection with a thread. One lock guards its use, another its opening."""
 
     def __init__(
         self,
@@ -141,10 +128,9 @@ class Sender:
         on_fork: Callable[[], None],
         on_late: Callable[[], object] = lambda: None,
     ) -> None:
-        """Keep at most `room` bytes of chunks that were sent and are not durable.
-
-        In a forked child, `on_fork` is called, and must call `begin` again. `on_late` is called for each event that
-        another thread recorded while the sender closed: it was not sent, and the goodbye does not count it."""
+        """Keep at most `room` bytes of sent chunks that are not durable. In a forked child, `on_fork` is called, and
+        must call `begin` again. `on_late` is called for each event that another thread recorded while the sender
+        closed."""
         self.transport = transport
         self._on_fork = on_fork
         self._on_late = on_late
@@ -155,10 +141,7 @@ class Sender:
     def _reset(self) -> None:
         self._lock = SignalSafeLock()
         self._opening = SignalSafeLock()
-        """Lock of the thread that opens the transport.
-
-        Two threads could otherwise open two connections, of which the second has no announcement yet. Other threads
-        would then send data on the second connection before its announcement."""
+        """Lock of the thread that opens the transport, because a second connection could get data unannounced."""
         # Queue that wakes the thread. A signal handler may use it even while it interrupts a call of the queue, which
         # is not possible with an Event.
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -168,11 +151,9 @@ class Sender:
         self.thread_ns: int | None = None
         """CPU time (ns) of the sending thread so far; None if no thread has sent anything, or if a greenlet sends."""
         self._unstarted = [True]
-        """A list with one token until the thread is started: the caller that removes the token starts the thread. `pop`
-        is atomic and needs no lock."""
+        """A list with one token: the caller that removes it, by the atomic `pop`, starts the thread."""
         self._idle = [True]
-        """A list with one token while no thread works: the thread that removes the token works. So only one thread
-        works, even if two were started."""
+        """A list with one token while no thread works: the thread that removes it works, even if two were started."""
         self._called = False
         self._asleep = False
         self._hurried = False
@@ -181,7 +162,7 @@ class Sender:
         self._is_child = False
 
     def begin(self, recorder: ChunkSource, dialogue: Dialogue) -> None:
-        """Send the chunks of `recorder`. Call this function once, before the recorder's first callback."""
+        """Send the chunks of `recorder`. Call this once, before the recorder's first callback."""
         self.link = Link(self.transport, dialogue, recorder, room=self._room)
         _open.add(self)
         _leave_in_worker()
@@ -199,7 +180,6 @@ class Sender:
     # The recorder calls the following methods, in the threads that emit.
 
     def started(self) -> None:
-        """Record that there are events to send."""
         self._link.fresh = self._called = True
         if self._closed:
             self._lock.run(self._drop, time.monotonic() + _LOOK_SECONDS)
@@ -232,8 +212,8 @@ class Sender:
     # The program calls the following methods.
 
     def flush(self, seconds: float) -> bool:
-        """Wait at most `seconds` until all earlier events are durable or lost. Return whether all of them are
-        durable or, if the client asks for no answers, whether the kernel has accepted all of them."""
+        """Wait at most `seconds` until all earlier events are durable or lost. Return whether all are durable or,
+        without answers, accepted by the kernel."""
         if self._closed:
             return False
         deadline = time.monotonic() + seconds
@@ -241,8 +221,7 @@ class Sender:
         return self._waits_for(self._link.fate.is_settled, position, deadline)
 
     def close(self, seconds: float) -> bool:
-        """Wait for earlier events as `flush` does, send the goodbye and close the sender, all within `seconds`. Return
-        whether all events were delivered, as `flush` does."""
+        """Wait as `flush` does, send the goodbye and close the sender, within `seconds`. Return what `flush` would."""
         if self._closed:
             return self._delivered
         deadline = time.monotonic() + seconds
@@ -275,10 +254,8 @@ class Sender:
             self._on_late()
 
     def leave(self, seconds: float) -> None:
-        """Send the goodbye as `close` does, but stay open for events that exit functions emit later.
-
-        If the collector does not answer in time, do not wait for answers to these later events. A second call has no
-        effect."""
+        """Send the goodbye as `close` does, but stay open for events of exit functions. If the collector does not
+        answer in time, do not wait for answers to them."""
         if self._is_late or self._closed:
             return
         deadline = time.monotonic() + seconds
@@ -331,15 +308,14 @@ class Sender:
         return self.link
 
     def _gathered(self) -> int:
-        """Move the recorded chunks into the queue. Return the position (bytes) in the queue at which they end."""
+        """Move the recorded chunks into the queue. Return the position at which they end."""
         link = self._link
         link.gather()
         link.hurry()
         return link.queue.put_bytes
 
     def _end(self) -> int:
-        """Move the recorded chunks into the queue, and request a goodbye after them. Return the position at which they
-        end, or `_NOTHING` if no event was recorded or discarded."""
+        """Request a goodbye. Return the end of the recorded chunks; `_NOTHING` if no event was recorded or discarded."""
         position = self._gathered()
         if not position and not any(self._link.recorder.discarded.values()):
             return _NOTHING
@@ -349,16 +325,13 @@ class Sender:
     def _waits_for(
         self, reached: Callable[[int], bool], position: int | None, deadline: float
     ) -> bool:
-        """Wait until all events before a position are settled. Return whether they are, and none of them was lost."""
+        """Wait until all events before a position are settled. Return whether they are, and none was lost."""
         if position is None or not self._wait(deadline, partial(reached, position)):
             return False
         return not self._link.fate.has_lost(position)
 
     def _wait(self, deadline: float, over: Callable[[], bool]) -> bool:
-        """Send events and read answers until `over` returns True. Return False if the deadline comes first.
-
-        The sender's thread opens connections, because this may take long. If no thread can run, this call opens them.
-        """
+        """Send events and read answers until `over` returns True. Return False if the deadline comes first."""
         link = self._link
 
         def attended() -> bool:
@@ -436,8 +409,8 @@ class Sender:
                 self._is_over = True
 
     def _sleep(self, seconds: float | None) -> None:
-        """Sleep until an event was recorded `INTERVAL_SECONDS` ago, or until another thread wakes this one. Sleep at
-        most `seconds`."""
+        """Sleep, at most `seconds`, until an event was recorded `INTERVAL_SECONDS` ago, or another thread wakes this
+        one."""
         if self._rest is _Rest.SLEEP:
             until = time.monotonic() + (inf if seconds is None else seconds)
             while (
@@ -460,7 +433,7 @@ class Sender:
                 calls.get(timeout=INTERVAL_SECONDS)
 
     def _round(self) -> float | None:
-        """Do all work that is possible now. Return after how many seconds further work is due, as `Link.attend` does."""
+        """Do all work that is possible now. Return the seconds until more is due, as `Link.attend` does."""
         self._called = False
         link, transport = self._link, self.transport
         self._opening.run(self._open, time.monotonic() + _CONNECTING_SECONDS)
@@ -469,10 +442,7 @@ class Sender:
         return self._lock.run(link.attend, inf)
 
     def _open(self) -> None:
-        """Open the transport and announce the session, if this is due.
-
-        The caller holds `_opening`, the lock for opening, but not the lock for the connection: opening may take
-        seconds."""
+        """Open the transport and announce the session, if due. The connection's lock is free, as this may take seconds."""
         link, transport = self._link, self.transport
         if not link.is_due():
             return
@@ -497,10 +467,8 @@ class Sender:
 
 
 def _will_fork() -> bool:
-    """Return whether this is a uWSGI process that will still fork its workers.
-
-    Such a process must start no thread: if the thread waits for the GIL during the fork, a worker waits for it forever,
-    because by default uWSGI does not call the interpreter's fork functions."""
+    """Return whether this is a uWSGI process that will still fork its workers. It must start no thread: a worker would
+    wait for ever for the GIL if the thread waits for it during the fork."""
     return not _is_forked and (server := _uwsgi()) is not None and not server.worker_id()
 
 
@@ -520,8 +488,7 @@ at_exit: list[Callable[[], None]] = []
 
 
 def _forked() -> None:
-    """Reset all open senders in a forked child. This function may be called by two hooks; the second call has no
-    effect."""
+    """Reset all open senders in a forked child, once, although two hooks may call this function."""
     global _process, _is_forked
     if _process == os.getpid():
         return
@@ -545,10 +512,8 @@ def _leave() -> None:
 
 
 def _leave_in_worker() -> None:
-    """Register the exit function in a `multiprocessing` worker, which ends without the interpreter's exit.
-
-    A worker has its own exit functions. When it starts, it removes inherited ones. So the client registers the function
-    again after the fork."""
+    """Register the exit function in a `multiprocessing` worker, which ends without the interpreter's exit. A worker
+    removes inherited exit functions at its start, so this happens again after the fork."""
     util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")
     if util is None or process is None:
@@ -563,7 +528,7 @@ def _register_in_worker(_: object) -> None:
 
 
 def _register_at_fork() -> None:
-    """Register a function that is called after a fork by Python or by uWSGI. uWSGI calls Python's own fork functions
+    """Register a function that is called after a fork by Python or by uWSGI, which calls Python's own fork functions
     only with a special configuration."""
     os.register_at_fork(after_in_child=_forked)
     server, decorators = _uwsgi(), sys.modules.get("uwsgidecorators")

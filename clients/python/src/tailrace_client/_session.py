@@ -1,12 +1,8 @@
-"""Encode a client's session packets, and decode the collector's answers (clients/PROTOCOL.md). The module does no I/O.
+"""Encode a client's session packets, and decode the collector's answers (clients/PROTOCOL.md), without I/O.
 
-A `Session` makes the client's packets and reads the collector's answers. No input raises: a session ignores bytes that are no
-answer, answers to other sessions, and impossible claims. Event numbers have 32 bits on the wire, and are unwrapped to full
-numbers here.
-
-The session states the process's rank, node and job (`place`), from the environment variables of the process's launcher.
-One launcher may run inside another: in a batch script of Slurm, each process of `mpirun` inherits the script's Slurm
-rank. So the inner launcher takes precedence."""
+No input raises: a session ignores bytes that are no answer, answers to other sessions, and impossible claims. Event
+numbers have 32 bits on the wire, and are unwrapped here.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ RANKS = (
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "FLUX_TASK_RANK", "SLURM_PROCID",
 )  # fmt: skip
 """Environment variables with a process's rank, as Open MPI, PMIx, MPICH and Intel MPI, Flux and Slurm set them. The
-innermost launcher comes first."""
+innermost launcher comes first: each process of `mpirun` in a Slurm script inherits the script's rank."""
 
 _SCHEDULERS = ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _LAUNCHES = {
@@ -40,8 +36,8 @@ _DIGITS = 10
 
 
 def place(environ: Mapping[str, str], host: str) -> dict[str, object]:
-    """Return the rank, node and job of this process. They come from the launcher's environment variables;
-    TAILRACE_JOB_NODE and TAILRACE_JOB_ID take precedence. Leave out unknown values."""
+    """Return rank, node and job of this process, as far as known, from the launcher's environment variables.
+    TAILRACE_JOB_NODE and TAILRACE_JOB_ID take precedence."""
     by = next((name for name in RANKS if _is_rank(environ.get(name, ""))), None)
     node = environ.get("TAILRACE_JOB_NODE") or (_node(by, environ, host) if by else None)
     job = environ.get("TAILRACE_JOB_ID") or (_job(by, environ) if by else None)
@@ -54,8 +50,7 @@ def place(environ: Mapping[str, str], host: str) -> dict[str, object]:
 
 
 def _job(by: str, environ: Mapping[str, str]) -> str | None:
-    """Return the job's id: the scheduler's job id, a dot, and the id of the step or launch. If only one of the two ids
-    is known, return this one."""
+    """Return the scheduler's job id, a dot, and the id of the step or launch, as far as they are known."""
     scheduler = _first(_SCHEDULERS, environ)
     launch = _first(_LAUNCHES.get(by, ()), environ)
     if scheduler is not None:
@@ -68,8 +63,7 @@ def _job(by: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _node(by: str, environ: Mapping[str, str], host: str) -> str:
-    """Return the launcher's name of this node. If there is none, return the host name. Slurm's variable is not used
-    under `mpirun`, where it would name another node."""
+    """Return the launcher's name of this node, or the host name. Under `mpirun`, Slurm's would name another node."""
     ours = by == "SLURM_PROCID" or environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
     named = environ.get("SLURMD_NODENAME") if ours else environ.get("PMIX_HOSTNAME")
     return named or host.partition(".")[0]
@@ -107,8 +101,7 @@ class Range(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The content of one `tailrace.ack` packet from the collector. It stays valid: an event that it acknowledges is
-    durable, even if a later received answer does not acknowledge the event."""
+    """The content of a `tailrace.ack` packet. An event that it acknowledges is durable, whatever later answers state."""
 
     turn: int
     below: Mapping[int, int]
@@ -117,10 +110,10 @@ class Answer(NamedTuple):
     """For each stream, the ranges that the collector asks the client to send again."""
     goodbye: bool = False
     given_up: Mapping[int, int] = MappingProxyType({})
-    """For each stream, the number of events below the acknowledged number that will stay missing. Discarded events are
-    not included."""
+    """For each stream, the number of events below the acknowledged number that will stay missing, not the discarded
+    ones."""
     uncounted: frozenset[int] = frozenset()
-    """Streams of which the collector does not check the numbers, so that it cannot know which events have arrived."""
+    """Streams whose numbers the collector does not check."""
 
     def has(self, stream: int, first: int, next_: int) -> bool:
         """Return whether the answer acknowledges all events from `first` up to `next_` (exclusive)."""
@@ -133,7 +126,7 @@ class Answer(NamedTuple):
 
 
 class Dialogue(Protocol):
-    """The packets that a client sends beside events: an announcement, reports and a goodbye."""
+    """The packets that a client sends beside events."""
 
     asks: bool
     turn: int
@@ -146,8 +139,8 @@ class Dialogue(Protocol):
     def report(
         self, discarded: Mapping[str, int], ranges: Sequence[Range] = (), *, elsewhere: bool = False
     ) -> bytes:
-        """Return a report of discarded events; empty if the format has no such reports. With `elsewhere`, it reports
-        events that another collector has acknowledged."""
+        """Return a report of discarded events or, with `elsewhere`, of events that another collector has acknowledged;
+        empty if the format has none."""
         ...
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
@@ -163,7 +156,7 @@ class Dialogue(Protocol):
     def hear(
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
-        """Decode an answer of the collector. Return None if it does not concern this session."""
+        """Decode an answer of the collector; None if it does not concern this session."""
         ...
 
     def count(self, data: bytes) -> int:
@@ -185,8 +178,8 @@ class Session:
         cost: Callable[[int], Mapping[str, int] | None] | None = None,
     ) -> None:
         """Begin a session. `epoch` is the time of tick 0 (Unix ns), or None for a clock without relation to wall time.
-        `ticks` returns the time since tick 0 (ns). `asks` states whether the client asks for answers. `labels` are part
-        of each announcement. `cost` returns what the given number of events has cost the program, for the goodbye."""
+        `ticks` returns the time since tick 0 (ns). `asks`: the client asks for answers.
+        `cost` returns what a number of events has cost the program, for the goodbye."""
         self.id = os.urandom(16).hex()
         """Secret id of the session. Any process that knows it can continue the session."""
         self.name = hashlib.sha256(self.id.encode()).hexdigest()[:24]
@@ -222,20 +215,20 @@ class Session:
     def report(
         self, discarded: Mapping[str, int], ranges: Sequence[Range] = (), *, elsewhere: bool = False
     ) -> bytes:
-        """Return a report of discarded events: how many for which reason, and their ranges. With `elsewhere`, it
-        reports ranges that are durable at another collector."""
+        """Return a report of discarded events, by reason, and of their ranges or, with `elsewhere`, of ranges that are
+        durable at another collector."""
         spans = [[r.stream, r.first & _MASK, r.next - r.first] for r in ranges]
         where = {"elsewhere": True} if elsewhere else {}
         return _option("tailrace.report", {"discarded": _some(discarded), "ranges": spans, **where})
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a goodbye packet with the next event number of some streams. It states that the session goes on."""
+        """Return a goodbye packet with the next event number of some streams, which states that the session goes on."""
         return _goodbye(numbers.items(), more=True)
 
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
-        """Yield packets of about `size` bytes that form the goodbye. They contain the next event number of each stream."""
+        """Yield packets of about `size` bytes that form the goodbye, with the next event number of each stream."""
         each = min(_STREAMS_PER_GOODBYE, max(1, (size - 400) // 26))
         streams = sorted(numbers.items())
         last = max(0, len(streams) - 1) // each
@@ -250,7 +243,6 @@ class Session:
         yield _goodbye(streams[last * each :], more=False, **rest)
 
     def count(self, data: bytes) -> int:
-        """Return the number of event packets in `data`."""
         found = at = 0
         while at + 8 <= len(data):
             found += data[at : at + 4] == _EVENT
@@ -260,10 +252,8 @@ class Session:
     def hear(
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
-        """Decode the value of a `tailrace.ack` packet; return None if it does not concern this session.
-
-        `numbers` has the number of each stream's next event, and `sent` the number of its last sent event plus one.
-        Claims about events that do not exist are ignored, and an event that was not sent never counts as durable."""
+        """Decode a `tailrace.ack` packet; None if it does not concern this session. `numbers` has the number of each
+        stream's next event, `sent` the number behind its last sent one: events beyond them never count as durable."""
         if not self.asks:
             return None
         try:
@@ -300,8 +290,7 @@ class Session:
 
 
 class Answers:
-    """Divides the bytes of a connection into answers. If a packet is too long or not a packet at all, all further
-    bytes are ignored, because the collector violates the protocol."""
+    """Divides the bytes of a connection into answers. After a violation of the protocol, all bytes are ignored."""
 
     def __init__(self) -> None:
         self._pending = b""
@@ -360,8 +349,7 @@ def _count(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
 
 
 def _unwrap(number: int, following: int) -> int:
-    """Return the highest number up to `following` whose low 32 bits are those given. Return -1 if it lies half the
-    32-bit range or more below `following`."""
+    """Return the highest number up to `following` with these low 32 bits; -1 if it is half that range or more below."""
     behind = (following - number) & _MASK
     return following - behind if behind < min(_HALF, following + 1) else -1
 

@@ -1,9 +1,4 @@
-"""Find out from the collector's answers which events of a session are durable, count the lost events, and end the
-session.
-
-`Questions` decides when to ask the collector again, because an answer may be lost. `Window` limits the bytes that may
-wait for answers. `Losses` removes events from the queue that can no longer become durable, and reports them. `Farewell`
-sends the goodbye, and repeats it until the collector answers."""
+"""Find out which events of a session are durable, count the lost ones, and end the session."""
 
 from __future__ import annotations
 
@@ -16,13 +11,12 @@ from tailrace_client._session import Answer, Dialogue, Range
 
 
 def _chance() -> float:
-    """Return a random number from 0 to 0.25, by which pauses vary."""
     return os.urandom(1)[0] / 1024
 
 
 class Backoff:
-    """A pause that doubles each time until it is reset. Its length varies at random, so that the clients of a restarted
-    collector do not reconnect at the same moment."""
+    """A pause that doubles each time until it is reset. It varies at random, because the clients of a restarted
+    collector would otherwise reconnect at the same moment."""
 
     def __init__(self, first: float, most: float) -> None:
         self._first, self._most = first, most
@@ -30,31 +24,27 @@ class Backoff:
         self.at = 0.0
 
     def left(self, now: float) -> float:
-        """Return the number of seconds until the pause is over."""
         return max(0.0, self.at - now)
 
     def grow(self, now: float) -> None:
-        """Begin a pause. The next one will be twice as long."""
         self.at = now + self.after * (1 - _chance())
         self.after = min(2 * self.after, self._most)
 
     def shorten(self) -> None:
-        """Reset the next pause to the first, shortest length."""
         self.after = self._first
 
 
 _SECONDS = (0.3, 5.0)
-"""Minimum and maximum pause (seconds) between questions about unsettled events. The pause doubles while no answer arrives."""
+"""Minimum and maximum pause (seconds) between questions about unsettled events. It doubles while no answer arrives."""
 _FIRST_SECONDS = 0.1
 """Pause (seconds) between questions until the collector has answered for the first time."""
 _REMIND_SECONDS = 10.0
-"""Interval (seconds) at which the client announces its session again. This is needed because datagrams get lost and
-collectors restart."""
+"""Interval (seconds) at which the client announces its session again: datagrams get lost, and collectors restart."""
 
 
 class Questions:
-    """Decides when questions and reminders are due. A question is an announcement with a new number (`turn`), which the
-    collector answers. A reminder is an announcement that repeats the last number."""
+    """Decides when questions and reminders are due. A question is an announcement with a new number, which the
+    collector answers; a reminder repeats the last number."""
 
     def __init__(self) -> None:
         self._pause = Backoff(*_SECONDS)
@@ -62,11 +52,9 @@ class Questions:
         self._announced_at = -1e9
 
     def announced(self, now: float) -> None:
-        """Record that an announcement was sent."""
         self._announced_at = now
 
     def answered(self) -> None:
-        """Record that an answer arrived."""
         self._pause.shorten()
 
     def hurry(self) -> None:
@@ -74,20 +62,18 @@ class Questions:
         self._hurried = True
 
     def asked(self, now: float) -> None:
-        """Record that a question was sent."""
         self._hurried = False
         self._pause.grow(now)
 
     def is_due(self, oldest: float, now: float, *, first: bool) -> bool:
-        """Return whether a question is due. It asks about events that have been unsettled since the time `oldest`.
-        `first` states that the client waits for the first answer of a collector, but not for long yet."""
+        """Return whether a question is due about events unsettled since `oldest`. `first`: the client waits for a
+        collector's first answer, but not for long yet."""
         if first and now - self._announced_at >= _FIRST_SECONDS:
             return True
         return self._hurried or (now - oldest > _SECONDS[0] and not self._pause.left(now))
 
     def is_forgotten(self, now: float) -> bool:
-        """Return whether the last announcement is so old that another collector may have been started at the address
-        since then."""
+        """Return whether another collector may have been started at the address since the last announcement."""
         return now - self._announced_at >= _REMIND_SECONDS
 
 
@@ -96,22 +82,19 @@ _LEAST = 64 * 1024
 
 
 class Window:
-    """Limits the number of bytes that may be unsettled while answers arrive. Each answer enlarges the limit, or reduces
-    it if events were lost."""
+    """Limits the bytes that may be unsettled. Each answer enlarges the limit, or reduces it if events were lost."""
 
     def __init__(self, most: int, silence: float) -> None:
-        """Set the highest limit to `most` bytes. If there was no answer for `silence` seconds, there is no limit."""
+        """Limit to at most `most` bytes. If there was no answer for `silence` seconds, there is no limit."""
         self._most = most
         self._silence = silence
         self._size = _FIRST
         self._answered_at = -1e9
 
     def is_full(self, in_flight: int, now: float) -> bool:
-        """Return whether further data must wait for an answer."""
         return in_flight > self._size and now - self._answered_at < self._silence
 
     def answered(self, *, lost: bool, now: float) -> None:
-        """Adapt the limit after an answer. `lost` states whether events were missing."""
         if now - self._answered_at > self._silence:
             self._size = _FIRST
         elif lost:
@@ -123,7 +106,7 @@ class Window:
 
 _REPORT_SECONDS = 30.0
 _RANGES_PER_REPORT = 16
-"""Maximum number of ranges in one report. With it, a report fits into any datagram."""
+"""Maximum number of ranges in one report, which then fits into any datagram."""
 
 
 class Discards:
@@ -138,14 +121,12 @@ class Discards:
         """For each stream, the number of events that the collector gave up and that are already counted."""
 
     def count(self, chunk: Chunk, reason: str) -> int:
-        """Count the events of a chunk as discarded. Return how many they are."""
         events = self._dialogue.count(chunk.data)
         self._count(events, reason)
         return events
 
     def name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> Iterator[bytes]:
-        """Yield reports about ranges of events: they were discarded, or with `elsewhere`, another collector has
-        acknowledged them."""
+        """Yield reports about discarded events or, with `elsewhere`, events that another collector has acknowledged."""
         for at in range(0, len(ranges), _RANGES_PER_REPORT):
             some = ranges[at : at + _RANGES_PER_REPORT]
             yield self._dialogue.report(self._recorder.discarded, some, elsewhere=elsewhere)
@@ -156,8 +137,8 @@ class Discards:
             self._count(missing.next - missing.first, reason)
 
     def give_up(self, stream: int, events: int) -> bool:
-        """Count events as discarded that the collector has given up. `events` is the total number of such events of a
-        stream in the session so far. Return whether the total has grown."""
+        """Count a stream's events that the collector has given up: `events` in total so far. Return whether this is
+        news."""
         more = events - self._given_up.get(stream, 0)
         if more > 0:
             self._given_up[stream] = events
@@ -168,8 +149,7 @@ class Discards:
         self._recorder.discard(reason, events)
 
     def report(self, now: float) -> bytes:
-        """Return a report of all counts. Return an empty one if no count has changed, or if the last report is too
-        recent."""
+        """Return a report of all counts; an empty one if no count has changed, or the last report is recent."""
         discarded = dict(self._recorder.discarded)
         if now < self._report_at or discarded == self._reported or not any(discarded.values()):
             return b""
@@ -179,8 +159,8 @@ class Discards:
 
 
 WAITING_PACKETS_MAX = 64
-"""Number of waiting packets in the queue above which the client adds no further report of discarded events. A
-collector that asks for events again but reads nothing would otherwise fill the queue."""
+"""Number of waiting packets above which no report of discarded events is added. A collector that asks for events again
+but reads nothing would otherwise fill the queue."""
 
 
 class Losses:
@@ -190,8 +170,7 @@ class Losses:
         self._queue, self._discards, self._dialogue = queue, discards, dialogue
 
     def settle(self, answer: Answer) -> bool:
-        """Apply an answer to the queue: release the durable events, and count the lost ones. Return whether events are
-        missing."""
+        """Release the durable events, and count the lost ones. Return whether events are missing."""
         queue = self._queue
         missing, lost = queue.settle(answer, self._give_up_some(answer))
         self._discards.lose(lost)
@@ -205,7 +184,6 @@ class Losses:
         return missing
 
     def refuse(self) -> None:
-        """Discard the events that the kernel refuses to send."""
         for chunk in self._queue.refused():
             self._discards.count(chunk, "refused")
             self._name([Range(chunk.stream, chunk.first, chunk.next)])
@@ -219,10 +197,8 @@ class Losses:
             self._queue.lose_handed()
 
     def close_late(self, chunks: Iterable[Chunk], stated: Mapping[int, int]) -> int:
-        """Count the events of some chunks as discarded, because they were recorded after the link was closed.
-
-        Return how many of these events no goodbye counts. A goodbye counts the events with numbers below the stream's
-        number in `stated`."""
+        """Count events as discarded that were recorded after the link was closed. Return how many no goodbye counts,
+        according to the numbers in `stated`."""
         late = 0
         for chunk in chunks:
             events = self._discards.count(chunk, "closed")
@@ -235,27 +211,22 @@ class Losses:
         return late
 
     def close_unsent(self) -> None:
-        """Count the events as discarded that were never sent, because the link is closed."""
         for chunk in self._queue.unsent():
             self._discards.count(chunk, "closed")
 
     def close_unanswered(self) -> None:
-        """Count the events as discarded that were never answered, because the link is closed."""
         for chunk in self._queue.unanswered():
             self._discards.count(chunk, "closed")
         self._discards.lose(self._queue.lose())
 
     def report(self, now: float) -> None:
-        """Queue a report of the counts if one is due."""
         has_room = self._queue.waiting_packets < WAITING_PACKETS_MAX
         if has_room and (report := self._discards.report(now)):
             self._queue.packet(report)
 
     def _give_up_some(self, answer: Answer) -> set[int]:
-        """Count events as discarded that the collector has given up, or whose numbers it does not check. The collector
-        reports them itself, so add them to no report.
-
-        Return the streams of which the collector has given up more events than before."""
+        """Count events that the collector has given up, or whose numbers it does not check. Return the streams of which
+        it has given up more than before."""
         grown = {s for s, events in answer.given_up.items() if self._discards.give_up(s, events)}
         for stream in grown:
             self._queue.lose_some(stream)
@@ -266,8 +237,6 @@ class Losses:
         return grown
 
     def _name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> None:
-        """Queue reports about ranges of events: they were discarded, or with `elsewhere`, another collector has
-        acknowledged them."""
         for packet in self._discards.name(ranges, elsewhere=elsewhere):
             self._queue.packet(packet)
 
@@ -277,16 +246,13 @@ _AGAIN_SECONDS = 0.25
 
 
 class Farewell:
-    """The end of a session, which is unsettled until the collector answers the goodbye.
-
-    On a byte stream, the goodbye is sent after all other data, and again on each new connection. Over UDP, it waits
-    until all events are settled, because datagrams overtake one another, and it is repeated."""
+    """The end of a session, which is unsettled until the collector answers the goodbye. On a byte stream, the goodbye
+    is sent after all other data, and again on each new connection. Over UDP, it waits until all events are settled."""
 
     def __init__(
         self, dialogue: Dialogue, recorder: ChunkSource, size: int, *, repeat: bool
     ) -> None:
-        """Create packets of about `size` bytes. `repeat` states whether they are sent in datagrams, so that they must
-        be repeated."""
+        """Create packets of about `size` bytes. `repeat` states whether they are sent in datagrams."""
         self._dialogue, self._recorder = dialogue, recorder
         self._size, self._repeat = size, repeat
         self._sent: tuple[int, int] | None = None
@@ -301,7 +267,6 @@ class Farewell:
         """For each stream, the number behind the last event that the latest goodbye counts."""
 
     def want(self) -> None:
-        """Request a goodbye that counts all events recorded so far."""
         self.answered = False
         self._is_new = True
         before = self.numbers
@@ -309,7 +274,6 @@ class Farewell:
         self.numbers = before
 
     def packets(self) -> Iterator[bytes]:
-        """Return the packets of the goodbye. They contain the next event number of each stream."""
         self.numbers = numbers = self._recorder.next_numbers()
         return self._dialogue.goodbyes(numbers, self._recorder.discarded, self._size)
 
@@ -319,8 +283,8 @@ class Farewell:
         return self._sent is not None and not self._is_new
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
-        """Return whether the goodbye must be sent now, on the given connection, after `place` bytes. `settled`
-        states whether all these bytes are known to be durable or lost."""
+        """Return whether the goodbye must be sent now, on a connection, after `place` bytes. `settled`: all of them are
+        known to be durable or lost."""
         if not self.wanted or self.answered:
             return False
         if self._repeat:
@@ -328,16 +292,13 @@ class Farewell:
         return self._is_new or self._sent != (connection, place)
 
     def send(self, connection: int, place: int, now: float) -> Iterator[bytes]:
-        """Record that the goodbye is sent now, and return its packets."""
         self._sent, self._sent_at, self._is_new = (connection, place), now, False
         return self.packets()
 
     def take_answer(self) -> None:
-        """Record that the collector has answered a goodbye."""
         self.answered = not self._is_new
 
     def broken(self) -> None:
-        """Record that the connection broke, so that the goodbye may not have arrived."""
         self._sent = None
 
 
@@ -345,7 +306,6 @@ class Fate:
     """Shows which events in the queue are durable, lost, or unsettled (neither is known yet)."""
 
     def __init__(self, queue: Queue, farewell: Farewell, *, asks: bool) -> None:
-        """`asks` states whether the client asks the collector for answers."""
         self._queue, self._farewell, self._asks = queue, farewell, asks
 
     @property
@@ -356,18 +316,16 @@ class Fate:
         return not self._queue.idle or self._queue.unsettled or unanswered
 
     def is_settled(self, position: int) -> bool:
-        """Return whether all events before `position` (bytes in the queue) are durable or lost. If the client asks for
-        no answers, return whether the kernel has accepted them."""
+        """Return whether all events before `position` are durable or lost or, without answers, accepted by the kernel."""
         queue = self._queue
         return (queue.settled() if self._asks else queue.handed()) >= position
 
     def has_lost(self, position: int) -> bool:
-        """Return whether any event before `position` (bytes in the queue) was lost on its way or refused by the kernel."""
+        """Return whether any event before `position` was lost on its way, or refused by the kernel."""
         return self._queue.lost_at < position
 
     def has_ended(self, position: int) -> bool:
-        """Return whether all events before `position` (bytes in the queue) are settled, and so is the goodbye after
-        them."""
+        """Return whether all events before `position`, and the goodbye after them, are settled."""
         farewell = self._farewell
         sent = self._queue.idle and (farewell.sent or not farewell.wanted)
         return (farewell.answered if self._asks else sent) and self.is_settled(position)

@@ -1,6 +1,4 @@
-"""Define the transports over sockets: connections over TCP and unix sockets, and datagrams over UDP.
-
-A datagram holds many packets. It may be lost, or overtake other datagrams."""
+"""Define the transports over sockets: connections over TCP and unix sockets, and datagrams over UDP."""
 
 from __future__ import annotations
 
@@ -147,7 +145,7 @@ class Unix(_Connection):
 
 DATAGRAM_BYTES = 1432
 """Maximum size (bytes) of a datagram to another host: the payload of an Ethernet frame over IPv6, less 20 bytes for a
-tunnel. A packet that is longer gets a datagram of its own, which the network divides."""
+tunnel. A longer packet gets a datagram of its own, which the network divides."""
 
 LOCAL_DATAGRAM_BYTES = 16 * 1024
 """Maximum size (bytes) of a datagram to this host, where no Ethernet frame limits the size."""
@@ -157,10 +155,9 @@ _NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
 
 
 class Udp(SocketTransport):
-    """Sends datagrams through a UDP socket. While the send buffer is full, `send` accepts no bytes. Dropped
-    datagrams are not noticed. If a host has several addresses, as `localhost` has ::1 and 127.0.0.1, the client
-    tries the next address after each refusal, until a collector has answered. On this host, the kernel reports the
-    refusal of the first datagram at once, and `send` repeats the datagram at the next address."""
+    """Sends datagrams through a UDP socket. While the send buffer is full, `send` accepts no bytes. If a host has
+    several addresses, as `localhost` has ::1 and 127.0.0.1, the client tries the next one after each refusal, until a
+    collector has answered."""
 
     packet_max = _DATAGRAM_MAX
     datagrams = True
@@ -224,7 +221,7 @@ class Udp(SocketTransport):
         return Udp(self._host, self._port)
 
     def _failed(self, error: OSError) -> int:
-        """Return 0 (bytes sent) if `error` means that the send buffer was full. Otherwise raise the error."""
+        """Return 0 (bytes sent) if the send buffer was full. Otherwise raise the error."""
         if error.errno in _NO_ROOM:
             return 0
         if error.errno == errno.ECONNREFUSED:

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_error(attributes: dict[str, object], kind: type, error: object) -> None:
-    """Add the type of an exception to the attributes, and its message if it has one. Add nothing if the program has set
-    the attribute `error`."""
+    """Add the type of an exception and its message, if any, to the attributes, unless the program has set `error`."""
     if "error" in attributes:
         return
     attributes["error"] = kind.__name__

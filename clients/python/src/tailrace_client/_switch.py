@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _recorder: Recorder | None = None
 
 miss = count().__next__
-"""Count an event that occurs outside of all sessions. Return how many such events occurred before it. The function is a
-single call in C, so it is correct in threads and signal handlers."""
+"""Count an event that occurs outside of all sessions. Return how many such events occurred before it. It is a single
+call in C, so it is correct in threads and signal handlers."""
 
 
 def switch(recorder: Recorder | None, /) -> None:

@@ -1,9 +1,9 @@
 """Assign substreams to activities that share a thread, and numbers to the tasks of asyncio and trio.
 
-The tasks of a loop share a thread, so their spans would overlap in the thread's stream. Therefore each task gets a
-substream: the lowest number from 1 on that no other running task of the loop has. So there are never more substreams
-than concurrent tasks, and the spans of a substream nest. Tasks are numbered from 1 in the order of their creation in
-this process. No task number is reused."""
+The tasks of a loop share a thread, so their spans would overlap in its stream. Therefore each task gets a substream:
+the lowest number from 1 on that no other running task of the loop has. Tasks are numbered from 1 in the order of their
+creation in this process.
+"""
 
 from __future__ import annotations
 

@@ -22,17 +22,17 @@ _FORK_SECONDS = 0.5
 _VISITORS_MAX = 64
 
 _inside = threading.Lock()
-"""Lock that a thread holds while it runs code of OpenSSL. A fork waits for the lock. Otherwise OpenSSL's own locks
-could stay taken in the child."""
+"""Lock that a thread holds while it runs code of OpenSSL. A fork waits for it, because OpenSSL's own locks could stay
+taken in the child."""
 
 _visitors: dict[int, None] = {}
-"""Native ids of the last `_VISITORS_MAX` threads that ran code of OpenSSL. When such a thread ends, OpenSSL takes its
-locks once more, after `threading` has already removed the thread."""
+"""Native ids of the last `_VISITORS_MAX` threads that ran code of OpenSSL. At the end of such a thread, OpenSSL takes
+its locks once more, after `threading` has already removed the thread."""
 
 
 class _Inside:
-    """A context manager within which a thread may run code of OpenSSL. If another thread does so at the moment, wait
-    for it, or raise BlockingIOError."""
+    """A context manager within which a thread may run code of OpenSSL. If another thread does so, wait for it, or raise
+    BlockingIOError."""
 
     def __init__(self, *, wait: bool = False) -> None:
         self._lock = _inside
@@ -58,7 +58,7 @@ class Tls(Tcp):
     def __init__(self, host: bytes, port: int, credentials: Credentials) -> None:
         super().__init__(host, port, credentials)
         self._has_more = False
-        """Whether OpenSSL has received bytes in its own buffer. Polling the socket does not show them."""
+        """Whether OpenSSL has received bytes in its own buffer, which polling the socket does not show."""
 
     def forked(self) -> Tcp:
         _in_child()  # Call it here, too, because a server may fork without calling Python's fork functions.
@@ -88,8 +88,7 @@ class Tls(Tcp):
         return secured
 
     def _go_on(self, connection: ssl.SSLSocket) -> bool:
-        """Continue the handshake with the received bytes. Return whether the handshake is
-        complete."""
+        """Continue the handshake with the received bytes. Return whether it is complete."""
         try:
             with _Inside(wait=True):
                 connection.do_handshake()
@@ -193,9 +192,7 @@ def _before_fork() -> None:
 
 def _wait_for_ends(deadline: float) -> None:
     """Wait until the operating system has also ended the threads that ran code of OpenSSL and that `threading` has
-    removed.
-
-    Do not wait on systems other than Linux, because only Linux lists a process's threads."""
+    removed. Only Linux lists a process's threads."""
     alive = {thread.native_id for thread in threading.enumerate()}
     for visitor in _visitors.keys() - alive:
         task = Path(f"/proc/self/task/{visitor}")

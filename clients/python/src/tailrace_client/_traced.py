@@ -19,8 +19,8 @@ _S = TypeVar("_S")
 _F = TypeVar("_F", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
 
 _BOUND_BY_TYPE = {"__class_getitem__", "__init_subclass__", "__new__"}
-"""Names of methods that `type` turns into class methods and static methods without a decorator. It does so only for
-functions written in Python."""
+"""Names of methods that `type` turns into class methods and static methods without a decorator, if they are written in
+Python."""
 
 
 @overload
@@ -72,8 +72,8 @@ def _traced(function: Any, name: str | None, attributes: dict[str, object]) -> A
 
 
 def _is_generator_coroutine(function: object) -> bool:
-    """Return whether `types.coroutine` made the function. `inspect` reports such a function as a generator function, but
-    callers await it."""
+    """Return whether `types.coroutine` made the function, which `inspect` reports as a generator function, but callers
+    await."""
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     return bool(flags & inspect.CO_ITERABLE_COROUTINE)
 

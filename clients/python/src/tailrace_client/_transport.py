@@ -1,8 +1,8 @@
 """Create the transport for an address: `unix:///path`, `tcp://host:port`, `tls://host:port`, `udp://host:port` or
 `file:///path`.
 
-A transport sends bytes without knowledge of their format. Only one caller at a time uses a transport (`_sender` ensures this).
-The caller decides what to send after each opening."""
+A transport sends bytes without knowledge of their format, for one caller at a time.
+"""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class File:
         return Mark.of(above_standard(os.open(self._path, _FLAGS | more, 0o600)))
 
     def _own(self) -> int:
-        """Return the file's descriptor for one use. If the program has closed the descriptor, open the same file again
-        and continue at its end. Raise TakenError if the path now leads to another file or a pipe."""
+        """Return the descriptor for one use. If the program has closed it, open the same file again and continue at its
+        end. Raise TakenError if the path now leads to another file or a pipe."""
         mark = self._mark
         if mark is None or not mark.holds():
             again = self._mark = self._opened(0)
@@ -96,9 +96,9 @@ class File:
 
 
 class Transport(Protocol):
-    """A connection to a peer, or a file. On a socket, `send` returns at once. On a file, `send` may wait for the
-    disk. `open` may wait until a name is resolved and a peer accepts the connection. Both raise OSError on failure.
-    The transport is then closed, and may be opened again."""
+    """A connection to a peer, or a file. On a socket, `send` returns at once; on a file, it may wait for the disk.
+    `open` may wait until a name is resolved and a peer accepts the connection. Both raise OSError on failure. The
+    transport is then closed, and may be opened again."""
 
     packet_max: int
     """Maximum size (bytes) of a packet that can be sent."""
@@ -113,27 +113,22 @@ class Transport(Protocol):
     answers: bool
     """Whether the collector can answer over this transport."""
     refusal: str
-    """A question to the user about the cause, which is added to the error message if a peer closes a connection without
-    an answer."""
+    """A question to the user that is added to the error message if a peer closes a connection without an answer."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether `send` may be called."""
-        ...
+    def is_open(self) -> bool: ...
 
-    def open(self) -> None:
-        """Connect, or open the file."""
-        ...
+    def open(self) -> None: ...
 
     def send(self, pieces: Sequence[bytes], /) -> int:
-        """Pass buffers to the kernel in one system call. Return the number of bytes that the kernel accepted; 0 if
-        the send buffer is full. The next call must begin with the first byte that was not accepted. Raise
-        ConnectionRefusedError, and stay open, if an *earlier* datagram reached no process."""
+        """Pass buffers to the kernel in one system call. Return the number of accepted bytes; 0 if the send buffer is
+        full. The next call must begin with the first byte that was not accepted. Raise ConnectionRefusedError, and stay
+        open, if an *earlier* datagram reached no process."""
         ...
 
     def receive(self) -> bytes:
-        """Return received bytes, from a UDP socket one datagram. Return no bytes if there are none. Raise
-        ConnectionError if the peer has closed the connection."""
+        """Return received bytes, from a UDP socket one datagram; no bytes if there are none. Raise ConnectionError if
+        the peer has closed the connection."""
         ...
 
     def wait(self, seconds: float, /, *, to_send: bool) -> None:
@@ -144,9 +139,7 @@ class Transport(Protocol):
         """Close once the peer has read all bytes, but after `seconds` at the latest."""
         ...
 
-    def close(self) -> None:
-        """Close the connection or file."""
-        ...
+    def close(self) -> None: ...
 
     def forked(self) -> Transport:
         """Close the parent's transport in a forked child. Return a new transport of the child for the same address."""

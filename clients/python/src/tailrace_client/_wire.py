@@ -72,8 +72,7 @@ def epoch(unix_ns: int) -> bytes:
 
 
 def report(discarded: Mapping[str, int], ranges: Sequence[tuple[int, int, int]]) -> bytes:
-    """Return the metadata packet that reports discarded events: how many for which reason, and their ranges. A range is
-    a stream, the first number and the number of events (clients/PROTOCOL.md)."""
+    """Return the metadata packet that reports discarded events: counts by reason, and ranges (clients/PROTOCOL.md)."""
     some = {reason: count for reason, count in discarded.items() if count}
     holes = [[stream, first & _U32_MAX, count] for stream, first, count in ranges]
     fields = json.dumps({"discarded": some, "ranges": holes}, separators=(",", ":"))
@@ -87,8 +86,7 @@ def event(stream: int, counter: int, substream: int, start: int, end: int, body:
 
 
 def body(description: object, attributes: Mapping[str, object]) -> bytes:
-    """Return an event's encoded description and attributes, in the order of the mapping. Attributes with the value None
-    are left out. Attribute names that are no strings are converted by `str()`."""
+    """Return an event's encoded description and attributes, in order, without attributes with the value None."""
     kept = _texts.get
     parts = [text(description)]
     for name, item in attributes.items():
@@ -161,8 +159,7 @@ def _text(string: str) -> bytes:
 
 
 def _array(items: Sequence[object]) -> bytes:
-    """Return an array of u64, i64 or f64 if one of these types holds all numbers exactly. Otherwise return an array of
-    texts."""
+    """Return an array of u64, i64 or f64 if one of these types holds all numbers exactly, otherwise of texts."""
     items = items[:_LENGTH_MAX]
     kinds = set(map(type, items))
     if kinds and kinds <= {int, float}:
@@ -180,7 +177,7 @@ def _array(items: Sequence[object]) -> bytes:
 
 
 def _utf8(string: str) -> bytes:
-    """Return a text as UTF-8, cut to at most `_LENGTH_MAX` bytes. A lone surrogate becomes an escape such as `\\udc80`."""
+    """Return a text as UTF-8, cut to at most `_LENGTH_MAX` bytes, with lone surrogates as escapes."""
     data = string.encode("utf-8", "backslashreplace")
     if len(data) > _LENGTH_MAX:
         data = data[:_LENGTH_MAX].decode("utf-8", "ignore").encode()
@@ -188,8 +185,7 @@ def _utf8(string: str) -> bytes:
 
 
 def _element(item: object) -> str:
-    """Return an element of an array as text: None and bool as in JSON, an int in decimal digits, anything else by
-    `str()`."""
+    """Return an array's element as text: None and bool as in JSON, an int in decimal digits, anything else by `str()`."""
     if item is None or item is True or item is False:
         return _WORDS[item]
     return _decimal(item) if type(item) is int else _spelled(item)
@@ -207,8 +203,7 @@ def _spelled(item: object) -> str:
 
 
 def _decimal(number: int) -> str:
-    """Return an integer in decimal digits. If Python refuses the conversion (beyond 4300 digits), return it in
-    hexadecimal digits."""
+    """Return an integer in decimal digits, or in hexadecimal ones beyond 4300 digits, which Python refuses."""
     try:
         return str(number)
     except ValueError:
@@ -239,17 +234,14 @@ _FIELDS: dict[type, tuple[int, str]] = {
     str: (TEXT, "H >"),
     bool: (TEXT, "H >"),
 }
-"""For each Python type, the type byte and the `Struct` format of the field that follows it. For a text, this field is
-its length, and the format after the text belongs to another `Struct`."""
+"""For each type, the type byte and the `Struct` format of the following field, which for a text is its length."""
 _FIELDS_AHEAD = "IIQQQ"
-"""Formats of the fields that follow the magic number and the size. If a shape has no texts, the magic number and the
-size are constant."""
+"""Formats of the fields that follow the magic number and the size."""
 _HEADER_VALUES = "stream.number, number & 0xFFFFFFFF, substream, start, end"
 
 
 class MisfitError(Exception):
-    """Raised if a value or a time does not fit its field. At this point, the event has already used up its sequence
-    number."""
+    """Raised if a value or a time does not fit its field. The event has already used up its sequence number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -258,15 +250,17 @@ class MisfitError(Exception):
 def no_packer(
     stream: object, substream: int, start: int, end: int, attributes: Mapping[str, object]
 ) -> None:
-    """Return None for every event. It takes the place of a packer for events without a usual shape."""
+    """Return None for every event, in place of a packer for events without a usual shape."""
 
 
 def packer(name: str, attributes: Mapping[str, object]) -> Packer:
-    """Return a packer for events of the given shape; `no_packer` if there is none for it. A packer takes a stream
-    (an object with `number` and `counter`), substream, start, end and attributes, and returns a packet. It returns
-    None if the attributes have other names or types, and raises UnicodeEncodeError for a text with lone surrogates,
-    without using up a sequence number. It uses up a number and raises MisfitError if a value or a time does not fit
-    its field."""
+    """Return a packer for events of the given shape; `no_packer` if there is none.
+
+    A packer takes a stream (an object with `number` and `counter`), substream, start, end and attributes, and returns a
+    packet. It returns None if the attributes have other names or types, and raises UnicodeEncodeError for a text with
+    lone surrogates, without using up a sequence number. It uses up a number and raises MisfitError if a value or a time
+    does not fit its field.
+    """
     kinds = tuple(map(type, attributes.values()))
     plain = all(type(key) is str for key in (name, *attributes))
     if not plain or len(kinds) > _ATTRIBUTES_MAX or not _FIELDS.keys() >= set(kinds):
@@ -294,8 +288,7 @@ def packer(name: str, attributes: Mapping[str, object]) -> Packer:
 
 @lru_cache(maxsize=256)
 def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
-    """Return a function that creates packers for attribute values of the given types. The function is compiled from
-    generated source, as namedtuple does. The source depends only on the number of values and their types."""
+    """Return a maker of packers for values of the given types, compiled from generated source as in namedtuple."""
     values = [f"v{at}" for at in range(len(kinds))]
     keys = [f"k{at}" for at in range(len(kinds))]
     names = [f"n{at}" for at in range(len(kinds))]
