@@ -1,7 +1,8 @@
 """Open sockets and files, and detect later whether their descriptor numbers still refer to them.
 
 A program may close every descriptor that it did not open itself (`os.closerange`, to become a daemon), and the kernel
-then gives the number to the program's next file. So a transport uses or closes a number only while its `Mark` holds.
+then gives the number to the program's next file. So a transport uses or closes a number only while its `Mark` (the
+identity of the opened file or socket) holds.
 The client never uses the descriptors 0 to 2, which the program may have closed, too.
 """
 

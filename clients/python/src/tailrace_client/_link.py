@@ -1,8 +1,8 @@
 """Decide which data a client sends next, and process the collector's answers and timeouts, for one caller at a time.
 
 After a reconnect, chunks wait for an answer, because connections that break before it would all carry the same chunks.
-Over UDP, the link does not wait, but a window limits the unanswered bytes, and each datagram announces the session
-until the collector answers, because datagrams overtake one another.
+Over UDP, the link does not wait, but a window limits the unanswered bytes. Datagrams overtake one another, so each one
+announces the session until the collector answers or, if the client asks for no answers, the first `ANNOUNCEMENTS` do.
 
 If the dialogue `asks` for answers, only an answer makes an event durable. Otherwise an event is delivered once the
 kernel has accepted it.
@@ -62,7 +62,7 @@ class Contact:
         self.opened_at = self.greeted_at = now
 
     def is_established(self, now: float) -> bool:
-        """Return whether the peer has answered, or has kept the connection open so long that it has accepted it."""
+        """Return whether the peer has answered, or has kept the connection open so long that it must have accepted it."""
         since = max(self.opened_at, self.greeted_at)
         return self.has_answered or now - since > ANSWER_SECONDS
 
@@ -86,6 +86,9 @@ ANNOUNCEMENTS = 8
 
 
 class Introductions:
+    """Decides whether the next datagram must announce the session. Without an announcement, the collector might assign
+    the datagram to another program at the address."""
+
     def __init__(self, queue: Queue, contact: Contact, *, asks: bool) -> None:
         self._queue, self._contact, self._asks = queue, contact, asks
         self._left = 0

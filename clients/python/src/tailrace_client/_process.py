@@ -182,7 +182,7 @@ def _state_missed() -> None:
 
 def _forked() -> None:
     global _again  # noqa: PLW0603 - one emitter a process
-    _missed()
+    _missed()  # The parent reports these events.
     if current is None:
         _again = None
     elif _again and str(_again.args[0]).startswith("file:"):

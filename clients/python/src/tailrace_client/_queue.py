@@ -123,6 +123,7 @@ def _joined(pasts: list[_Past]) -> list[_Past]:
     kept, rest = pasts[: _RANGES_MAX - 1], pasts[_RANGES_MAX - 1 :]
     if len(rest) < 2:
         return pasts
+    # The events between merged ranges have arrived, so no valid answer reports them as lost.
     begins, turns, firsts, nexts = zip(*rest, strict=True)
     return [*kept, _Past(min(begins), max(turns), min(firsts), max(nexts))]
 
@@ -152,7 +153,8 @@ _OVERHEAD_BYTES = 256
 """Approximate memory (bytes) of a kept chunk in addition to its data."""
 
 _UNREACHABLE_MAX = 64
-"""Maximum number of ranges in one report of events that the client cannot send again."""
+"""Maximum number of ranges in one report of events that the client cannot send again. The collector requests further
+ranges again."""
 
 _SPANS_MAX = 64
 """Maximum number of acknowledged spans that the queue remembers for each stream."""
@@ -357,7 +359,8 @@ class Queue:
         """Release the chunks that are durable according to an answer, and send the missing ones again.
 
         A chunk is missing if it was sent before the answered announcement and has not arrived, or has events in a hole
-        and was not sent again. In the streams `given_up`, the collector also acknowledges events that it has given up.
+        and was not sent again. The durable beginning of a chunk is released, so that each connection makes progress. In
+        the streams `given_up`, the collector also acknowledges events that it has given up; these are not durable.
         Return whether any event was missing, and the ranges of lost events that the queue no longer keeps.
         """
         doubts = self._doubt_below
@@ -453,6 +456,7 @@ class Queue:
         return [item.chunk for item in gone], self._lost(self.forgotten.drop(streams))
 
     def lose_some(self, stream: int) -> None:
+        """Record the loss of an unknown event of a stream: the oldest unsettled one, or a later one."""
         begins = [item.begin for item in (*self._again, *self._kept) if item.chunk.stream == stream]
         begins += [begin for begin, range_ in self.forgotten.all() if range_.stream == stream]
         self.lost_at = min([self.lost_at, *begins])
@@ -538,6 +542,7 @@ class Queue:
         return [missing for _, missing in found]
 
     def _wait(self, again: list[_Item], kept: deque[_Item]) -> None:
+        """Replace the items that must be sent again, and those that wait for an answer."""
         self._again = deque(sorted(again, key=lambda item: item.at))
         self._kept = kept
         self.in_flight_bytes = sum(item.room for item in kept)

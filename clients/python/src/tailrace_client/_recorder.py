@@ -52,6 +52,7 @@ class Stream:
         """Iterator over the sequence numbers of future events. One call of `next`, in C, takes one number."""
         self.packets: list[bytes] = []
         self.taken = 0
+        """The number of the last event that the sender has taken, plus one."""
         self.holes: list[list[int]] = []
         """Discarded events that no report contains yet, as pairs: the first number, and how many."""
         self.user: Lane | None = None
@@ -78,6 +79,7 @@ class Lane:
         self.inside = False
         """Whether the thread is recording an event. Another event meanwhile, as in a signal handler, is discarded."""
         self.owed = 0
+        """Number of nested events that occurred before the lane had a stream with numbers for them."""
         self.due = False
         """Whether the recorder must call `filled` for this thread, because enough bytes wait to be sent."""
         self.discarded = dict.fromkeys(REASONS, 0)

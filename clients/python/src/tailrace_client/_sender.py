@@ -94,6 +94,7 @@ def _is_main_interpreter() -> bool:
     return bool(interpreters.get_current() == interpreters.get_main())
 
 
+# A sub-interpreter cannot be ended while it has a second thread.
 _ALLOWS_THREADS = _is_main_interpreter()
 
 
@@ -187,6 +188,7 @@ class Sender:
         if self._is_late:
             self._report_late()
             return
+        # Connect at once in a forked child, which may soon end by `os._exit`, and before uWSGI forks, without a thread.
         if self._is_child or (self.transport.is_near and _will_fork()):
             self._is_child = False
             self._round()
@@ -344,7 +346,7 @@ class Sender:
                 return True
             if link.is_open:
                 self.transport.wait(min(left, _LOOK_SECONDS), to_send=link.blocked)
-            elif self._rouse():
+            elif self._rouse():  # The thread connects, because this may take long.
                 time.sleep(min(left, _CONNECTING_SECONDS))
             else:
                 self._round()
@@ -442,7 +444,7 @@ class Sender:
         return self._lock.run(link.attend, inf)
 
     def _open(self) -> None:
-        """Open the transport and announce the session, if due. The connection's lock is free, as this may take seconds."""
+        """Open the transport and announce the session, if due. Do not hold the connection's lock: this may take seconds."""
         link, transport = self._link, self.transport
         if not link.is_due():
             return

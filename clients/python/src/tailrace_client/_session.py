@@ -290,7 +290,7 @@ class Session:
 
 
 class Answers:
-    """Divides the bytes of a connection into answers. After a violation of the protocol, all bytes are ignored."""
+    """Divides the bytes of a connection into answers. After a violation of the protocol, all further bytes are ignored."""
 
     def __init__(self) -> None:
         self._pending = b""

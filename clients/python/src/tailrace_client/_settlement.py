@@ -227,6 +227,7 @@ class Losses:
     def _give_up_some(self, answer: Answer) -> set[int]:
         """Count events that the collector has given up, or whose numbers it does not check. Return the streams of which
         it has given up more than before."""
+        # The collector reports these events itself, so add them to no report.
         grown = {s for s, events in answer.given_up.items() if self._discards.give_up(s, events)}
         for stream in grown:
             self._queue.lose_some(stream)
@@ -247,7 +248,8 @@ _AGAIN_SECONDS = 0.25
 
 class Farewell:
     """The end of a session, which is unsettled until the collector answers the goodbye. On a byte stream, the goodbye
-    is sent after all other data, and again on each new connection. Over UDP, it waits until all events are settled."""
+    is sent after all other data, and again on each new connection. Over UDP, it waits until all events are settled,
+    because datagrams overtake one another."""
 
     def __init__(
         self, dialogue: Dialogue, recorder: ChunkSource, size: int, *, repeat: bool
