@@ -28,6 +28,7 @@ with a wrong time would block the measurement for longer."""
 class Progress(StrEnum):
     ADVANCING = "advancing"
     STALLED = "stalled"
+    """Events arrive, but for `WINDOW` ns none of them had a later time than the events before."""
     SILENT = "silent"
 
 
@@ -39,6 +40,7 @@ class Pace:
     def __init__(self, source: str) -> None:
         self.source = source
         self.ticks_per_second: float | None = None
+        """Ticks per simulated second, if known."""
         self.heard = 0
         self.advanced = 0
         """Arrival time of the last event whose time was later than all recent event times (see `RECENT`)."""

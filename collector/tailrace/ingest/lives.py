@@ -141,8 +141,8 @@ class EventFit(Enum):
     FAR = "far"
     """The number is far ahead of the earlier producer run's numbers, or this run does not have the stream."""
     COPY = "same"
-    """The same event arrived in the earlier producer run, so recently that a duplicate may still arrive. One of the
-    two runs has stated an epoch."""
+    """The same event arrived in the earlier producer run, so recently that a duplicate may still arrive. At least
+    one of the two runs has stated an epoch."""
     BLIND_COPY = "blind copy"
     """The same event arrived recently in the earlier of two producer runs without an epoch: a duplicate, or an equal
     event of a repeated simulation."""

@@ -116,6 +116,7 @@ class Ingest:
 
     @property
     def now(self) -> int:
+        """Return the time (Unix ns) of the last processed spool entry."""
         return self.state.now
 
     def wall(self, time: int) -> int:

@@ -135,8 +135,8 @@ class Succession:
     def _mixed(
         self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
     ) -> Generator[None, None, Chunk]:
-        """Process the events in `before`, and the part `chunk[at]` up to its last record that is no event (`alone` has
-        the indexes of these). Return the events behind it."""
+        """Process the events in `before`, and then the records of `chunk[at]`. `alone` has the indexes of the records that
+        are no events. Return the events after the last of these, which are still to be processed."""
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
@@ -388,7 +388,7 @@ class Succession:
         return generations.current
 
     def _lacks_header(self, now: int) -> bool:
-        """Return whether a header may be a late one of the current producer run, whose datagrams have overtaken it."""
+        """Return whether a header may belong to the current producer run, whose other datagrams have overtaken it."""
         current = self._generations.current.state
         overtaken = self._state.info.transport == "udp" and current.clock is None
         return overtaken and current.began > now - self._generations.linger
