@@ -182,8 +182,8 @@ class Shares:
 
 
 _PART = 32
-"""Divisor of a session's surplus of streams: so many are given up at once, because each search for the oldest ones
-examines all streams."""
+"""Divisor of a session's surplus of streams, which gives the number of streams to give up at once: each search for the
+oldest streams examines all of them."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):

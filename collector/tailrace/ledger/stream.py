@@ -133,7 +133,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether a mark is stored for the number `seq` and, above `floor`, certainly belongs to its event."""
+        """Return whether a mark is stored that certainly belongs to the event `seq`. Below `floor`, it may be that of an
+        older event."""
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
     def last_mark(self, window: int) -> int:
@@ -287,7 +288,7 @@ class StreamNumbers:
         self._half = 1 << (bits - 1)
 
     def fits(self, name: str, count: int, mark: int) -> Fit | None:
-        """Return how an event's number fits the streams of an ended producer run; None if it cannot belong to it."""
+        """Return how an event's number fits the streams of an ended producer run; None if it contradicts them."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return "far"
