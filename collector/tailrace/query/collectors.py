@@ -18,7 +18,8 @@ BEATS_MISSED = 3
 """Number of heartbeat intervals without a new heartbeat after which a collector counts as silent."""
 
 SLACK_SECONDS = 10.0
-"""Additional time (seconds) for the commit of a heartbeat, and for a difference between the clocks of two hosts."""
+"""Time (seconds) in addition to `BEATS_MISSED` intervals, for the commit of a heartbeat, and for a difference between
+the clocks of two hosts."""
 
 STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
 

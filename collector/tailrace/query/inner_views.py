@@ -398,10 +398,10 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->
 GROUP BY source, session, id
 """,
 }
-"""SQL that selects the rows of each table with copied rows, in the order in which the tables are filled.
+"""SQL that selects the rows of each table with copies of stored rows, in the order in which the tables are filled.
 
-One pass over the data files copies the rows of all rare kinds into `part.kept_few`. Its column `own` is the name of
-a session row of the collector itself. The SQL excludes each frequent kind with `<>`, because DuckDB then reads
+One pass over the data files copies the rows of all rare kinds into `part.kept_few`, from which the other tables are
+filled. Its column `own` is the name of a session row of the collector itself, otherwise null. The SQL excludes each frequent kind with `<>`, because DuckDB then reads
 further columns only for pages with a rare row; with `IN`, it would read all. `kept_begins` and `kept_open` may have
 only the begin rows that a statement needs. `kept_ends` has the ends of spans whose begins the collector had
 forgotten.

@@ -48,7 +48,8 @@ REVEALING = frozenset(
 """Names of functions that a user's statement must not call: they reveal paths, or run an unchecked statement."""
 
 MACROS = frozenset({"FORMAT_TYPE", "GET_BLOCK_SIZE", "PG_GET_CONSTRAINTDEF", "PG_GET_VIEWDEF"})
-"""Names of DuckDB's own macros with a FROM clause, which only a plan shows. Their statement is always planned."""
+"""Names of DuckDB's own macros with a FROM clause, which only a plan shows. A statement that calls one is always
+planned."""
 
 _VIEWS = frozenset(view.name for view in VIEWS)
 
