@@ -53,6 +53,7 @@ class Emitter:
         count as delivered. Pass False for a peer that never answers. `labels` describe the run: revision, job,
         parameters."""
         self.epoch: int | None = None
+        """Tick 0 in Unix nanoseconds; None if the program has its own clock."""
         self.session: str | None = None
         """The session's name in the collector's table (`session` in the column `producer` of the view `sessions`);
         None while the emitter is off."""

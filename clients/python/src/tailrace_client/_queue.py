@@ -129,6 +129,7 @@ def _joined(pasts: list[_Past]) -> list[_Past]:
 
 
 _Spans = list[tuple[int, int]]
+"""Ranges as pairs: the first number, and the last number plus one."""
 
 
 def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
