@@ -193,9 +193,8 @@ _STACKED_GAPS = f"""
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
 """SQL that joins to each span of the formats in `STACKED` the next gaps after its begin: by ticks, or by offset for
-unreadable bytes. The events of any other gap (in ET3 traces of the Java agents, which name streams, also the entry that
-an exit lacks)
-may lie anywhere before its offset, so the session's last such gap is joined."""
+unreadable bytes. The events of any other gap (in ET3 traces of the Java agents, which name streams, also the entry
+that an exit lacks) may lie anywhere before its offset, so the session's last such gap is joined."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:

@@ -2,7 +2,7 @@
 (clients/PROTOCOL.md).
 
 - *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. Only a
-  later event or a goodbye makes them missing, so that a wrong report does no harm.
+  later event, a goodbye or the end of the session makes them missing, so that a wrong report does little harm.
 - A *goodbye* states the number of each stream's next event. Lower numbers that have not arrived form a hole (missing
   numbers that may still arrive).
 - `never_sent` is the client's total of discarded events. Those without a number become a gap without a number, which
@@ -133,7 +133,7 @@ class Statements:
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
     def over(self, now: int, *, comes_back: bool) -> None:
-        """End a run of the client without a goodbye: discarded numbers at a stream's end become missing.
+        """End a run of the client without a goodbye: numbers up to a stream's last discarded one become missing.
         `comes_back` states that the client continues elsewhere, and reports its discarded events there by number."""
         if comes_back:
             self._counters.state.never_sent = 0
