@@ -5,9 +5,9 @@ A gap *touches* a selection if one of its missing events may be a selected span.
 that begin in it. A gap before the range does not touch it, but one behind it does: a long missing span may have
 begun within. A gap without a time touches the range, unless its session ended long before (`MARGIN`).
 
-In doubt are spans without an end in a touched session, and spans around a gap in formats in which an end belongs to
-the last begin (`STACKED`). They count as lost. Losses of which the table has no trace are not counted (ARCHITECTURE,
-blind spots).
+In doubt are spans without an end in a touched session (in formats of `UNNUMBERED_ENDS`, in any session), and spans
+around a gap in formats in which an end belongs to the last begin (`STACKED`). They count as lost. Losses of which the
+table has no trace are not counted (ARCHITECTURE, blind spots).
 """
 
 from __future__ import annotations
