@@ -219,7 +219,7 @@ class Commons:
         return self.state.known <= 1 and not self.state.mixed
 
     def take_up(self, holder: PlaceHolder, streams: int) -> None:
-        """Count the streams that a restored session checks."""
+        """Count the streams whose numbers a restored session checks."""
         self._shares.add(holder, streams)
 
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:

@@ -183,7 +183,7 @@ class CountersState(msgspec.Struct):
     uncounted: int = 0
     """Number of received events of streams whose numbers are not checked because of a limit."""
     unfollowed: dict[str, int] = {}
-    """Streams that a limit leaves unchecked, oldest first, with the number of their events since then."""
+    """Streams whose numbers are not checked because of a limit, oldest first, with the number of events since then."""
     others: bool = False
     """Whether further streams have unchecked numbers, whose names are not remembered in `unfollowed`."""
     let_go: int = 0

@@ -2,7 +2,7 @@
 reason the gap gets.
 
 A hole becomes a gap when `reorder_events` later events of its stream have arrived, when `reorder_time` has passed,
-when the session has too many holes, or when the producer's run ends.
+when the stream or the source has too many holes, or when the producer's run ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _heard(named: tuple[str, StreamCounter]) -> int:
 
 
 def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRange]:
-    """Split a hole (a range of missing numbers) at the sorted `ranges`, whose parts get the reason `reason`."""
+    """Split a hole (a range of missing numbers) at the sorted `ranges`. Parts within them get the reason `reason`."""
     parts = []
     at = hole.first
     for other in ranges:
@@ -231,8 +231,8 @@ class Windows:
         self.evicted += 1
 
     def keep_bounds(self, name: str, stream: StreamCounter) -> None:
-        """Enforce the limits after a stream has changed: report its oldest holes as gaps, forget its oldest gaps,
-        and drop ranges while the source has too many."""
+        """Enforce the limits on missing numbers after a stream has changed: report its oldest holes as gaps, forget its
+        oldest gaps, and drop ranges while the source has too many."""
         commons = self._commons.state
         while len(stream.holes) > self._limits.holes_max:
             self._close(name, stream, stream.holes.pop(0))
