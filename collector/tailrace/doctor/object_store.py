@@ -3,8 +3,8 @@ violates.
 
 Each version of a Delta table is one object with the version's name. If the server reports a success to two writers
 of the same version, the rows of one are lost, and no gap reports them. The checks write small keys in a folder below
-the store's prefix, and delete them afterwards. Another client than the writer reads a key, so that nodes with
-different answers are detected.
+the store's prefix, and delete them afterwards. Except in the test of rights, another client than the writer
+reads a key, so that nodes with different answers are detected.
 """
 
 from __future__ import annotations
