@@ -254,7 +254,7 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
     no_room: dict[str, int] = {}
     """Number of connections and datagrams that were refused because a limit was reached, by cause."""
     empty: list[str] = []
-    """Paths of the trace files that the program left without content, so that its events are unknown."""
+    """Paths of the trace files that the program left without content, whose events are unknown."""
     sha256: str = ""
     signature: CertificateSignature | None = None
 
