@@ -248,7 +248,7 @@ class Link:
 
     def give_up(self, *, ended: bool) -> int:
         """Stop recording, and count all unsent and unanswered events as discarded. `ended`: a goodbye was delivered.
-        Return the number of unsent events that it does not count, because another thread recorded them meanwhile."""
+        Return the number of unsent events that no goodbye counts, because another thread recorded them meanwhile."""
         self._contact.error = self.last_error
         self.recorder.close()
         late = 0

@@ -119,7 +119,8 @@ def _rest(calls: object, starter: int) -> _Rest:
 
 
 class Sender:
-    """Sends recorded events over a connection with a thread. One lock guards its use, another its opening."""
+    """Sends recorded events over a connection with a thread. One lock guards the use of the connection, another
+    its opening."""
 
     def __init__(
         self,

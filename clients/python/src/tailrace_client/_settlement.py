@@ -137,8 +137,8 @@ class Discards:
             self._count(missing.next - missing.first, reason)
 
     def give_up(self, stream: int, events: int) -> bool:
-        """Count a stream's events that the collector has given up: `events` in total so far. Return whether this is
-        news."""
+        """Count a stream's events that the collector has given up: `events` in total so far. Return whether the
+        total has grown."""
         more = events - self._given_up.get(stream, 0)
         if more > 0:
             self._given_up[stream] = events
