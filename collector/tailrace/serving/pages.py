@@ -1,9 +1,9 @@
 """Answer requests for the read-only pages of the admin endpoint: /, /status, /metrics, /healthz, /readyz.
 
 The status code of /healthz is 200 while the daemon runs or can recover by itself (states ok, degraded, starting,
-stopping), else 503; that of /readyz is 200 only while the daemon receives input. To a request without
-a required token, both return only the daemon's state. /status is HTML for browsers and JSON for other clients. HTML pages contain no
-scripts.
+stopping), else 503; that of /readyz is 200 only while the daemon receives input. To a request without a required
+token, both return only the daemon's state. /status is HTML for browsers and JSON for other clients. HTML pages contain
+no scripts.
 """
 
 from __future__ import annotations
