@@ -108,7 +108,8 @@ def _obstacle(place: StorePlace) -> HostFinding | None:
 
 
 def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the storage options and environment variables that are set, by obstore's names. Options take precedence."""
+    """Return the storage options and environment variables that are set, by obstore's names. Options take
+    precedence."""
     variables = {name.lower(): value for name, value in environ.items() if name.startswith("AWS_")}
     lower = {name.lower(): value for name, value in options.items()}
     found = {"region": "us-east-1"}
@@ -179,7 +180,8 @@ P = ParamSpec("P")
 
 
 def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
-    """Wrap a function that sends a request, so that an exception becomes an answer, parsed from the exception's text."""
+    """Wrap a function that sends a request, so that an exception becomes an answer, parsed from the exception's
+    text."""
 
     def answer(*args: P.args, **kwargs: P.kwargs) -> EndpointAnswer:
         try:

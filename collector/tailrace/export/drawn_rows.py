@@ -39,8 +39,8 @@ SELECT {{columns}} FROM (
 )
 {_ORDER}
 """  # noqa: S608 - our own words
-"""SQL for the rows to draw, except begin rows, which the condition on the kind excludes before DuckDB evaluates views. A sort of
-several scans would need more memory than DuckDB's limit."""
+"""SQL for the rows to draw, except begin rows, which the condition on the kind excludes before DuckDB evaluates views.
+A sort of several scans would need more memory than DuckDB's limit."""
 
 _BEGUN = f"""
 SELECT {{columns}} FROM (

@@ -58,8 +58,8 @@ STANDARD_OUTPUT = "-"
 
 class Output:
     """The files of an export, with temporary names until the `with` block ends without an exception. Standard output, a
-    pipe and a device take only one file. Methods raise ExportError if a file cannot be created; the block turns the OSError of a write
-    into one."""
+    pipe and a device take only one file. Methods raise ExportError if a file cannot be created; the block turns the
+    OSError of a write into one."""
 
     def __init__(self, path: str) -> None:
         self.path = path

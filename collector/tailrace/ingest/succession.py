@@ -135,8 +135,8 @@ class Succession:
     def _mixed(
         self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
     ) -> Generator[None, None, Chunk]:
-        """Process the events in `before`, and then the records of `chunk[at]`. `alone` has the indexes of the records that
-        are no events. Return the events after the last of these, which are still to be processed."""
+        """Process the events in `before`, and then the records of `chunk[at]`. `alone` has the indexes of the records
+        that are no events. Return the events after the last of these, which are still to be processed."""
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []

@@ -5,16 +5,16 @@ A stream's counter starts at 0, increases by 1 per event and wraps, as in Heph (
 distance of an event's number from the expected number, modulo the counter's range:
 
 - d = 0: the event is in order.
-- d < half the range: `d` events are missing, and their numbers form a *hole*, which late events may still fill.
-  After `reorder_events` further events of the stream, or after `reorder_time`, it becomes a *gap*: a row reports the
-  missing events.
+- d < half the range: `d` events are missing, and their numbers form a *hole*, which late events may still fill. After
+  `reorder_events` further events of the stream, or after `reorder_time`, it becomes a *gap*: a row reports the missing
+  events.
 - Otherwise the event is late. It fills a hole, takes back a part of a gap (a heal), or repeats an earlier number. In
   the last case, it is a duplicate if its mark (fingerprint: times and size) equals that of the earlier event.
 
-A new stream that continues no earlier session begins at 0, or at its first number if that lies in the upper half of
-the range: billions of missing events are less plausible than a counter that is about to wrap. An event shows a restart if its time lies far before
-the time of the stream's last event and its number does not fit a late event. If several different events in a row
-repeat a number, the number is no counter, and the stream's numbers are no longer checked.
+A new stream that continues no earlier session begins at 0, or at its first number if that lies in the upper half of the
+range: billions of missing events are less plausible than a counter that is about to wrap. An event shows a restart if
+its time lies far before the time of the stream's last event and its number does not fit a late event. If several
+different events in a row repeat a number, the number is no counter, and the stream's numbers are no longer checked.
 
 Beyond `streams_max` or `source_streams_max`, a stream is not followed: its events are stored without a number, and a
 gap of unknown size is reported for it.

@@ -117,8 +117,8 @@ class RunIndex:
             self.place(session)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether events of the run before and after a session's piece (the part of the run in its file) are known
-        or cannot exist."""
+        """Return whether events of the run before and after a session's piece (the part of the run in its file) are
+        known or cannot exist."""
         return session not in self._before.alone and session not in self._behind.alone
 
     def has_file(self, session: str) -> bool:

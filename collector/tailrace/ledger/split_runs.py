@@ -1,13 +1,13 @@
 """Join the pieces of a producer's run that are spread over several files, for example because a tool split a trace
 file.
 
-A decoder sees one file, and reports a file without the run's first or last event as late or cut off. If another
-piece contains the events at such an edge, this gap heals. When the run's beginning and end are known, each id that
-no piece contains is reported as missing.
+A decoder sees one file, and reports a file without the run's first or last event as late or cut off. If another piece
+contains the events at such an edge, this gap heals. When the run's beginning and end are known, each id that no piece
+contains is reported as missing.
 
-Operating systems reuse PIDs. Therefore a piece joins a run only if the PIDs are equal, the hosts are equal or
-unknown, piece and run have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none. A
-copy of a piece shares ids with the run, and belongs to it if both were written at the same time; without a known
+Operating systems reuse PIDs. Therefore a piece joins a run only if the PIDs are equal, the hosts are equal or unknown,
+piece and run have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none.
+A copy of a piece shares ids with the run, and belongs to it if both were written at the same time; without a known
 host, only if ids and times are equal. So a file that is read a second time adds no losses.
 """
 

@@ -133,8 +133,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether a mark is stored that certainly belongs to the event `seq`. Below `floor`, it may be that of an
-        older event."""
+        """Return whether a mark is stored that certainly belongs to the event `seq`. Below `floor`, it may be that of
+        an older event."""
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
     def last_mark(self, window: int) -> int:

@@ -401,10 +401,10 @@ GROUP BY source, session, id
 """SQL that selects the rows of each table with copies of stored rows, in the order in which the tables are filled.
 
 One pass over the data files copies the rows of all rare kinds into `part.kept_few`, from which the other tables are
-filled. Its column `own` is the name of a session row of the collector itself, otherwise null. The SQL excludes each frequent kind with `<>`, because DuckDB then reads
-further columns only for pages with a rare row; with `IN`, it would read all. `kept_begins` and `kept_open` may have
-only the begin rows that a statement needs. `kept_ends` has the ends of spans whose begins the collector had
-forgotten.
+filled. Its column `own` is the name of a session row of the collector itself, otherwise null. The SQL excludes each
+frequent kind with `<>`, because DuckDB then reads further columns only for pages with a rare row; with `IN`, it would
+read all. `kept_begins` and `kept_open` may have only the begin rows that a statement needs. `kept_ends` has the ends of
+spans whose begins the collector had forgotten.
 """
 
 FOUND = """
@@ -420,8 +420,8 @@ FROM part.kept_few
 """SQL that returns facts about the rows of rare kinds (all but ordinary events). Views are defined accordingly.
 
 The first two columns are the number of rows without a time, and the number of these that have a start. Each further
-column states whether the snapshot has: begins; names for ids; names for keys; sessions that may replace another session or be a
-copy; sessions that refer to names by key; several announced sessions.
+column states whether the snapshot has: begins; names for ids; names for keys; sessions that may replace another session
+or be a copy; sessions that refer to names by key; several announced sessions.
 """
 
 _REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '"replaces"')"""

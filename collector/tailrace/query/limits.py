@@ -28,7 +28,8 @@ from tailrace.terminal import guarded, unguarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
-"""Share of a statement's memory limit that DuckDB gets as its own limit, because DuckDB does not count all its memory."""
+"""Share of a statement's memory limit that DuckDB gets as its own limit, because DuckDB does not count all its
+memory."""
 
 MACHINES_SHARE = 0.8
 """Share of the machine's memory that a statement may use without a configured limit, so that the kernel does not

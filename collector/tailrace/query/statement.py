@@ -1,15 +1,15 @@
 """Refuse SQL statements that could do more than read the table, and find out which rows of the table a statement can
 read.
 
-DuckDB has no setting that allows only reading: for it, `WITH x AS (COPY ... TO ...) SELECT` is a SELECT. Three
-checks apply:
+DuckDB has no setting that allows only reading: for it, `WITH x AS (COPY ... TO ...) SELECT` is a SELECT. Three checks
+apply:
 
 - The text must consist of one statement, of a kind that returns rows.
-- The statement's plan must contain no step that writes, and no table function except `READERS` and those of the
-  views. A statement that only selects from views (`reads_only_views`) is not planned, because planning takes as long
-  as a statement over a small table.
-- The text must call no function that reveals facts about the host or that only the views may call. The plan does not show functions that DuckDB runs
-  while it plans, such as `json_execute_serialized_sql`.
+- The statement's plan must contain no step that writes, and no table function except `READERS` and those of the views.
+  A statement that only selects from views (`reads_only_views`) is not planned: its text shows everything, and planning
+  takes as long as a statement over a small table.
+- The text must call no function that reveals facts about the host or that only the views may call. The plan does not
+  show functions that DuckDB runs while it plans, such as `json_execute_serialized_sql`.
 
 Conditions on columns with statistics form a region (`table.Region`): files without rows in it need not be read. A
 condition that this module does not understand restricts nothing, so that a region may be too large, but never too
