@@ -53,11 +53,19 @@ def free_room(path: Path) -> FreeRoom:
     return FreeRoom(_mount(place), found.f_bavail * found.f_frsize, inodes)
 
 
+def is_local(path: str) -> bool:
+    """Return whether a path is on a local file system instead of a URL.
+
+    The collector must sync the files of a local table.
+    """
+    return "://" not in path
+
+
 def refusal_text(number: int | None, path: Path | str) -> str:
     """Return the meaning of the error number of a failed call on `path`, and advice to the user."""
     words = os.strerror(number or 0)
     with suppress(OSError):
-        if "://" not in str(path):
+        if is_local(str(path)):
             free = free_room(Path(path))
             if number == errno.ENOSPC:
                 return _no_room(words, free)

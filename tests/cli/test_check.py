@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace import kernels
 from tests import program
 from tests.security.authority import PAST, Authority, replace
 
@@ -260,17 +259,3 @@ def test_files_of_certificates_and_tokens_are_looked_into(check, tmp_path):
     assert [problem["line"] for problem in found] == [3, 8]
     kept = check(path, TAILRACE_SOURCES_A_TOKENS=str(tmp_path / "nowhere")).stdout.splitlines()
     assert kept[1].startswith("environment: TAILRACE_SOURCES_A_TOKENS: ")
-
-
-@pytest.mark.skipif(not kernels.active(), reason="kernels are off, or not built: make clean dev")
-def test_a_check_loads_no_library_that_only_rows_need():
-    script = (
-        "import sys; from tailrace.cli.check import check_command as check\n"
-        "check([sys.argv[1]], standalone_mode=False)\n"
-        "print({'pyarrow', 'numpy', 'duckdb'} & {*sys.modules})"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, os.devnull],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    assert done.stdout.splitlines()[-1] == "set()"

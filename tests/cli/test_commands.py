@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -22,9 +23,11 @@ from tailrace.daemon.loops import upkeep
 from tailrace.demo import tour
 from tailrace.errors import ConfigError, StoreError, SyncError
 from tests import toml
+from tests.query.tables import make
 
 COLLECTOR = Path(tailrace.__path__[0])
 VECTORS = Path(__file__).parent.parent / "vectors"
+REFERENCE = COLLECTOR.parents[1] / "config/tailrace.toml"
 
 
 class One(Commands):
@@ -46,8 +49,8 @@ def run_raising(error):
 
 
 HEAVY = frozenset({
-    "arro3", "cryptography", "deltalake", "duckdb", "h11", "http", "numpy", "obstore", "pandas", "prometheus_client", "pyarrow",
-    "rich", "starlette", "trio", "uvicorn",
+    "_duckdb", "arro3", "asyncio", "cryptography", "deltalake", "duckdb", "email", "h11", "http", "numpy", "obstore", "pandas",
+    "prometheus_client", "pyarrow", "rich", "starlette", "tailrace.decoding.formats", "trio", "uvicorn",
 })  # fmt: skip
 """Packages that take tens of milliseconds to import."""
 
@@ -56,18 +59,20 @@ LATER = frozenset({"difflib", "ipaddress", "logging", "msgspec", "pathlib", "sub
 
 
 def imported(*arguments):
-    """Run a command in a new process; return its output, and the heavy packages that it has imported.
+    """Run a command in a new process; return its output, and the modules that it has imported, also in a process that it
+    forked.
 
     Once modules are loaded, the command collects no garbage.
     """
     script = (
         "import atexit, gc, os, sys; from tailrace.cli import main\n"
+        "errors = os.dup(2)\n"
         "loaded = []\n"
         "gc.callbacks.append(lambda phase, _: loaded.append(len(sys.modules)))\n"
         "@atexit.register\n"
         "def told():\n"
         "    assert max(loaded, default=0) < 100, loaded\n"
-        "    os.write(2, ' '.join({name.partition('.')[0] for name in sys.modules}).encode())\n"
+        "    os.write(errors, (' '.join(sys.modules) + '\\n').encode())\n"
         f"sys.argv = ['tailrace', *{arguments!r}]\n"
         "main()"
     )
@@ -75,28 +80,35 @@ def imported(*arguments):
         [sys.executable, "-c", script],
         env=os.environ | {"PYTHONPATH": str(COLLECTOR.parent)},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=True,
         timeout=120,
     )
-    names = {*done.stderr.split()}
-    assert "click" in names
-    return done.stdout, names & (HEAVY | LATER)
+    modules = {*done.stderr.split()}
+    assert "click" in modules
+    return done.stdout, modules
+
+
+def heavy(modules):
+    """Return which of `modules` are in HEAVY or LATER, or belong to a package that is."""
+    return (modules | {module.partition(".")[0] for module in modules}) & (HEAVY | LATER)
 
 
 def test_the_version_is_printed_with_what_finds_the_kernels():
-    assert imported("--version")[1] <= {"ipaddress", "pathlib", "urllib"}
+    modules = imported("--version")[1]
+    assert heavy(modules) <= {"ipaddress", "pathlib", "urllib"}
 
 
 def test_help_lists_every_command_in_its_group_and_imports_nothing_heavy():
-    output, heavy = imported("--help")
+    output, modules = imported("--help")
     titles = re.findall(r"^(\S.*):$", output, re.MULTILINE)
     assert titles == ["Options", *GROUPS]
     for title, commands in GROUPS.items():
         lines = output.partition(f"\n{title}:\n")[2].partition("\n\n")[0].splitlines()
         shown = [tuple(line.strip().split(maxsplit=1)) for line in lines]
         assert shown == list(commands.items())
-    assert heavy == set()
+    assert heavy(modules) == set()
 
 
 def test_a_command_is_in_one_group():
@@ -120,12 +132,30 @@ def test_the_options_of_a_command_import_nothing_heavy():
     assert {name: HEAVY & {*modules} for name, *modules in found if HEAVY & {*modules}} == {}
 
 
-def test_an_import_loads_no_module_that_only_a_daemon_or_a_viewer_needs(tmp_path):
-    output, heavy = imported(
-        "import", "--store", str(tmp_path / "store"), str(VECTORS / "heph" / "busy.in")
-    )
-    assert "of 1 file" in output
-    assert heavy - LATER == {"arro3", "deltalake", "duckdb", "pyarrow", "trio"}
+DECODES = {"tailrace.decoding.formats"}
+READS = {"_duckdb", "arro3", "deltalake", "duckdb", "email"}
+IMPORTS = DECODES | READS | {"pyarrow", "trio"}
+COSTS = {
+    ("check", "tailrace.toml"): (DECODES, 340),
+    ("query", "--store", "store", "SELECT count(*) FROM spans"): (READS, 350),
+    ("streams", "--store", "store"): (READS, 335),
+    ("import", "--store", "new", "busy.in"): (IMPORTS, 640),
+}
+"""For each command, the heavy packages that it loads, and the maximum number of all modules. Each module costs every run
+of the command up to a millisecond."""
+
+
+@pytest.mark.skipif(not kernels.active(), reason="kernels are off, or not built: make clean dev")
+@pytest.mark.parametrize("command", COSTS, ids=" ".join)
+def test_a_command_loads_only_what_it_needs(command, tmp_path, monkeypatch):
+    make(tmp_path / "store")
+    shutil.copy(VECTORS / "heph" / "busy.in", tmp_path)
+    shutil.copy(REFERENCE, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    modules = imported(*command)[1]
+    found, most = COSTS[command]
+    assert heavy(modules) - LATER == found
+    assert len(modules) <= most
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -8,14 +8,13 @@ import json
 import shlex
 import signal
 import subprocess
-import sys
 
 import psutil
 import pyarrow as pa
 import pytest
 
 from tests.cli.command import COMMAND, ENVIRONMENT, on_terminal, run, start
-from tests.query.tables import clocked, make, row
+from tests.query.tables import clocked, row
 from tests.system.collector import until
 
 HOSTILE = "a\x1b[31m\n\x00\u202eb"
@@ -178,44 +177,3 @@ def test_a_long_wait_is_seen_on_a_terminal_and_wiped_away(store):
 
 def test_a_long_wait_is_not_seen_elsewhere(store):
     assert run("query", "--store", store, "--json", WAITS) == b'{"x":null}\n'
-
-
-_MODULES = """
-import atexit, sys
-from tailrace.cli import main
-@atexit.register
-def show():
-    if "duckdb" in sys.modules:  # the statement's process
-        print(*sys.modules, file=sys.stderr)
-main()
-"""
-
-
-def test_an_empty_store_is_asked_with_few_modules(tmp_path):
-    """An import costs every answer its time, so what only some questions need is imported by them."""
-    asked = ["query", "--store", make(tmp_path), "SELECT count(*) FROM spans"]
-    done = subprocess.run(
-        [sys.executable, "-c", _MODULES, *asked],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    modules = done.stderr.splitlines()[-1].split()
-    packages = {name.partition(".")[0] for name in modules}
-    assert {"duckdb", "deltalake"} <= packages
-    heavy = {
-        "asyncio",
-        "http",
-        "numpy",
-        "pandas",
-        "prometheus_client",
-        "pyarrow",
-        "rich",
-        "ssl",
-        "trio",
-    }
-    assert packages & heavy == set()
-    assert not any(name.startswith("tailrace.decoding") for name in modules)
-    assert len(modules) < 336

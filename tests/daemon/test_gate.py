@@ -10,11 +10,11 @@ import trio.testing
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
-from tailrace.daemon.loops.sync import BEHIND_MAX, BUFFER_MAX, Gate
+from tailrace.daemon.loops.sync import BEHIND_MAX, Gate
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.segment import HEAD_SIZE, Segment
-from tailrace.spool.spool import Spool
+from tailrace.spool.spool import BUFFER_MAX, Spool
 
 HELD_MAX = 2**30
 

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from tailrace.daemon.loops.sync import BEHIND_MAX, BUFFER_MAX
+from tailrace.daemon.loops.sync import BEHIND_MAX
+from tailrace.spool.spool import BUFFER_MAX
 from tests.faults.preload import FailingDisk
 from tests.ingest.log import heph_epoch, heph_event
 from tests.system.collector import until

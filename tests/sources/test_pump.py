@@ -14,7 +14,8 @@ import time
 import pytest
 
 from tailrace.kernels import active
-from tailrace.sources.udp import ROOM, SystemSocket, nap
+from tailrace.sources.source import PUMP_ROOM
+from tailrace.sources.udp import SystemSocket, nap
 from tailrace.spool.entry import Datagrams
 
 if active():
@@ -37,7 +38,7 @@ def sock(request):
 
 @pytest.fixture(params=[0, 1000], ids=["at once", "with naps"])
 def pump(sock, request):
-    pump = Pump(sock.fileno(), ROOM, request.param)
+    pump = Pump(sock.fileno(), PUMP_ROOM, request.param)
     yield pump
     pump.stop()
 
@@ -112,7 +113,7 @@ def test_what_the_thread_has_no_room_for_waits_in_the_kernel(sock, pump, peers):
         deadline = time.monotonic() + 1
         while not emptied(sock) and not waits:
             waits = time.monotonic() > deadline
-    assert ROOM / 2 < sent * len(longest) < 2 * ROOM
+    assert PUMP_ROOM / 2 < sent * len(longest) < 2 * PUMP_ROOM
     found, _ = taken(pump, sent)
     (datagrams,) = found.values()
     assert datagrams == [longest] * sent
@@ -151,7 +152,7 @@ def test_a_peer_that_is_gone_stops_nothing(sock, pump, peers):
 def test_a_socket_that_fails_is_said():
     reader, writer = os.pipe()
     try:
-        pump = Pump(reader, ROOM)
+        pump = Pump(reader, PUMP_ROOM)
         os.write(writer, b"x")
         assert select.select([pump.wake], [], [], 30)[0]
         with pytest.raises(OSError, match="socket failed") as caught:
@@ -179,7 +180,7 @@ def test_a_nap_fills_no_quarter_of_the_buffer(buffer, microseconds):
 COUNTED = """
 import os, socket, sys
 from tailrace.sources._pump import Pump
-from tailrace.sources.udp import ROOM
+from tailrace.sources.source import PUMP_ROOM
 def count(what):
     return len(os.listdir(f"/proc/self/{what}"))
 family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
@@ -187,7 +188,7 @@ with socket.socket(family, socket.SOCK_DGRAM) as sock:
     sock.bind((sys.argv[1], 0))
     threads, descriptors = count("task"), count("fd")
     for _ in range(20):
-        pump = Pump(sock.fileno(), ROOM)
+        pump = Pump(sock.fileno(), PUMP_ROOM)
         assert count("task") == threads + 1
         del pump
     assert (count("task"), count("fd")) == (threads, descriptors)

@@ -29,6 +29,7 @@ from tailrace.config.load import store_path
 from tailrace.doctor.examination import examine
 from tailrace.errors import TailraceError
 from tailrace.figures import Status
+from tailrace.filesystem import is_local
 from tailrace.ingest.state import IngestState, decode
 from tailrace.model.quarantine import frames
 from tailrace.query import admin
@@ -151,7 +152,7 @@ def table(subject: Subject) -> str:
             "properties": found.metadata().configuration,
             "schema": json.loads(found.schema().to_json()),
             "days": {day: dict(counts) for day, counts in sorted(days.items())},
-            "log": _sizes(Path(root) / "_delta_log") if layout.is_local(store) else None,
+            "log": _sizes(Path(root) / "_delta_log") if is_local(store) else None,
         }
     )
 

@@ -10,6 +10,7 @@ from tailrace.cli.options import json_option, table_options
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, store_path
 from tailrace.errors import LockedError
+from tailrace.filesystem import is_local
 from tailrace.terminal import waiting
 from tailrace.units import counted
 
@@ -60,7 +61,6 @@ def upkeep_command(
     from tailrace.rollups.building import tend
     from tailrace.rollups.sidecar import Sidecars
     from tailrace.store import upkeep
-    from tailrace.store.layout import is_local
 
     path = store_path(loaded.config)
     try:

@@ -26,7 +26,7 @@ from tailrace.daemon.loops.decode import next_entries, refills, replay, restored
 from tailrace.daemon.starts import Starts
 from tailrace.errors import FullError, MemoryLimitError, StoreError, TailraceError, causes
 from tailrace.figures import Condition
-from tailrace.filesystem import refusal_text
+from tailrace.filesystem import is_local, refusal_text
 from tailrace.ingest import state as ingest_state
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import VERSION
@@ -175,7 +175,7 @@ def opened(
             stack.push(partial(_end_start, starts))
         directory, entrance = collector_path(config), None
         held: list[_Held] = []
-        if layout.is_local(store):
+        if is_local(store):
             entrance = _entered(Path(store), directory, stack, held)
         checkpoints = Checkpoints(spool_directory)
         if starts:
@@ -206,7 +206,7 @@ def opened(
             starts.decoding()
         quarantine = Quarantine(quarantine_path(config), config.quarantine)
         held.insert(0, marks)
-        if layout.is_local(store):
+        if is_local(store):
             held.append(stack.enter_context(HeldDirectories(_directories(store, directory))))
         yield OpenedDisk(
             store, directory, spool, ingest, table, quarantine, checkpoints, committed,
@@ -239,7 +239,7 @@ def _open_table(
 def refuse_foreign(config: Config) -> None:
     """Raise StoreError if other users could replace files in the directories of the collector or of its local store."""
     store, directory = store_path(config), collector_path(config)
-    shared = _directories(store, directory) if layout.is_local(store) else [directory]
+    shared = _directories(store, directory) if is_local(store) else [directory]
     for each in (*shared, Path(spool_path(config)), quarantine_path(config)):
         owned.refuse_foreign(each)
 

@@ -11,14 +11,12 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tailrace.config.schema import Config, SourceConfig, TailConfig, UdpConfig
-from tailrace.daemon.loops.sync import BUFFER_MAX
 from tailrace.decoding.formats import FORMATS
+from tailrace.filesystem import is_local
 from tailrace.ledger.counters import STREAM_BYTES
-from tailrace.sources.connection import UNSENT_MAX
+from tailrace.sources.source import PUMP_BYTES, UNSENT_MAX
 from tailrace.sources.tail.session import CACHED_BYTES
-from tailrace.sources.udp import PUMP_BYTES
-from tailrace.spool.spool import RECENT_MAX
-from tailrace.store import layout
+from tailrace.spool.spool import BUFFER_MAX, RECENT_MAX
 
 KIB, MIB = 2**10, 2**20
 
@@ -53,7 +51,7 @@ def bounds(config: Config) -> list[Bound]:
     return [
         Bound("process", PROCESS_BYTES),
         # One batch fills while another one is written; at a URL, a third one may wait in between.
-        Bound("rows", (2 if layout.is_local(store.path) else 3) * store.commit_bytes),
+        Bound("rows", (2 if is_local(store.path) else 3) * store.commit_bytes),
         Bound(
             "received",
             BUFFER_MAX + RECENT_MAX + PUMP_BYTES * sum(isinstance(s, UdpConfig) for s in sources),

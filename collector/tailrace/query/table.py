@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tailrace.errors import StoreError
-from tailrace.store.layout import TABLE_NAME, TableSnapshot, is_local, open_table, table_root
+from tailrace.filesystem import is_local
+from tailrace.store.layout import TABLE_NAME, TableSnapshot, open_table, table_root
 from tailrace.store.presence import directories, is_held
 from tailrace.store.refusal import line
 from tailrace.store.schema import SCHEMA, check_readable

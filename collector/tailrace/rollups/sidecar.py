@@ -30,9 +30,10 @@ from pyarrow import parquet
 
 from tailrace.clock import SystemClock
 from tailrace.config.load import user_directory
+from tailrace.filesystem import is_local
 from tailrace.rollups.events import LaneExtent
 from tailrace.rollups.pieces import NONE, Ints, Longs, coded, numbers
-from tailrace.store.layout import is_local, table_root
+from tailrace.store.layout import table_root
 
 MEMORY = 48 * 2**20
 """Maximum size (bytes) of all sidecar pages in the cache together."""

@@ -22,7 +22,7 @@ import trio
 from tailrace.security.certificates import Certificates, explain
 from tailrace.security.guard import Guard
 from tailrace.security.tokens import Tokens
-from tailrace.sources.source import CHUNK_MAX, Outcome, Refusal
+from tailrace.sources.source import CHUNK_MAX, UNSENT_MAX, Outcome, Refusal
 from tailrace.spool.payloads import EOF
 
 CUT = "eof without close_notify"
@@ -140,9 +140,6 @@ def named(certificate: Mapping[str, Any]) -> str:
 
 SEND_BUFFER = 16 * 2**10
 """Size (bytes) of the send buffer requested from the kernel, which by default buffers megabytes for a peer."""
-
-UNSENT_MAX = 24 * 2**10
-"""Maximum number of bytes that a connection buffers: room for all replies that are sent to a client at one time."""
 
 TOKEN = b"tailrace-token "
 LINE_MAX = 512

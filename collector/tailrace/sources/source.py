@@ -8,20 +8,32 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
-import trio
 
 from tailrace.kernels import active
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, OpenInfo
+
+if TYPE_CHECKING:
+    import trio
 
 CHUNK_MAX = (512 if active() else 128) * 1024
 """Maximum size (bytes) of one chunk. While a chunk is decoded, the event loop is blocked (up to 0.15 s in Python).
 
 Larger chunks cost less CPU time: a Heph event over TCP costs 1.56 µs with chunks of 128 KiB, and 0.95 µs with chunks of
 512 KiB (2026-11-23)."""
+
+UNSENT_MAX = 24 * 2**10
+"""Maximum number of bytes that a connection buffers: room for all replies that are sent to a client at one time."""
+
+PUMP_ROOM = 4 * 2**20
+"""Size (bytes) of each of the two buffers in which the thread of a datagram socket stores datagrams."""
+
+PUMP_BYTES = 2 * PUMP_ROOM + 2 * 2**20
+"""Maximum memory (bytes) of such a thread: two buffers of `PUMP_ROOM` bytes, and 32 buffers for datagrams of any
+length."""
 
 RESERVE = 64
 """Number of file descriptors that sources leave free for the library of the table, which aborts the process without
@@ -222,9 +234,7 @@ class Source(Protocol):
     address: str
     """The address at which the source listens, with the actual port; empty before it listens."""
 
-    async def run(
-        self, intake: AnyIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, intake: AnyIntake, *, task_status: trio.TaskStatus[None] = ...) -> None:
         """Receive data until cancelled; call `task_status.started()` once the source listens.
 
         A source of finished files returns when it has read all of them."""

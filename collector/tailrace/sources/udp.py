@@ -31,7 +31,7 @@ from tailrace.sources.listening import (
     size_buffer,
 )
 from tailrace.sources.peers import Address, Admission, Peer, chunks
-from tailrace.sources.source import CHUNK_MAX, Intake, Outcome, SourceFigures
+from tailrace.sources.source import CHUNK_MAX, PUMP_ROOM, Intake, Outcome, SourceFigures
 from tailrace.spool.entry import EntryKind, measure_datagrams, pack_datagrams
 
 if TYPE_CHECKING or active():
@@ -43,18 +43,12 @@ SMALL_BUFFER = 4 * 2**20
 """Size (bytes) of a receive buffer that suffices for usual bursts. A smaller one causes a warning."""
 
 LOOK_EVERY = 1.0
-ROOM = 4 * 2**20
-"""Size (bytes) of each of the two buffers in which a socket's thread stores datagrams."""
 
 BURST_BYTES = 2000
 """Maximum growth (bytes a microsecond) of a socket's buffer in a burst of small datagrams."""
 
 NAP_MIN, NAP_MAX = 100, 1000
 """Minimum and maximum time (µs) for which the reading thread sleeps, so that the next call reads several datagrams."""
-
-PUMP_BYTES = 2 * ROOM + 2 * 2**20
-"""Maximum memory (bytes) of a reading thread: two buffers of `ROOM` bytes, and 32 buffers for datagrams of any length.
-"""
 
 DRAIN_MAX = 4096
 """Maximum number of datagrams that are read before other tasks run (about 8 ms).
@@ -201,7 +195,7 @@ class PumpedSocket(SystemSocket):
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
-        self._pump = Pump(sock.fileno(), ROOM, nap(sock))
+        self._pump = Pump(sock.fileno(), PUMP_ROOM, nap(sock))
         self._stopped = False
 
     @property

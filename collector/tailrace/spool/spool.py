@@ -47,6 +47,10 @@ ROOM_MIN = 4 * 2**20
 RELEASED_MIN, RELEASED_MAX = 4, 16
 """Minimum and maximum number of files of released (no longer needed) segments that are kept for reuse."""
 
+BUFFER_MAX = 32 * 2**20
+"""Number of received bytes that are not yet synced to disk, above which sources of datagrams stop reading. The limit is
+large enough to receive for about a second while the disk stalls."""
+
 RECENT_MAX = 16 * 2**20
 """Maximum size (bytes) of durable entries that also stay in memory for the reader.
 

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
+from tailrace.filesystem import is_local
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.log import Add, row_count
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal
@@ -84,11 +85,6 @@ _PACKED = ("seq", "id", "parent", "start", "end", "time", "wall", "missing", "of
 def table_root(store: str) -> str:
     """Return the directory or URL of the table in a store."""
     return f"{store.removeprefix('file://').rstrip('/')}/{TABLE_NAME}"
-
-
-def is_local(root: str) -> bool:
-    """Return whether a path is on a local file system instead of a URL."""
-    return "://" not in root
 
 
 def date_of(day: int) -> date:

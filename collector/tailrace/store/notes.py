@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace import owned
 from tailrace.errors import FullError, StoreError
-from tailrace.store.layout import is_local
+from tailrace.filesystem import is_local
 from tailrace.store.refusal import line, refusal
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from deltalake.exceptions import DeltaError
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import FencedError, FullError, LockedError, StoreError, SyncError
+from tailrace.filesystem import is_local
 from tailrace.rows.batch import Batch
 from tailrace.store import data_files, durable, layout, schema
 from tailrace.store.data_files import DayRows
@@ -146,7 +147,7 @@ class Table:
         self._collector = collector
         self._spool_id = f"{collector}/spool"
         self._clock = clock
-        self._local = LocalVersions(Path(root)) if layout.is_local(root) else None
+        self._local = LocalVersions(Path(root)) if is_local(root) else None
         self._table: DeltaTable
         self._opened_at = 0
         """Version of the table when it was last opened."""

@@ -23,6 +23,7 @@ from deltalake.exceptions import DeltaError
 from tailrace import owned
 from tailrace.clock import Clock
 from tailrace.errors import FullError, LockedError, LostError, StoreError
+from tailrace.filesystem import is_local
 from tailrace.store import layout
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.presence import DirectoryLock, is_held
@@ -88,7 +89,7 @@ def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = 
     """Return the object that takes the lease of the table in `root`, a directory or URL.
 
     `number` identifies the upkeep in a lease at a URL. If it is None, a number is drawn."""
-    if layout.is_local(root):
+    if is_local(root):
         return LocalTurn(Path(root).parent)
     return RemoteTurn(root, options, clock, number)
 

@@ -26,6 +26,7 @@ from deltalake import DeltaTable
 
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
+from tailrace.filesystem import is_local
 from tailrace.store import durable, layout
 from tailrace.store.damage import Damaged, counts_of, set_aside
 from tailrace.store.layout import DataFile, data_files, date_of
@@ -293,7 +294,7 @@ class _Upkeep:
         self._options = options
         self._clock = clock
         self._turn = mine
-        self._local = Path(root) if layout.is_local(root) else None
+        self._local = Path(root) if is_local(root) else None
 
     def sync_newest(self) -> None:
         if self._local is not None:

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tailrace.errors import StoreError
+from tailrace.filesystem import is_local
 from tailrace.model.quarantine import frame, frames
 from tailrace.store import layout
 from tailrace.store.layout import DataFile, TableSnapshot
@@ -119,7 +120,7 @@ def verify(store: str, options: dict[str, str]) -> StoreVerification:
     Raise StoreError if the store has no table or is not readable."""
     root = layout.table_root(store)
     try:
-        if layout.is_local(root):
+        if is_local(root):
             return _LocalStore(Path(root)).run()
         return _remote(store, options)
     except (DeltaError, OSError) as error:

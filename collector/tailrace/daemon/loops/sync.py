@@ -20,7 +20,7 @@ from tailrace.figures import Condition
 from tailrace.flags import Flag
 from tailrace.ingest.machine import Ingest
 from tailrace.sources.source import CHUNK_MAX
-from tailrace.spool.spool import Spool
+from tailrace.spool.spool import BUFFER_MAX, Spool
 
 
 class RoomQueue:
@@ -55,9 +55,6 @@ class _Waiting:
     def __init__(self) -> None:
         self.awake = trio.Event()
 
-
-BUFFER_MAX = 32 * 2**20
-"""Number of received bytes not yet synced, above which sources of datagrams stop reading: about a second's input."""
 
 BEHIND_MAX = 32 * CHUNK_MAX
 """Number of received bytes not yet decoded, above which sources of files stop reading.
