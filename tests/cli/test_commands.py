@@ -140,6 +140,8 @@ COSTS = {
     ("query", "--store", "store", "SELECT count(*) FROM spans"): (READS, 350),
     ("streams", "--store", "store"): (READS, 335),
     ("import", "--store", "new", "busy.in"): (IMPORTS, 640),
+    ("verdict", "busy.in"): (IMPORTS, 650),
+    ("run", "--store", "new", "--", "true"): (IMPORTS, 660),
 }
 """For each command, the heavy packages that it loads, and the maximum number of all modules. Each module costs every run
 of the command up to a millisecond."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from tailrace import heaps
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import (
     complete_directories,
@@ -163,7 +166,7 @@ def run_command(
         context.exit(exit_status(done, max_loss, failed=failed))
 
     program.find(arguments)
-    service = report.attempt(program.NOT_TRACED, lambda: import_module("tailrace.run.service"))
+    service = report.attempt(program.NOT_TRACED, _collector)
     prepared = service and report.attempt(program.NOT_TRACED, lambda: prepare(config, store))
     if service is None or prepared is None:
         done = program.untraced(arguments)
@@ -179,6 +182,15 @@ def run_command(
             report.publish(done.certificate, wished, private)
     report.print_summary(done, arguments)
     context.exit(exit_status(done, max_loss, failed=require and bool(report.failures)))
+
+
+def _collector() -> ModuleType:
+    """Import `run.service`, which runs a collector."""
+    heaps.load_arrow()
+    service = import_module("tailrace.run.service")
+    # Exempt the loaded modules from garbage collection, as `serve` does.
+    gc.freeze()
+    return service
 
 
 class GivenOptions(NamedTuple):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import click
 
+from tailrace import heaps
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import json_option
 from tailrace.model.gap import Reason
@@ -156,13 +157,14 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
 
     Exits with 0 if nothing is known to be missing, with 3 if anything is missing or cannot be told, and with 1 if a
     file could not be read. With --json: `traces` are the lines, `names` the figures with their `bounds`."""
-    from tailrace import heaps, log
+    heaps.load_arrow()
+
+    from tailrace import log
     from tailrace.cli.output.ledger import progress_bar
     from tailrace.config.load import load
     from tailrace.configuration import transports
     from tailrace.importing.importing import Wanted, take
 
-    heaps.load_arrow()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             # Let a signal end the command by an exception, so that the temporary store is removed
