@@ -31,10 +31,10 @@ def share() -> None:
 
 
 def load_arrow() -> None:
-    """Load Arrow for a collector, unless it is loaded already.
+    """Load Arrow for a collector or for `tailrace follow`, unless it is loaded already.
 
     An environment variable sets Arrow's memory pool, because Arrow's own code ignores a pool that is set in Python.
-    Keep Arrow from importing numpy, which a collector does not need (docs/decisions/speed.md, D177)."""
+    Keep Arrow from importing numpy, which neither needs (docs/decisions/speed.md, D177)."""
     if "pyarrow" in sys.modules:
         return
     _set(_M_MMAP_THRESHOLD, LARGE)

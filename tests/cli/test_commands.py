@@ -23,7 +23,7 @@ from tailrace.daemon.loops import upkeep
 from tailrace.demo import tour
 from tailrace.errors import ConfigError, StoreError, SyncError
 from tests import toml
-from tests.query.tables import make
+from tests.query.tables import make, row
 
 COLLECTOR = Path(tailrace.__path__[0])
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -139,6 +139,7 @@ COSTS = {
     ("check", "tailrace.toml"): (DECODES, 340),
     ("query", "--store", "store", "SELECT count(*) FROM spans"): (READS, 350),
     ("streams", "--store", "store"): (READS, 335),
+    ("follow", "--store", "store", "--from-start", "--lines", "1"): (READS | {"pyarrow"}, 360),
     ("import", "--store", "new", "busy.in"): (IMPORTS, 640),
     ("verdict", "busy.in"): (IMPORTS, 650),
     ("run", "--store", "new", "--", "true"): (IMPORTS, 660),
@@ -150,7 +151,7 @@ of the command up to a millisecond."""
 @pytest.mark.skipif(not kernels.active(), reason="kernels are off, or not built: make clean dev")
 @pytest.mark.parametrize("command", COSTS, ids=" ".join)
 def test_a_command_loads_only_what_it_needs(command, tmp_path, monkeypatch):
-    make(tmp_path / "store")
+    make(tmp_path / "store", [row()])
     shutil.copy(VECTORS / "heph" / "busy.in", tmp_path)
     shutil.copy(REFERENCE, tmp_path)
     monkeypatch.chdir(tmp_path)

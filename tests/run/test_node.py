@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tailrace.query.engine import Engine
@@ -44,6 +45,17 @@ def test_the_last_rank_gets_the_nodes_certificate(job):
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_the_collector_of_a_node_loads_no_numpy(job):
+    """As every collector: only roll-ups compute with numpy, and they run in other processes."""
+    ranks_ = job(1)
+    ranks_.start(0)
+    children = psutil.Process(ranks_.ranks[0].pid).children(recursive=True)
+    (collector,) = (each for each in children if "tailrace.run" in each.cmdline())
+    loaded = {Path(each.path).name.partition(".")[0] for each in collector.memory_maps()}
+    assert "libarrow" in loaded
+    assert not any("numpy" in each.path for each in collector.memory_maps())
 
 
 def test_a_program_that_is_not_there_is_no_killed_rank(job):

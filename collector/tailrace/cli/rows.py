@@ -8,6 +8,7 @@ import time
 
 import click
 
+from tailrace import heaps
 from tailrace.cli.commands import examples
 from tailrace.cli.options import (
     GAPS,
@@ -149,6 +150,7 @@ def follow_command(
 
     A row whose wall time was not known at its commit is shown with its ticks (@)."""
     never_wait(STDERR)
+    heaps.load_arrow()
 
     from tailrace.cli.output.lines import KIND, SOURCE, RowPrinter
     from tailrace.query.filters import Selection

@@ -181,7 +181,7 @@ def _start(meeting: Meeting, wanted: RankWanted, lock: int) -> None:
         spec.meeting = str(meeting.directory)
         with (Path(spec.directory) / "collector.log").open("ab") as log:
             collector = subprocess.Popen(  # noqa: S603 - ourselves
-                command("tailrace.run.node", msgspec.json.encode(spec).decode()),
+                command("tailrace.run", msgspec.json.encode(spec).decode()),
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
                 start_new_session=True, pass_fds=(lock,),
             )  # fmt: skip

@@ -1,6 +1,6 @@
 """Run the collector of one node of a job, in a process of its own, as long as ranks of the node run.
 
-The command is `python -I …/interpreter.py tailrace.run.node SPECIFICATION`. The collector inherits the lock of its
+The command is `python -I …/interpreter.py tailrace.run SPECIFICATION`. The collector inherits the lock of its
 `Meeting`. A rank is present from its `Hello` until its connection ends, even by a kill. Launchers send signals to
 all processes of a job, so after a signal the collector still waits until the present ranks have left.
 """
@@ -349,7 +349,3 @@ def _unsigned(certificate: Certificate, key: str | None) -> list[str]:
     except (TailraceError, ImportError) as error:
         return [f"the certificate is not signed: {error}"]
     return []
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
