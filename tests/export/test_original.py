@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 import re
 from collections import Counter
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,7 @@ from hypothesis import given, strategies as st
 from tailrace.decoding.contract import Format
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
+from tailrace.decoding.formats.ovni.encoding import _rank
 from tailrace.export.original import (
     BAD,
     MAY_BE_WHOLE,
@@ -36,6 +38,7 @@ from tests.cli.command import run
 from tests.decoding import kernel_inputs
 from tests.decoding.dftracer_lines import event
 from tests.decoding.test_conformance import ALL
+from tests.decoding.test_heph import option
 from tests.export.again import play, rebuild, told
 from tests.export.exports import export_original
 from tests.forms import examples
@@ -122,6 +125,63 @@ def test_damaged_input_gives_the_same_rows_when_it_is_written_again(name, seed):
             continue  # duplicates are not stored, and so do not count when it is read again
         again, _ = play(as_file(made._replace(data=rebuilt.data)))
         assert _without_ids(told(again)) == _without_ids(told(rows))
+
+
+_NUMBER = re.compile(rb"(?<=[:,\[ ])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?=[,}\] \r\n])")
+AWKWARD = [
+    b"9" * 5000, b"-" + b"9" * 5000, b"0." + b"3" * 5000, b"1e999", b"-1e999", b"1e-999", b"-0", b"0e5",
+    b"12345678901234567890", b'"' + b"9" * 5000 + b'"',
+]  # fmt: skip
+"""Numbers that JSON allows, and that Python, msgspec or the table's columns refuse."""
+TEXTS = [
+    vector for vector in WRITABLE if len(vector.data) < 30_000 and vector.format.name != "heph"
+]
+
+
+def _awkward(text, rng):
+    """`text` with an awkward number in the place of one of its numbers; None if it has no number."""
+    found = list(_NUMBER.finditer(text))
+    if not found:
+        return None
+    place = rng.choice(found)
+    return text[: place.start()] + rng.choice(AWKWARD) + text[place.end() :]
+
+
+@pytest.mark.parametrize("vector", TEXTS, ids=lambda vector: vector.name)
+def test_numbers_that_fit_in_no_type_come_back(vector):
+    for seed in range(3):
+        rng = random.Random(f"{vector.name} {seed}")
+        data = vector.data if vector.format.name == "ovni" else _awkward(vector.data, rng)
+        beside = vector.beside
+        for index, (name, text) in enumerate((beside or {}).get("documents", ())):
+            if text_of := _awkward(text.encode(errors="surrogateescape"), rng):
+                documents = list(beside["documents"])
+                documents[index] = (name, text_of.decode(errors="surrogateescape"))
+                beside = {**beside, "documents": documents}
+        made = _Made(vector.format, vector.limit, beside, data or vector.data)
+        rows, files = play(as_file(made))
+        path = beside and beside["path"]
+        rebuild(vector.format, rows, files, path=path, repair=True)
+        rebuilt = rebuild(vector.format, rows, files, path=path)
+        if beside is None or beside == vector.beside:  # a bad line of a document is not stored
+            again, _ = play(
+                as_file(made._replace(beside=_beside(beside, rebuilt), data=rebuilt.data))
+            )
+            assert _without_ids(told(again)) == _without_ids(told(rows))
+
+
+def test_a_statement_and_a_rank_with_awkward_numbers_come_back():
+    session = json.dumps({"session": "0" * 32, "clock": "logical"})[:-1].encode()
+    for number in AWKWARD:
+        data = option(b"tailrace.session", session + b',"x":%b}' % number) + heph_event(1, 0)
+        made = _Made(FORMATS["heph"], 1 << 20, None, data)
+        rows, files = play(as_file(made))
+        rebuilt = rebuild(made.format, rows, files)
+        again, _ = play(as_file(made._replace(data=rebuilt.data)))
+        assert _without_ids(told(again)) == _without_ids(told(rows))
+    ranks = ["9" * 5000, "10", "9", "x"]
+    lines = [f"{rank} node{rank[0]} 1 1.0 0.0" for rank in ranks]
+    assert [line.split()[0] for line in sorted(lines, key=_rank)] == ["x", "9", "10", "9" * 5000]
 
 
 @pytest.mark.parametrize("spaces", [0, 2, 4, 8, 12])

@@ -11,6 +11,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -151,7 +152,8 @@ def test_a_thread_without_readable_metadata_gets_some_from_its_path():
 
 def test_a_loom_has_all_cpus_up_to_the_highest():
     loom = Loom()
-    loom.declare([{"index": 1, "phyid": 0}, {"index": -1}, 5, {"index": 2**40, "phyid": 1}])
+    cpus = [{"index": 1, "phyid": 0}, {"index": -1}, 5, {"index": 2**40, "phyid": 1}]
+    loom.declare(msgspec.Raw(json.dumps(cpus).encode()))
     loom.declare(None)
     for index in (-1, 3, 2**31 - 1):
         loom.use(index)

@@ -24,6 +24,7 @@ _u16, _u64, _i64, _f64 = (Struct(f">{form}").pack for form in "HQqd")
 _CODES = {name: code for code, name in TYPES.items()}
 _read_members = msgspec.json.Decoder(dict[str, Any]).decode
 _read_texts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode = msgspec.json.decode
 
 Attribute = tuple[bytes, int, Any]
 """Name, type code and decoded JSON value of an attribute."""
@@ -112,22 +113,20 @@ def _string(raw: bytes) -> bytes:
 
 def _option(record: Record) -> bytes:
     """Return the metadata packet that a decoder reads as this session record."""
-    members = _read_members(record.attributes or "{}")
-    name = _raw(members.pop("$name", str(record.name)))
+    texts = _read_texts(record.attributes or "{}")
+    name = _raw(_decode(texts["$name"]) if "$name" in texts else str(record.name))
     if record.name == "epoch" and record.flaw is None:
-        value = _u64(members["epoch"])
+        value = _u64(_decode(texts["epoch"]))
     elif record.name in OPTIONS and record.flaw is None:
-        value = _statement(record.attributes)
+        value = _statement(texts)
     else:
-        value = _raw(members["value"])
+        value = _raw(_decode(texts["value"]))
     return _metadata(METADATA, METADATA_MIN + len(name) + len(value), len(name)) + name + value
 
 
-def _statement(attributes: str | None) -> bytes:
+def _statement(texts: dict[str, msgspec.Raw]) -> bytes:
     """Return the JSON of a packet about a session. Its digest is filled up with zeros to the length of an id."""
-    texts = _read_texts(attributes or "{}")
-    if "session" in texts:
-        stored = msgspec.json.decode(texts["session"])
-        if isinstance(stored, str) and len(stored) == STORED_DIGITS:
-            texts["session"] = msgspec.Raw(msgspec.json.encode(stored.ljust(ID_DIGITS, "0")))
+    session = bytes(texts.get("session", b""))
+    if session[:1] == b'"' and len(stored := str(_decode(session))) == STORED_DIGITS:
+        texts["session"] = msgspec.Raw(msgspec.json.encode(stored.ljust(ID_DIGITS, "0")))
     return msgspec.json.encode(texts)

@@ -167,11 +167,15 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
     flawed = list(texts).index(FLAW_OF_ROW) if FLAW_OF_ROW in texts else 0
     keys = [key for key in texts if key not in {BEGIN_WORDS, FLAW_OF_ROW}]
     names = [key for key in ("record_id", "id") if _names(texts.get(key), record.id)]
+    # A begin line has columns for these fields, so attributes with these names come from the end line. A `parent_id`
+    # that is no id has no column.
+    bad_parent = texts.get(FLAW_OF_ROW) == '"bad_parent"' and "parent_id" not in changed
+    of_ids = {"id"} if bad_parent else {"id", "parent_id"}
     columns = [
         key
         for key in keys
-        if key in {"name", "record_type"} or (key in {"id", "parent_id"} and texts[key][0] != '"')
-    ]  # A begin line has columns for these fields, so attributes with these names come from the end line.
+        if key in {"name", "record_type"} or (key in of_ids and texts[key][0] != '"')
+    ]
     last = max((keys.index(key) for key in (*names[:1], *changed, *columns)), default=-1)
     last = max(last, flawed - 1)
     others = False

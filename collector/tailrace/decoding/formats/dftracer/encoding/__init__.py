@@ -6,6 +6,7 @@ producer's own text. Numbers get quotes if the arguments have names instead of h
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from json.encoder import encode_basestring as quote
 
@@ -45,6 +46,8 @@ _DERIVED = frozenset({"clock", "process"})
 """Names of the session records without bytes, which the decoder adds before a line's record."""
 
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_PLAIN = re.compile(r"0|-?[1-9][0-9]*").fullmatch
+"""Match an integer as JSON spells it, of any length."""
 
 
 class DFTracerEncoder:
@@ -164,7 +167,7 @@ def _numbers(record: Record, texts: Texts) -> Texts:
             numbers["dur"] = str(record.end - record.start)
     named = [name for name in OF_EVENTS if name in texts and texts.get("args", "").startswith("{")]
     quoted = any(texts[name] == _members(texts["args"]).get(name) for name in named)
-    if quoted or any(text != str(int(text)) for text in numbers.values()):
+    if quoted or not all(map(_PLAIN, numbers.values())):
         return {key: f'"{text}"' for key, text in numbers.items()}
     return numbers
 

@@ -132,7 +132,9 @@ class OvniEncoder:
         return _HEADERS[self._order]
 
 
-def _rank(line: str) -> tuple[int, str]:
-    """Return the sort key of a line of the table of clock offsets: the rank, then the line."""
+def _rank(line: str) -> tuple[int, str, str]:
+    """Return the sort key of a line of the table of clock offsets: the rank, then the line. A rank may have too many
+    digits for `int`."""
     rank = line.split(maxsplit=1)[0]
-    return (int(rank) if rank.isdecimal() else 0, line)
+    digits = rank.lstrip("0") if rank.isdecimal() else ""
+    return (len(digits), digits, line)

@@ -25,7 +25,12 @@ VERSION = 3
 CPUS_MAX = 65_536
 """Upper limit of a CPU index. A larger index is damaged data."""
 
-_read = msgspec.json.Decoder(dict[str, Any]).decode
+Members = dict[str, msgspec.Raw]
+"""Members of a JSON object as texts, since a document may have numbers that do not fit in any type."""
+
+_read = msgspec.json.Decoder(Members).decode
+_read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_read_integer = msgspec.json.Decoder(int).decode
 
 
 class Loom(msgspec.Struct):
@@ -34,11 +39,11 @@ class Loom(msgspec.Struct):
     declared: dict[int, int] = {}  # physical ids in the metadata, by CPU index
     used: set[int] = set()  # CPU indexes in events
 
-    def declare(self, cpus: object) -> None:
-        for cpu in cpus if isinstance(cpus, list) else ():
-            about = cpu if isinstance(cpu, dict) else {}
-            index, physical = about.get("index"), about.get("phyid")
-            if isinstance(index, int) and isinstance(physical, int) and 0 <= index < CPUS_MAX:
+    def declare(self, cpus: msgspec.Raw | None) -> None:
+        for cpu in _items(cpus):
+            about = _object(cpu)
+            index, physical = _integer(about.get("index")), _integer(about.get("phyid"))
+            if index is not None and physical is not None and 0 <= index < CPUS_MAX:
                 self.declared[index] = physical
 
     def use(self, index: int) -> None:
@@ -58,33 +63,32 @@ class Loom(msgspec.Struct):
         return found
 
 
-def ovni_of(text: str) -> dict[str, Any]:
+def ovni_of(text: str) -> Members:
     """Return the member `ovni` of a metadata document, or an empty dict if there is none."""
-    ovni = _read(text).get("ovni")
-    return ovni if isinstance(ovni, dict) else {}
+    return _object(_read(text).get("ovni"))
 
 
 def amended(
     text: str | None, place: StreamOrigin, loom: Loom, models: set[str], added: Counter[str]
 ) -> str:
     """Return the metadata of a thread with all members that ovni's emulator requires. `added` counts the new ones."""
-    metadata: dict[str, Any] = {"version": VERSION} if text is None else _read(text)
-    if metadata.get("version") != VERSION:
-        return text or "{}"
-    ovni = metadata.get("ovni")
-    if not isinstance(ovni, dict):
-        ovni = metadata["ovni"] = {}
+    text = f'{{"version":{VERSION}}}' if text is None else text
+    metadata = _read(text)
+    if _integer(metadata.get("version")) != VERSION:
+        return text
+    ovni: dict[str, object] = {**_object(metadata.get("ovni"))}
     for key, value in _lacking(place, models).items():
         if key not in ovni:
             ovni[key] = value
             added[f"metadata {key}"] += 1
+    given = _object(metadata.get("ovni"))
     if cpus := loom.lacking():
-        ovni["loom_cpus"] = [*ovni.get("loom_cpus", ()), *cpus]
+        ovni["loom_cpus"] = [*_items(given.get("loom_cpus")), *cpus]
         added["metadata CPU"] += len(cpus)
-    if ovni.get("finished") != 1:
+    if _integer(given.get("finished")) != 1:
         ovni["finished"] = 1
         added["metadata finished"] += 1
-    return msgspec.json.encode(metadata).decode()
+    return msgspec.json.encode({**metadata, "ovni": ovni}).decode()
 
 
 def _lacking(place: StreamOrigin, models: set[str]) -> dict[str, Any]:
@@ -99,6 +103,21 @@ def _lacking(place: StreamOrigin, models: set[str]) -> dict[str, Any]:
         "app_id": 1,
         "require": {model: MODELS[model] for model in MODELS if model in models | {"ovni"}},
     }
+
+
+def _object(raw: msgspec.Raw | None) -> Members:
+    return _read(raw) if raw and bytes(raw)[:1] == b"{" else {}
+
+
+def _items(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
+    return _read_list(raw) if raw and bytes(raw)[:1] == b"[" else []
+
+
+def _integer(raw: msgspec.Raw | None) -> int | None:
+    try:
+        return _read_integer(raw) if raw else None
+    except msgspec.MsgspecError:
+        return None
 
 
 def _number(text: str) -> int:
