@@ -7,6 +7,7 @@ import inspect
 import os
 import signal
 import sys
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,8 +23,11 @@ from tests.system.collector import Collector
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A configuration of the person who runs the tests is no part of them. This directory does not exist.
-os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+# A configuration of the person who runs the tests is no part of them. Programs such as Chromium and fish write into
+# this directory. All processes of a run have the same, and the first one removes it.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    settings_of_programs = tempfile.TemporaryDirectory(prefix="tailrace-tests-")
+    os.environ["XDG_CONFIG_HOME"] = settings_of_programs.name
 
 # Some shells let background processes ignore Ctrl-C, and then the programs that tests interrupt would ignore it, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
