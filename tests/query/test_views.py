@@ -10,7 +10,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from tailrace.ingest.incarnation_rows import wall_times
 from tailrace.query.engine import Engine
-from tailrace.query.views import VIEWS
+from tailrace.query.views import GAPS, VIEWS
 from tailrace.store.presence import DirectoryLock
 from tests.forms import examples
 from tests.ingest.log import Log, heph_epoch, heph_event, run
@@ -421,6 +421,32 @@ def test_a_name_that_comes_late_is_filled_in(views):
 
 
 # Gaps
+
+
+def test_gaps_at_one_place_come_in_one_order(views):
+    found = [
+        told(count, detail, reason=reason, stream="")
+        for reason in ("truncated", "late_join")
+        for detail in ("no_start", "no_end")
+        for count in (0, 3)
+    ]
+    asked = f"SELECT reason, detail, remaining FROM gaps ORDER BY {GAPS.order}"  # noqa: S608 - our own words
+    shown = [views.of(rows, asked) for rows in (found, found[::-1], found[3:] + found[:3])]
+    assert len(shown[0]) == 8
+    assert shown[0] == shown[1] == shown[2]
+
+
+def told(count, detail, **values):
+    return gap(count, attributes={"count": count, "detail": detail}, **values)
+
+
+def test_a_heal_repays_the_same_one_of_two_gaps_at_one_place(views):
+    found = [told(3, "a", stream=""), told(5, "b", stream="")]
+    asked = "SELECT detail, remaining FROM gaps ORDER BY detail"
+    shown = [
+        views.of([*rows, heal(4, stream="", offset=9)], asked) for rows in (found, found[::-1])
+    ]
+    assert shown[0] == shown[1] == [{"detail": "b", "remaining": 4}]
 
 
 def test_what_came_after_all_is_taken_off_its_gap(views):

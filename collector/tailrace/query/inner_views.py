@@ -243,7 +243,7 @@ numbered AS MATERIALIZED (
       try_cast(part.member(attributes, '$.last') AS BIGINT), try_cast(seq::HUGEINT + amount - 1 AS BIGINT)
     ) AS "last",
     sum(amount) OVER (
-      PARTITION BY source, session, stream, name, id, "of", seq IS NULL ORDER BY "offset"
+      PARTITION BY source, session, stream, name, id, "of", seq IS NULL ORDER BY "offset", attributes, amount
       ROWS UNBOUNDED PRECEDING) AS amounts
   FROM found
   WHERE kind = 'gap'

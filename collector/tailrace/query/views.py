@@ -212,7 +212,7 @@ GAPS = View(
         *_as_stored("attributes offset"),
     ),
     "SELECT * FROM all_gaps WHERE remaining > 0 OR remaining IS NULL",
-    'source, session, try_cast(stream AS BIGINT), stream, first, "offset"',
+    'source, session, try_cast(stream AS BIGINT), stream, first, "offset", reason, detail, "last", "count", id, attributes',
 )
 
 STATES = (

@@ -36,7 +36,7 @@ FROM streams {where}
 
 GAPS = """
 SELECT source, session, stream, reason, remaining, first, last, detail
-FROM gaps {where} ORDER BY source, session, stream, first, "offset", reason, remaining
+FROM gaps {where} ORDER BY source, session, stream, first, "offset", reason, remaining, last, detail
 """
 
 GAPS_SHOWN = 10
