@@ -25,6 +25,7 @@ from tests.ingest.test_machine import assert_conserved, assert_replays
 
 LINES = b'{"type":"header","version":"2.0","metadata":{}}\n{"clk":1,"type":"record_end","record_id":1}\n'
 DFTRACER = b'[\n{"id":1,"name":"read","cat":"POSIX","pid":7,"tid":8,"ts":1,"dur":3,"ph":"X","args":{}}\n]\n'
+RECORDS = json.loads(DFTRACER)
 EPOCH = struct.pack(">IIH", 0x75D11D4D, 23, 5) + b"epoch" + bytes(8)
 
 
@@ -62,6 +63,18 @@ FOREIGN = {
     "cr_lines with a Ctrl-Z": LINES.replace(b"\n", b"\r") + b"\x1a",
     "cr_lines of records alone": DFTRACER.split(b"\n")[1] + b",\r" + DFTRACER.split(b"\n")[1],
     "cr_lines of ET3": b"\xef\xbb\xbfM 31 0 17\rM 21 0 17\rE 21 17\r",
+    "trace_events": json.dumps({"traceEvents": RECORDS}).encode(),
+    "trace_events in lines": b'{\n"traceEvents": [\n' + DFTRACER.replace(b"}\n", b"},\n") + b"]}",
+    "jets_array": json.dumps(list(map(json.loads, LINES.splitlines()))).encode(),
+    "jets_array of lines": b"[\n" + LINES.strip().replace(b"\n", b",\n") + b"\n]\n",
+    "jets_array that is indented": json.dumps(
+        list(map(json.loads, LINES.splitlines())), indent=1
+    ).encode(),
+    "indented_json": b"".join(
+        json.dumps(json.loads(line), indent=2).encode() + b"\n" for line in LINES.splitlines()
+    ),
+    "indented_json of DFTracer": json.dumps(RECORDS[0], indent=2).encode(),
+    "indented_json in an array": b"\xef\xbb\xbf" + json.dumps(RECORDS, indent="\t").encode(),
     "zstd": b"\x28\xb5\x2f\xfd" + bytes(range(256)) * 3,
     "xz": lzma.compress(LINES),
     "bzip2": bz2.compress(LINES),

@@ -32,6 +32,9 @@ OLD_HEPH, WIDE, CR_LINES = "old_heph", "utf_16_or_32", "cr_lines"
 FOREIGN = {
     WIDE: "text in UTF-16 or UTF-32; write it in UTF-8, for example with iconv",
     CR_LINES: "text whose lines end in CR alone; write it with LF, for example with `tr '\\r' '\\n'`",
+    "trace_events": "an object of Chrome's trace format; write its events alone, for example with `jq -c '.traceEvents[]'`",
+    "jets_array": "an array of JETS records; write one record a line, for example with `jq -c '.[]'`",
+    "indented_json": "JSON whose records take several lines; write one record a line, for example with `jq -c` in place of `jq`",
     "gzip": "compressed by gzip where it is read as it is, or compressed twice; decompress it with `gzip -d`",
     "zstd": "compressed by zstd; decompress it with `zstd -d`",
     "xz": "compressed by xz; decompress it with `xz -d`",
@@ -66,6 +69,13 @@ FIRST_BYTES = (
 _ANY_FIRST = tuple(first for first, _ in FIRST_BYTES)
 TAR_AT, TAR = 257, b"ustar"
 
+JSON_SHAPES = (
+    (re.compile(rb'\{\s*"traceEvents"\s*:\s*\['), "trace_events"),
+    (re.compile(rb'\[\s*\{\s*(?:"[a-z]+"\s*:[^{}]*)?"type"\s*:\s*"header"'), "jets_array"),
+    (re.compile(rb"(?:\[\s*)?\{[ \t\r]*\n"), "indented_json"),
+)
+"""Patterns for the beginning of JSON that is no trace with one record a line. The first that matches decides."""
+
 _CR = re.compile(rb"\d[ \t]*\r\s*[#A-Z]")
 """A CR that ends a line: it follows a digit, and the next line begins with a letter or `#`."""
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x19\x1b-\x1f]")
@@ -91,7 +101,7 @@ def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
     # Brotli files have no characteristic first bytes, so the suffix decides.
     if path.endswith(".br") and not _is_recognised(path, head, formats):
         return "brotli"
-    return CR_LINES if _has_cr_lines(path, head, formats) else ""
+    return _json_shape(head) or (CR_LINES if _has_cr_lines(path, head, formats) else "")
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
@@ -125,6 +135,14 @@ class ForeignDecoder:
         return []
 
     give_up = end
+
+
+def _json_shape(head: bytes) -> str:
+    """Return the kind of JSON that begins with `head` if it is no trace with one record a line, else ""."""
+    text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
+    if not text.startswith((b"{", b"[")):
+        return ""
+    return next((what for shape, what in JSON_SHAPES if shape.match(text)), "")
 
 
 def _is_tar(header: bytes) -> bool:
