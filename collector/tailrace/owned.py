@@ -90,14 +90,13 @@ def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
 def refuse_foreign(directory: Path) -> None:
     """Raise StoreError if other users could create, replace or remove files in a directory of the collector.
 
-    They can if the directory belongs to neither this user nor root, or if all users may write to it and the sticky bit
-    is not set. Do nothing if the directory does not exist."""
+    They can do so if the directory belongs to neither this user nor root, or if all users may write to it and the
+    sticky bit is not set. Do nothing if the path does not exist or leads to a file: the later creation of the directory
+    reports these cases. Raise OSError if the directory cannot be examined."""
     try:
         status = directory.stat()
     except (FileNotFoundError, NotADirectoryError):
         return
-    except OSError as error:
-        raise StoreError(f"{directory}: {error.strerror}") from error
     user = os.geteuid()
     if status.st_uid not in {user, 0}:
         raise StoreError(

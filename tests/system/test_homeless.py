@@ -146,3 +146,17 @@ def test_without_a_directory_for_temporary_files_it_is_said_what_to_set(command,
     done = ask(command, "--store", store, *statement, before=("prlimit", "--fsize=0"))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "set TMPDIR to a writable directory" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", WITHOUT_STORE[:6], ids=lambda arguments: arguments[0])
+def test_of_a_home_that_may_not_be_read_it_is_said_what_to_set(arguments, tmp_path):
+    """A home directory of another user, as `sudo -u` without -H and some containers leave it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    home.chmod(0)
+    done = ask(*arguments, environ=environment(HOME=str(home)), cwd="/")
+    assert done.returncode == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"tailrace: {home}/.local/share/tailrace")
+    assert "Permission denied" in line
+    assert "TAILRACE_STORE_PATH" in line

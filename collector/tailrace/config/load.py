@@ -132,13 +132,15 @@ def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
     return directory
 
 
+STORE_KEYS = "--store, store.path or TAILRACE_STORE_PATH"
+
+
 def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
     """Return the directory or URL of the configured store, or else the directory of this user's store."""
     path = config.store.path
     if "://" in path:
         return path
-    keys = "--store, store.path or TAILRACE_STORE_PATH"
-    return str(expanded(path) if path else _data_path(environ, "store", keys))
+    return str(expanded(path) if path else _data_path(environ, "store", STORE_KEYS))
 
 
 def own_part(directory: Path, name: str) -> Path:

@@ -19,7 +19,13 @@ from typing import NamedTuple
 
 from tailrace import owned
 from tailrace.clock import Clock
-from tailrace.config.load import collector_path, quarantine_path, spool_path, store_path
+from tailrace.config.load import (
+    STORE_KEYS,
+    collector_path,
+    quarantine_path,
+    spool_path,
+    store_path,
+)
 from tailrace.config.schema import Config, SpoolConfig
 from tailrace.daemon.context import Health
 from tailrace.daemon.loops.decode import next_entries, refills, replay, restored
@@ -241,7 +247,10 @@ def refuse_foreign(config: Config) -> None:
     store, directory = store_path(config), collector_path(config)
     shared = _directories(store, directory) if is_local(store) else [directory]
     for each in (*shared, Path(spool_path(config)), quarantine_path(config)):
-        owned.refuse_foreign(each)
+        try:
+            owned.refuse_foreign(each)
+        except OSError as error:
+            raise _unusable(each, "looked up", error) from error
 
 
 _Held = DirectoryLock | Entrance | HeldDirectories | RunningMarks
@@ -275,9 +284,14 @@ def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        refusal = refusal_text(error.errno, directory)
-        other = "name another store by --store, store.path or TAILRACE_STORE_PATH"
-        raise StoreError(f"{directory}: cannot be made: {refusal}; {other}") from error
+        raise _unusable(directory, "made", error) from error
+
+
+def _unusable(directory: Path, what: str, error: OSError) -> StoreError:
+    refusal = refusal_text(error.errno, directory)
+    return StoreError(
+        f"{directory}: cannot be {what}: {refusal}; name another store by {STORE_KEYS}"
+    )
 
 
 def _report_recovery(table: Table, health: Health) -> None:

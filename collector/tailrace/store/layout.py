@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from tailrace.config.load import STORE_KEYS
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.filesystem import is_local
@@ -145,7 +146,9 @@ def _reach(root: Path) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
             (root / "_delta_log").stat()
     except OSError as error:
-        raise StoreError(f"{root}: {error.strerror}") from error
+        raise StoreError(
+            f"{root}: cannot be looked up: {error.strerror}; name another store by {STORE_KEYS}"
+        ) from error
 
 
 def open_table(

@@ -100,8 +100,8 @@ class DirectoryLock:
         self._fd = -1
 
     def __enter__(self) -> Self:
-        owned.refuse_foreign(self.path.parent)
         try:
+            owned.refuse_foreign(self.path.parent)
             if self._whole is not None:
                 self._whole_fd = owned.lock_directory(self._whole, self._operation)
             self._fd = locked(self.path, self._operation)
@@ -112,7 +112,8 @@ class DirectoryLock:
             ) from error
         except OSError as error:
             self.__exit__()
-            raise StoreError(f"{self._whole}: cannot be locked: {error.strerror}") from error
+            where = self._whole or self.path.parent
+            raise StoreError(f"{where}: cannot be locked: {error.strerror}") from error
         self._write_pid()
         return self
 
