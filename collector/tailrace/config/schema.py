@@ -243,7 +243,7 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
     """Format of the files: heph, jets, ovni, dftracer, et3."""
     paths: list[str]
-    """Glob patterns. A directory, or a pattern whose last part is `*`, finds files with the format's usual names, and others whose content is of the format. A hidden file is found only if the pattern's last part spells a part of its name, as `.*.log` does."""
+    """Glob patterns. A directory, or a pattern whose last part is `*`, finds files with the format's usual names, and others whose content is of the format. Where a format has no usual names (heph, jets, et3), it finds all files that are of no other format. A hidden file is found only if the pattern's last part spells a part of its name, as `.*.log` does."""
     dialect: str = "auto"
     """The dialect of the format that the files are in; auto detects it from their content."""
     record_max: Size = Size(4 * MIB)
