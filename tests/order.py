@@ -28,6 +28,7 @@ LONGEST = (
     "tests/export/test_perfetto_ui.py",
     "tests/system/test_damaged_store.py",
     "tests/system/test_surroundings.py",
+    "tests/benchmarks/test_soak.py",
     "tests/system/test_bucket.py",
     "tests/system/test_clients.py",
     "tests/store/test_damage.py",

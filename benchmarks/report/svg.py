@@ -1,4 +1,6 @@
-"""Draw plots as SVG: curves of points with their spread, bars of spreads on one logarithmic axis, and stacked bars."""
+"""Draw plots as SVG: curves of points with their spread, bars of spreads on one logarithmic axis, stacked bars, and
+courses over time.
+"""
 
 from __future__ import annotations
 
@@ -140,6 +142,34 @@ def stacks(title: str, across: str, names: Sequence[str], panels: Mapping[str, S
     for part in range(5):
         at = last * part / 4
         parts.append(_text(x(at), height - _BOTTOM + 16, f"{at:g}", anchor="middle", size=11))
+    return _document(_WIDTH, height, parts)
+
+
+def courses(title: str, across: str, panels: Mapping[str, Sequence[tuple[float, float]]], marks: Sequence[float]) -> str:  # fmt: skip
+    """Draw values over time. Each panel has a title and an axis of its own that begins at 0, and lines at the marks."""
+    last = max((at for panel in panels.values() for at, _ in panel), default=1) or 1
+    height = _TOP + _PANEL * len(panels) + _BOTTOM
+    parts = [_text(_LEFT, 20, title, weight="bold"), _text(_WIDTH - _RIGHT, height - 8, across, anchor="end")]  # fmt: skip
+
+    def x(value: float) -> float:
+        return _LEFT + value / last * (_WIDTH - _LEFT - _RIGHT)
+
+    for number, (name, panel) in enumerate(panels.items()):
+        floor = _TOP + _PANEL * (number + 1)
+        step = _step((max((value for _, value in panel), default=1) or 1) / 3)
+        top = step * math.ceil(max((value for _, value in panel), default=1) / step)
+        scale = (_PANEL - 40) / (top or 1)
+        parts.append(_text(_LEFT, floor - _PANEL + 26, name, size=11, weight="bold"))
+        parts += (_line(x(at), floor, x(at), floor - _PANEL + 34, "#f0d0c8") for at in marks)
+        for mark in range(round(top / step) + 1):
+            up = floor - mark * step * scale
+            parts.append(_line(_LEFT, up, _WIDTH - _RIGHT, up, "#dddddd"))
+            parts.append(_text(_LEFT - 6, up + 4, _short(mark * step), anchor="end", size=11))
+        joined = " ".join(f"{x(at):.1f},{floor - value * scale:.1f}" for at, value in panel)
+        parts.append(f'<polyline points="{joined}" fill="none" stroke="{COLOURS[0]}" stroke-width="1.5"/>')  # fmt: skip
+    for part in range(5):
+        at = last * part / 4
+        parts.append(_text(x(at), height - _BOTTOM + 16, f"{at:.3g}", anchor="middle", size=11))
     return _document(_WIDTH, height, parts)
 
 

@@ -1,0 +1,1 @@
+"""The soak: all formats, real clients and all faults at once, for minutes or hours, beside an independent journal."""
