@@ -132,7 +132,7 @@ removed once they were read. A relay lost, doubled and reordered datagrams of `h
 
 ## How to read it
 
-- **`heph_tcp`, `heph_udp`** are the Python client. The collector acknowledges what is durable, so a program that ends in order loses nothing.
+- **`heph_tcp`, `heph_udp`** are the Python client. The collector acknowledges what is durable, and a program that ends waits for that. Such programs and those that write files lack {lacking} events if they ended in order.
 - **`heph_datagrams`** is the same client without acknowledgements, and **`heph_c`** is the C client, which does not send again what a killed collector lost. Numbers show what is missing.
 - **The files** (`ovni`, `dftracer`, `dftracer_gz`, `dftracer_real`, `et3`) get each event by a `write` soon after the journal has it, so a kill costs at most some events. `dftracer_real` is a program under the real DFTracer.
 - **`jets`** has no numbers. A connection that was cut has a gap of unknown size.

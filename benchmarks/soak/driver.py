@@ -305,7 +305,8 @@ class Soak:
         self.collector.settle()
         self.collector.check_balance()
         self._stop()
-        program.run([*self.collector.command(), "--rest"], executable=True, check=True, stdout=subprocess.DEVNULL)  # fmt: skip
+        with self.collector.kept.open("ab") as log:
+            program.run([*self.collector.command(), "--rest"], executable=True, check=True, stdout=log, stderr=log)  # fmt: skip
 
     def _stop(self) -> None:
         """Stop the collector in order."""

@@ -66,7 +66,7 @@ class Share(msgspec.Struct, kw_only=True):
     (named missing by gaps that state a number), `unknown` (covered by a gap of unknown size), `unshown` (the last events
     of killed programs whose loss no byte shows), `open` (their session is open, so more may come) and `unaccounted`.
 
-    `twice`: rows beyond the first of an event. `invented`: lives with a stored number that was never emitted.
+    `lacking`: missing events of lives that ended in order, of the kinds `STRICT`. `twice`: rows beyond the first of an event. `invented`: lives with a stored number that was never emitted.
     `overstated`: events that gaps count beyond those that are missing.
     """
 
@@ -80,6 +80,7 @@ class Share(msgspec.Struct, kw_only=True):
     unshown: int = 0
     open: int = 0
     unaccounted: int = 0
+    lacking: int = 0
     twice: int = 0
     invented: int = 0
     overstated: int = 0
@@ -103,6 +104,8 @@ class Share(msgspec.Struct, kw_only=True):
         self.overstated += found.named - counted
         self.twice += found.rows - found.stored
         self.invented += found.least < 0 or found.most >= emitted
+        if not life.killed and life.kind in STRICT:
+            self.lacking += missing
         silent = life.kind in SILENT and rest <= life.rate * SILENT_SECONDS
         if not found.closed:
             self.open += rest

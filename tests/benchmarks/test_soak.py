@@ -17,7 +17,7 @@ from benchmarks.soak.__main__ import (
     picture,
 )
 from benchmarks.soak.driver import Plan, Soak
-from benchmarks.soak.verdict import Found, Life, Share
+from benchmarks.soak.verdict import STRICT, Found, Life, Share, compare
 
 PUBLISHED_RESULTS = msgspec.json.decode((PUBLISHED / RESULTS).read_bytes(), type=Results)
 
@@ -26,7 +26,7 @@ def check(outcome, kinds):
     assert [share.kind for share in outcome.shares] == sorted(kinds)
     for share in outcome.shares:
         assert share.faults == 0, share.named
-        assert share.open == 0, share
+        assert (share.open, share.lacking) == (0, 0), share
         parts = share.stored + share.counted + share.unknown + share.unshown
         assert parts == share.emitted > 0, share
         assert share.stored > 0, share
@@ -40,6 +40,13 @@ def test_no_event_is_unaccounted_for_under_all_faults(tmp_path):
     check(outcome, soak.kinds)
     assert outcome.faults
     assert outcome.samples
+    # One more event in the journal of each program that ended in order must be noticed.
+    ended = [life for life in soak.lives if not life.killed and life.kind in STRICT]
+    for life in ended:
+        with (soak.journals / life.name).open("ab") as journal:
+            journal.write(b".")
+    shares = compare(soak.collector.store, ended, soak.journals)
+    assert sum(share.unaccounted for share in shares) == len(ended) > 0
 
 
 @pytest.mark.slow
@@ -81,6 +88,7 @@ def test_three_missing_events_are_in_one_place(life, found, member):
         member: 3,
     }
     assert share.faults == (3 if member == "unaccounted" else 0)
+    assert share.lacking == (3 if life is ENDED else 0)
 
 
 def test_a_life_of_which_nothing_came_must_have_been_killed():
