@@ -23,7 +23,7 @@ from benchmarks.machine import dated, machine
 from benchmarks.places import BUILD, PUBLISHED
 from benchmarks.report.svg import courses
 from benchmarks.results import Machine
-from benchmarks.soak.driver import RESTARTS, Outcome, Plan, Sample, Soak
+from benchmarks.soak.driver import RESTARTS, SHORT_SECONDS, Outcome, Plan, Sample, Soak
 from benchmarks.soak.verdict import Share
 
 PAGE, PICTURE, RESULTS = "soak.md", "images/soak.svg", "performance/soak.json"
@@ -184,7 +184,7 @@ def faults(results: Results) -> list[str]:
     found += [f"{share.kind}: {share.open} of sessions that never ended" for share in results.outcome.shares if share.open]  # fmt: skip
     found += [f"at {check.at} s: {check.faults}" for check in results.outcome.checks if check.faults]  # fmt: skip
     for each in growth(results.outcome.samples, results.seconds, busy=results.is_busy):
-        if not each.is_within:
+        if not each.is_within and results.seconds >= SHORT_SECONDS:
             found.append(f"{each.figure.title}: {each.second:.1f}, then {each.last:.1f}")
     return found
 

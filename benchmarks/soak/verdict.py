@@ -25,7 +25,12 @@ SILENT_SECONDS = 0.5
 _LIFE = r"(?:heph|jets|ovni|dftracer|et3)[a-z_]*-\d{5}"
 _SESSIONS = f"""
   SELECT source, session, closed IS NOT NULL AS closed,
-    regexp_extract(concat_ws(' ', peer, producer), '{_LIFE}') AS life FROM sessions"""
+    coalesce(nullif(regexp_extract(concat_ws(' ', peer, producer), '{_LIFE}'), ''), emitter, '') AS life
+  FROM sessions LEFT JOIN (
+    SELECT source, session, any_value(name) AS emitter FROM events
+    WHERE format = 'heph' AND regexp_full_match(name, '{_LIFE}') GROUP BY source, session
+  ) USING (source, session)"""
+"""SQL for the life of each session. A peer whose announcements were lost is known by the names of its events."""
 EVENTS = f"""
 WITH lives AS ({_SESSIONS}), numbered AS (
   SELECT
