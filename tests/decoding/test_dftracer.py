@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
+from tailrace.decoding.contract import settles
 from tailrace.decoding.formats.dftracer import FORMAT
 from tailrace.decoding.formats.dftracer.decoder import JOINS_MAX
 from tailrace.decoding.formats.dftracer.names import NAMES_MAX
