@@ -21,6 +21,7 @@ LARGE = 512 * 2**10
 By default, glibc raises this minimum to the size of the largest freed block. After the daemon had received 130 names of
 500 kB, its heaps held 110 MB with the default, and 20 MB with this fixed value."""
 
+POOL = "ARROW_DEFAULT_MEMORY_POOL"
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
@@ -33,12 +34,15 @@ def share() -> None:
 def load_arrow() -> None:
     """Load Arrow for a collector or for `tailrace follow`, unless it is loaded already.
 
-    An environment variable sets Arrow's memory pool, because Arrow's own code ignores a pool that is set in Python.
+    An environment variable sets Arrow's memory pool, because Arrow's own code ignores a pool that is set in Python. Arrow
+    reads it once. Restore its value, because `tailrace run` passes the environment on to a program.
+
     Keep Arrow from importing numpy, which neither needs (docs/decisions/speed.md, D177)."""
     if "pyarrow" in sys.modules:
         return
     _set(_M_MMAP_THRESHOLD, LARGE)
-    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    of_user = os.environ.get(POOL)
+    os.environ[POOL] = "system"
     hidden = "numpy" not in sys.modules
     if hidden:
         sys.modules["numpy"] = None  # type: ignore[assignment] # marks a module that cannot be imported
@@ -47,6 +51,10 @@ def load_arrow() -> None:
     finally:
         if hidden:
             del sys.modules["numpy"]
+        if of_user is None:
+            del os.environ[POOL]
+        else:
+            os.environ[POOL] = of_user
 
 
 def _set(parameter: int, value: int) -> None:
