@@ -229,7 +229,10 @@ def test_a_killed_process_leaves_an_unknown_tail(
         (f"[{event(1)},{event(2)}", 0),
         (f"[{event(1)},{event(2)},", 0),
         (f"{event(1)},{event(2)}", 0),
+        (f"[{event(1)},{'[' * 5000}", 0),
+        (f"[{event(1)},{'[' * 5000}{']' * 5001}", 0),
     ],
+    ids=range(7),
 )
 def test_a_whole_array_is_read_at_rest_without_a_newline(line: str, spans: int) -> None:
     """As json.dump leaves a list. No later bytes can change a whole array."""

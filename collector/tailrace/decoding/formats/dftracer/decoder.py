@@ -383,7 +383,7 @@ def _is_whole(line: bytes) -> bool:
 
 
 def _is_array(line: bytes) -> bool:
-    with suppress(msgspec.DecodeError):
+    with suppress(msgspec.DecodeError, RecursionError):
         return bool(msgspec.json.decode(line, type=list[msgspec.Raw]))
     return False
 
