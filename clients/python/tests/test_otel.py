@@ -153,6 +153,28 @@ def test_an_attribute_with_one_of_our_names_gets_a_prefix(emitted):
         assert found["tailrace.counter"] == 5
 
 
+def test_an_attribute_with_one_of_our_names_gets_the_prefix_where_we_have_no_value(emitted):
+    given = {
+        "span_id": CALLER,
+        "parent_id": CALLER,
+        "error": True,
+        "otel.status": "OK",
+        "otel.link.0.a": 1,
+    }
+    with tracer().start_as_current_span("first", attributes=given) as span:
+        span.add_event("log", given)
+    for event in emitted():
+        found = attributes(event)
+        own = {name for name in found if not name.startswith("attribute.")}
+        assert {f"attribute.{name}" for name in given} <= found.keys()
+        expected = {
+            "otel.start": {"parent_id", "otel.name", "otel.scope"},
+            "log": {"parent_id"},
+            "first": {"span_id", "otel.scope"},
+        }
+        assert own == {"trace_id", *expected[event.description]}
+
+
 def test_a_time_before_the_session_s_first_is_kept_as_an_attribute(emitted):
     span = tracer().start_span("early", start_time=1)
     span.add_event("early too", timestamp=2)

@@ -47,6 +47,19 @@ from tailrace_client._recording import miss
 
 Attributes = dict[str, object]
 
+_OWN = frozenset(
+    {
+        "trace_id", "span_id", "parent_id", "error", "error_message",
+        *(f"otel.{name}" for name in (
+            "name", "parent_id", "parent_remote", "trace_state", "scope", "kind", "status", "status_description",
+            "links", "start_time", "end_time", "dropped_attributes", "dropped_events", "dropped_links",
+            "dropped_link_attributes",
+        )),
+    }
+)  # fmt: skip
+"""Names of our own attributes, besides `otel.link.N.NAME`. A program's attribute keeps none of them, even if the span
+lacks our own: `parent_id` would give a parent to a span without one."""
+
 
 class SpanProcessor(sdk.SpanProcessor):
     """A span processor that emits the spans of OpenTelemetry's SDK with this process's emitter. While no emitter is open, the
@@ -177,6 +190,7 @@ def _traceparent(context: SpanContext) -> str:
 def _with(own: Attributes, given: Mapping[str, object] | None) -> Attributes:
     """Return our own attributes of a span, and then those that the program has given to the span."""
     more = {
-        f"attribute.{name}" if name in own else name: value for name, value in (given or {}).items()
+        f"attribute.{name}" if name in _OWN or name.startswith("otel.link.") else name: value
+        for name, value in (given or {}).items()
     }
     return own | more
