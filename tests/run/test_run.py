@@ -111,11 +111,14 @@ def test_the_certificate_states_what_tracing_took_of_the_program_or_that_this_is
             in done.stderr
         )
         return
-    assert (tracing["stating"], tracing["events"], tracing["sampled"]) == (1, 20_000, 20)
+    assert (tracing["stating"], tracing["events"]) == (1, 20_000)
+    assert (
+        0 < tracing["sampled"] <= 20
+    )  # the client leaves out events that another thread interrupted
     assert 0 < tracing["tracing"] < tracing["program"]
     assert re.search(
-        r"recording and sending events took [\d.e+]+ % of the CPU time of 1 of 2 processes, and an unknown part of the others'"
-        r" \(estimated: 20 of 20000 events timed\)",
+        r"recording and sending events took [\d.]+ % of the CPU time of 1 of 2 processes, and an unknown part of the others',"
+        r" without the calls from Python \(estimated: \d+ of 20000 events timed\)",
         done.stderr,
     )
 
@@ -128,18 +131,30 @@ def test_a_cost_that_cannot_be_is_unknown():
         {"sampled": 10},
         {"emitting": -1},
         {"sending": -1},
+        {"emitting": 231},
         {"program": 0},
         {"events": "9"},
     ):
         found.add(json.dumps(usual | odd))
     for text in (None, "", "[]", "{}", "5"):
         found.add(text)
-    assert (found.processes, found.stating) == (11, 0)
+    assert (found.processes, found.stating) == (12, 0)
     found.add(json.dumps(usual | {"more": 1}))
-    assert (found.processes, found.stating, found.tracing, found.program) == (12, 1, 60, 240)
+    assert (found.processes, found.stating, found.tracing, found.program) == (13, 1, 60, 240)
     assert cost_in_words(found).startswith(
-        "recording and sending events took 25 % of the CPU time of 1 of 12 processes"
+        "recording and sending events took 25 % of the CPU time of 1 of 13 processes"
     )
+
+
+@pytest.mark.parametrize(
+    ("tracing", "shown"),
+    [(1, "less than 0.01"), (1_234, "0.12"), (20_400, "2"), (995_000, "100"), (1_000_000, "100")],
+)
+def test_the_part_of_the_cpu_time_is_a_plain_number(tracing, shown):
+    cost = TracingCost(
+        processes=1, stating=1, events=9, sampled=3, tracing=tracing, program=1_000_000
+    )
+    assert f"took {shown} % of the program's CPU time" in cost_in_words(cost)
 
 
 ASKS = """

@@ -142,7 +142,8 @@ def run_command(
 
     The certificate also states which part of the program's CPU time it took to record and send events. The compiled
     Python client estimates this: it times some of its events, and states the estimate at the end of its session. The
-    part is unknown for other clients, for a process that emitted fewer than 64 events, and for a process that was killed.
+    estimate leaves out the calls from Python into the client, which may take longer than the recording. The part is
+    unknown for other clients, for a process that emitted fewer than 64 events, and for a process that was killed.
 
     The certificate includes only events that reached the collector of this run. It does not cover events that the
     program sends to another address, or writes to a file that no --source follows.

@@ -169,7 +169,7 @@ class TracingCost(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             0 < cost.sampled <= cost.events
             and cost.emitting >= 0
             and cost.sending >= 0
-            and cost.program > 0
+            and 0 < cost.emitting + cost.sending <= cost.program
         ):
             self.stating += 1
             self.events += cost.events

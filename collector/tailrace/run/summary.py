@@ -62,7 +62,8 @@ def cost_in_words(tracing: TracingCost) -> str:
     if tracing.stating < tracing.processes:
         of = f"the CPU time of {tracing.stating} of {counted(tracing.processes, 'process', 'processes')}, and an unknown part of the others'"
     part = 100 * tracing.tracing / tracing.program
-    return f"recording and sending events took {part:.2g} % of {of} (estimated: {tracing.sampled} of {counted(tracing.events, 'event')} timed)"
+    shown = "less than 0.01" if part < 0.01 else f"{part:.0f}" if part >= 10 else f"{part:.2g}"
+    return f"recording and sending events took {shown} % of {of}, without the calls from Python (estimated: {tracing.sampled} of {counted(tracing.events, 'event')} timed)"
 
 
 def document(

@@ -248,27 +248,35 @@ record_event(Recorder *self, PyObject *name, const Reading *start, const Reading
 /* One of this many events is timed. */
 enum { SAMPLE_EVERY = 1024 };
 
+/* A thread that takes longer (ns) for an event was probably interrupted by another one. */
+enum { INTERRUPTED = 1000000 };
+
 static uint64_t
-thread_ns(void)
+now_ns(void)
 {
     struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Record an event in the calling thread. Return -1 with an exception of the program's own. */
+/* Record an event in the calling thread. Return -1 with an exception of the program's own.
+
+   The thread's CPU clock cannot time an event: its reading is a system call, which takes longer than an event, and
+   slows the event. */
 int
 record(Recorder *self, PyObject *name, const Reading *start, const Reading *end, const Attributes *attributes)
 {
     if (--self->until_sample)
         return record_event(self, name, start, end, attributes);
     self->until_sample = SAMPLE_EVERY;
-    uint64_t before = thread_ns(), began = thread_ns();
+    uint64_t began = now_ns();
     int result = record_event(self, name, start, end, attributes);
-    uint64_t taken = thread_ns() - began, clock = began - before;
-    Book *book = self->book;
-    book->sampled++;
-    book->sampled_ns += taken > clock ? taken - clock : 0;
+    uint64_t ended = now_ns(), clock = now_ns() - ended, taken = ended - began;
+    if (taken < INTERRUPTED) {
+        Book *book = self->book;
+        book->sampled++;
+        book->sampled_ns += taken > clock ? taken - clock : 0;
+    }
     return result;
 }
 
