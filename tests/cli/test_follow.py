@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tests.query.tables
-from tests.cli.command import run, start
+from tests.cli.command import on_terminal, run, start
 from tests.query.tables import make, row
 
 WRITER = Path(tests.query.tables.__file__).with_name("writer.py")
@@ -47,8 +49,25 @@ def test_rows_are_lines_for_eyes(tmp_path):
     assert out.splitlines() == [
         "2026-11-19 00:00:00.000000007  sim/a/  session  open",
         "2026-11-19 00:00:00.000000000  sim/a/1  span  w\\x1b[2J  #3  +4",
-        '@-8  sim/01234567/1  begin  {"a": 1}',
+        '@-8  sim/0123456789/1  begin  {"a": 1}',
     ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_rows_fit_a_terminal_with_whole_ids_and_words(tmp_path, width):
+    session = "8c1f0a2b3c4d5e6f70819203"
+    about = {"name": "exchange of halos", "attributes": {"text": "x" * 300}}
+    make(
+        tmp_path, [row(session=session, seq=3, start=5, end=9, time=1_795_046_400 * 10**9, **about)]
+    )
+    follow = ("follow", "--store", tmp_path, "--from-start", "--lines", "1")
+    code, printed = on_terminal(*follow, columns=width)
+    shown = printed.replace("\r", "").splitlines()
+    assert code == 0
+    assert max(len(line) for line in shown) <= width
+    text = " ".join(" ".join(shown).split())
+    assert f"2026-11-19 00:00:00.000000000 sim/{session}/1 span exchange of halos #3 +4" in text
+    assert text.endswith("…")
 
 
 def test_one_source_can_be_chosen(tmp_path):

@@ -201,6 +201,21 @@ def test_a_low_terminal_says_how_much_it_hides(collector):
     assert re.fullmatch(r"\d+ more lines?: enlarge the terminal", lines[-1])
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_screen_fits_the_terminal_with_whole_words(collector, width):
+    terminal = Terminal(collector.store, size=(60, width))
+    try:
+        until(lambda: len(terminal.screens) >= 2, "two pages")
+    finally:
+        terminal.end()
+    lines = terminal.screens[0].splitlines()
+    assert max(map(len, lines)) <= width
+    cut = [word for line in lines for word in line.split() if "…" in word]
+    assert all(str(collector.store).endswith(word.lstrip("…").rstrip(",")) for word in cut), cut
+    (names,) = [line.split() for line in lines if line.startswith("source ")]
+    assert {"source", "rows", "rows/s", "missing", "behind"} <= set(names)
+
+
 def test_wrong_usage_is_exit_2(tmp_path):
     assert "Usage" in run("top", "--store", tmp_path, "--count", "0", code=2)
     assert "0.1" in run("top", "--store", tmp_path, "--interval", "0.1", code=2)

@@ -17,7 +17,16 @@ from hypothesis import given, settings, strategies as st
 from tailrace.query import output
 from tailrace.query.answer import AnswerColumn, Shape
 from tailrace.query.engine import Engine
-from tailrace.query.output import cells, clip, fit, layout, write_arrow, write_csv, write_json
+from tailrace.query.output import (
+    cells,
+    clip,
+    fit,
+    layout,
+    wrap,
+    write_arrow,
+    write_csv,
+    write_json,
+)
 from tailrace.query.views import EVENTS, VIEWS
 from tailrace.terminal import printable
 from tests.query.tables import make, row
@@ -229,9 +238,51 @@ def test_a_narrow_terminal_leaves_out_empty_columns_then_spare_ones_and_cuts_no_
     assert len(as_lines(engine, sql, width=30)) == 1 + len(columns)
 
 
+WORDS = [
+    ("collectors", "8c1f0a2b3c4d5e6f70819203", "node1.demo/4100/4101", 1_234_567_890, "unfinished?", "between two events",
+     "/scratch/someone/with/a/long/name/runs/a.trace"),
+    ("sim", "0123456789abcdef01234567", "7", 12, "open", "somewhere in its session", "127.0.0.1:5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+@pytest.mark.parametrize(
+    "names", [["source", "session", "stream", "missing", "state", "placed", "peer"]]
+)
+def test_headings_numbers_ids_and_words_are_whole_at_any_width(names, width):
+    types = ["BIGINT" if name == "missing" else "VARCHAR" for name in names]
+    columns = [
+        AnswerColumn(i, *each, Shape.TEXT) for i, each in enumerate(zip(names, types, strict=True))
+    ]
+    lines = list(layout(columns, [WORDS], width=width, spare=("peer", "placed")))
+    allowed = {*names, "row", "1", "2"} | {
+        word for row in WORDS for cell in row for word in str(cell).split()
+    }
+    shown = " ".join(lines).split()
+    for word in shown:
+        assert word in allowed or word.rstrip("…") in allowed or word.startswith("…/"), word
+    for _, session, stream, missing, *_ in WORDS:
+        assert {session, stream, str(missing)} <= set(shown)
+    if not lines[0].startswith("row"):
+        assert all(cells(line) <= width for line in lines)
+    assert lines[0].startswith("row") == (width in {60, 80})
+
+
+@given(
+    st.lists(st.text("abc/日", min_size=1, max_size=40), min_size=1, max_size=9),
+    st.integers(20, 90),
+)
+def test_a_wrapped_text_has_all_parts_that_fit_into_a_line(parts, width):
+    lines = wrap(parts, width)
+    assert all(cells(line) <= width for line in lines)
+    shown = " ".join(lines).split()
+    for part in parts:
+        assert part in shown or cells(part) > width - len(output.INDENT)
+
+
 def test_a_column_that_is_empty_on_the_first_page_is_shown_if_more_pages_come():
     columns = [AnswerColumn(i, n, "VARCHAR", Shape.TEXT) for i, n in enumerate("ab")]
-    assert next(layout(columns, [[("x" * 9, None)], [("y", "z")]], width=9)).split() == [
+    assert next(layout(columns, [[("x x x x x", None)], [("y", "z")]], width=9)).split() == [
         "a",
         "b",
     ]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 GAP_COLUMNS = (
     "source", "session", "stream", "reason", "detail", "first", "last", "count", "remaining", "id", "peer",
 )  # fmt: skip
-SPARE_OF_GAPS = ("count", "detail", "last")
+SPARE_OF_GAPS = ("count", "detail", "last", "first", "id", "peer")
 REASON, REMAINING = GAP_COLUMNS.index("reason"), GAP_COLUMNS.index("remaining")
 
 
@@ -138,7 +138,7 @@ SELECT source, format, session, stream, events, missing,
   strftime(part.readable(silent_since), '%Y-%m-%d %H:%M:%S') AS "silent since", peer
 FROM streams LEFT JOIN part.origins USING (source, session)
 """
-SPARE_OF_STREAMS = ("first", "last", "silent since", "format", "open")
+SPARE_OF_STREAMS = ("first", "last", "silent since", "format", "open", "peer")
 
 
 @click.command(epilog=examples("tailrace streams --store ./store"))

@@ -7,8 +7,9 @@
   null, is a quoted empty field.
 - Arrow: the IPC stream format, with DuckDB's own types.
 - Tables: the first page determines the widths of the columns. On a terminal, columns without a value are left out,
-  then `spare` ones, and then the widest are cut, but ids never. With too many columns, each value gets a line of its
-  own. Control and invisible characters are escaped as in Python, and null is a dash.
+  then `spare` ones, and then the widest are cut, but headings, numbers, ids and words of up to `WORD_MAX` cells never.
+  If the columns do not fit even so, each value gets a line of its own. Control and invisible characters are escaped as
+  in Python, and null is a dash.
 """
 
 from __future__ import annotations
@@ -136,11 +137,14 @@ def _escape(match: re.Match[bytes]) -> bytes:
 
 NULL = "-"
 GAP = "  "
+INDENT = "    "
 LEAST = 6
 """Minimum width (terminal cells) to which `fit` reduces a column of a table."""
 READABLE = 10
 """Minimum width (terminal cells) of a column while `layout` can still leave out other columns."""
-IDS = frozenset({"session", "id", "parent"})
+WORD_MAX = 16
+"""Maximum width (terminal cells) of a word that a table shows as a whole. Longer ones, such as paths, may be cut."""
+IDS = frozenset({"session", "stream", "id", "parent"})
 """Names of columns that are never cut, because users pass their values to other commands."""
 
 TextStyle = Callable[[str], str]
@@ -170,15 +174,28 @@ def layout(
         yield from (_line(row, widths, right, cut=False) for row in rows)
         return
     empty = [] if second or not first else _empty(names, first)
-    shown = _chosen(names, widths, width, empty, spare)
-    fixed = [names[i] in IDS for i in shown]
-    fitting = fit([widths[i] for i in shown], width - len(GAP) * (len(shown) - 1), fixed)
+    least = [
+        widths[i]
+        if names[i] in IDS or right[i]
+        else min(widths[i], max(LEAST, *_words(i, names, first)))
+        for i in range(len(names))
+    ]
+    shown = _chosen(names, widths, least, width, empty, spare)
+    room = width - len(GAP) * (len(shown) - 1)
+    fitting = fit([widths[i] for i in shown], room, [least[i] for i in shown])
     if fitting is None:
         yield from _records(names, rows, heading)
         return
     right = [right[i] for i in shown]
     yield heading(_line([names[i] for i in shown], fitting, right, cut=True))
     yield from (_line([row[i] for i in shown], fitting, right, cut=True) for row in rows)
+
+
+def _words(index: int, names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[int]:
+    """Yield the width of a column's heading, and of each word of the column that may not be cut."""
+    yield cells(names[index])
+    for row in rows:
+        yield from (size for word in row[index].split() if (size := cells(word)) <= WORD_MAX)
 
 
 def _empty(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -189,15 +206,14 @@ def _empty(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _chosen(
     names: Sequence[str],
     widths: Sequence[int],
+    least: Sequence[int],
     width: int,
     empty: Sequence[str],
     spare: Sequence[str],
 ) -> list[int]:
     """Return the indices of the columns that a table of `width` cells shows: without `empty` ones unless all fit,
-    and without `spare` ones, until each remaining column can have `READABLE` cells."""
-    readable = [
-        w if name in IDS else min(w, READABLE) for name, w in zip(names, widths, strict=True)
-    ]
+    and without `spare` ones, until each remaining column can have `READABLE` cells and the cells in `least`."""
+    readable = [max(low, min(w, READABLE)) for low, w in zip(least, widths, strict=True)]
     shown = list(range(len(names)))
     for name, wanted in (
         *((name, widths) for name in empty),
@@ -208,24 +224,20 @@ def _chosen(
     return shown
 
 
-def fit(widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int] | None:
-    """Return the widths of columns with a sum of at most `room`, the widest reduced first, or None if this is
-    impossible. Columns whose item in `fixed` is true keep their width."""
-    if any(fixed):
-        room -= sum(width for width, stays in zip(widths, fixed, strict=True) if stays)
-        free = [width for width, stays in zip(widths, fixed, strict=True) if not stays]
-        if (fitted := fit(free, room)) is None:
-            return None
-        rest = iter(fitted)
-        return [width if stays else next(rest) for width, stays in zip(widths, fixed, strict=True)]
+def fit(widths: Sequence[int], room: int, least: Sequence[int] = ()) -> list[int] | None:
+    """Return the widths of columns, reduced so that their sum is at most `room`, or None if this is impossible. The
+    widest columns are reduced first, each to its width in `least` at most, which is `LEAST` if not given."""
     fitting = list(widths)
+    lowest = least or [LEAST] * len(fitting)
     while (excess := sum(fitting) - room) > 0:
-        largest = max(fitting, default=0)
-        if largest <= LEAST:
+        wide = [i for i, width in enumerate(fitting) if width > lowest[i]]
+        if not wide:
             return None
-        wide = [i for i, width in enumerate(fitting) if width == largest]
-        next_largest = max((width for width in fitting if width < largest), default=LEAST)
-        step = min(largest - max(next_largest, LEAST), -(-excess // len(wide)))
+        largest = max(fitting[i] for i in wide)
+        smaller = [fitting[i] for i in wide if fitting[i] < largest]
+        wide = [i for i in wide if fitting[i] == largest]
+        step = largest - max(*smaller, *(lowest[i] for i in wide), 0)
+        step = min(step, -(-excess // len(wide)))
         for i in wide:
             fitting[i] -= step
     return fitting
@@ -243,6 +255,21 @@ def cells(text: str) -> int:
 def clip(text: str, width: int) -> str:
     """Return a text that occupies at most `width` terminal cells. An ellipsis replaces what is cut off."""
     return text if cells(text) <= width else _cut(text, width)
+
+
+def wrap(parts: Iterable[str], width: int | None, between: str = " ") -> list[str]:
+    """Return lines of at most `width` terminal cells that contain the parts of a text in order. Only a part that is
+    longer than a line is cut. All lines but the first are indented. None as width stands for one line."""
+    if width is None:
+        return [between.join(parts)]
+    lines: list[str] = []
+    for part in parts:
+        if lines and cells(lines[-1]) + len(between) + cells(part) <= width:
+            lines[-1] += between + part
+        else:
+            indent = INDENT if lines else ""
+            lines.append(indent + clip(part, max(width - len(indent), 1)))
+    return lines
 
 
 def _records(names: list[str], rows: Iterable[list[str]], heading: TextStyle) -> Iterator[str]:
@@ -264,11 +291,14 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], *,
 
 
 def _cut(text: str, width: int) -> str:
-    """Return the text cut to exactly `width` terminal cells, with an ellipsis: a path at its beginning."""
+    """Return the text cut to at most `width` terminal cells, with an ellipsis: a path at its beginning, any other text
+    at its end, from a word on if that is not too far from the end."""
     if text.isascii() and text.startswith("/") and width > 1:
         return f"…{text[1 - width :]}"
     if text.isascii():
-        return f"{text[: width - 1]}…"
+        kept = text[: width - 1]
+        words = kept[: kept.rfind(" ")] if " " in kept and text[width - 1] != " " else kept
+        return f"{(words if len(kept) - len(words) < WORD_MAX else kept).rstrip()}…"
     from rich.cells import set_cell_size  # noqa: PLC0415 - 20 ms, mostly not needed
 
     return f"{set_cell_size(text, width - 1)}…"

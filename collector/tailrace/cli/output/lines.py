@@ -1,7 +1,8 @@
 """Print stored rows, one a line: as JSON with all columns, or as text.
 
 A text line has these parts: the wall time (or `@` and the ticks, if the wall time is unknown), source/session/stream,
-kind, name, `#` and the sequence number, `+` and the duration in ticks, and the attributes.
+kind, name, `#` and the sequence number, `+` and the duration in ticks, and the attributes. On a narrow terminal, a row
+takes several lines.
 """
 
 from __future__ import annotations
@@ -23,14 +24,11 @@ _COLUMNS = [AnswerColumn(i, c.name, TYPES[c.type], Shape.JSON) for i, c in enume
 SOURCE, KIND = _NAMES.index("source"), _NAMES.index("kind")
 """Indexes of the columns `source` and `kind` in a row."""
 
-SESSION_SHOWN = 8
-"""Number of characters of a session's id that a text line shows."""
-
 
 class RowPrinter:
     """Prints rows as soon as it gets them, one a line.
 
-    Text lines are cut to `width` terminal cells; None means no limit.
+    Lines have at most `width` terminal cells; None means no limit. Only names and attributes are cut.
     """
 
     def __init__(self, out: BinaryIO, *, as_json: bool, width: int | None) -> None:
@@ -43,25 +41,23 @@ class RowPrinter:
             output.write_json(_COLUMNS, [list(rows)], self._out)
             return
         for row in rows:
-            text = text_line(row)
-            if self._width is not None:
-                text = output.clip(text, self._width)
-            self._out.write(f"{text}\n".encode())
+            lines = output.wrap(text_parts(row), self._width, between=output.GAP)
+            self._out.write("".join(f"{line}\n" for line in lines).encode())
         self._out.flush()
 
 
-def text_line(row: FollowedRow) -> str:
+def text_parts(row: FollowedRow) -> list[str]:
     value = dict(zip(_NAMES, row, strict=True))
     parts = [
         _when(value["time"], value["start"]),
-        f"{value['source']}/{value['session'][:SESSION_SHOWN]}/{value['stream']}",
+        f"{value['source']}/{value['session']}/{value['stream']}",
         value["kind"],
         value["name"],
         None if value["seq"] is None else f"#{value['seq']}",
         _duration(value["start"], value["end"]),
         value["attributes"],
     ]
-    return printable("  ".join(part for part in parts if part))
+    return [printable(part) for part in parts if part]
 
 
 def _when(time: int | None, start: int | None) -> str:

@@ -16,7 +16,7 @@ from tailrace.cli.output.console import spell_bytes, spell_seconds
 from tailrace.config.schema import MAIN
 from tailrace.overview import Overview, SourceOverview
 from tailrace.query.answer import AnswerColumn, Shape
-from tailrace.query.output import clip, layout
+from tailrace.query.output import layout, wrap
 from tailrace.terminal import in_colour, printable, unguarded
 from tailrace.units import counted
 
@@ -33,6 +33,9 @@ NUMBERS = (
     "open", "streams", "rows", "rows/s", "received/s", "missing", "awaited", "malformed", "behind",
 )  # fmt: skip
 """Names of the columns that contain numbers, in the table of a collector's sources."""
+
+SPARE = ("trend", "format", "streams", "received/s", "open", "awaited", "malformed")
+"""Names of columns that a narrow terminal leaves out, in this order."""
 
 TREND_CELLS = 20
 """Number of past rates of a source that the whole screen shows as bars."""
@@ -66,7 +69,7 @@ def print_objects(seen: Sequence[Answered]) -> None:
 def print_pages(seen: Sequence[Answered]) -> None:
     """Print the overview of each collector and an empty line after it.
 
-    On a terminal, cut the lines to the terminal's width.
+    On a terminal, the lines are no wider than the terminal.
     """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for each in seen:
@@ -119,18 +122,18 @@ def page(
 ) -> list[str]:
     """Return the lines of one collector's overview: its state, its problems, and a table of its sources.
 
-    Lines are cut to `width` terminal cells; None means no limit.
+    Lines have at most `width` terminal cells; None means no limit.
     """
     strong = _bold if bold else str
-    lines = [_cut(line, width) for line in _heading(seen.overview)]
-    lines += [strong(_cut(line, width)) for line in _problems(seen)]
+    lines = [part for line in _heading(seen.overview) for part in _wrapped(line, width)]
+    lines += [strong(part) for line in _problems(seen) for part in _wrapped(line, width)]
     names = [*TEXTS, *NUMBERS, *(["trend"] if trends is not None else [])]
     types = ["VARCHAR" if name not in NUMBERS else "BIGINT" for name in names]
     columns = [
         AnswerColumn(i, *each, Shape.TEXT) for i, each in enumerate(zip(names, types, strict=True))
     ]
     rows = [_cells(source, trends) for source in seen.overview.sources]
-    return [*lines, "", *layout(columns, [rows], width=width, heading=strong)]
+    return [*lines, "", *layout(columns, [rows], width=width, heading=strong, spare=SPARE)]
 
 
 def _heading(seen: Overview) -> Iterator[str]:
@@ -186,9 +189,8 @@ def _trend(rates: Sequence[float]) -> str:
     return "".join(BARS[math.ceil(rate / greatest * (len(BARS) - 1))] for rate in rates)
 
 
-def _cut(line: str, width: int | None) -> str:
-    text = printable(line)
-    return text if width is None else clip(text, width)
+def _wrapped(line: str, width: int | None) -> list[str]:
+    return wrap(printable(line).split(" "), width)
 
 
 def _bold(text: str) -> str:
