@@ -33,6 +33,7 @@ from tailrace.view.door import Door, Token
 from tailrace.view.endpoints.inventory import (
     add,
     gaps,
+    names,
     next_gap,
     notes,
     overview,
@@ -82,6 +83,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     Endpoint("GET", "overview", "The sources, and what is missing", OfNothing, wire.OverviewAnswer, overview),
     Endpoint("GET", "streams", "The streams, a page at a time", OfStreams, wire.Streams, streams),
     Endpoint("GET", "sessions", "The sessions: producers, clocks, times", OfSessions, wire.Sessions, sessions),
+    Endpoint("GET", "names", "The names of sessions, processes and threads", OfNothing, wire.NameList, names),
     Endpoint("GET", "lanes", "The lanes of the timeline", OfLanes, wire.Lanes, lanes),
     Endpoint("GET", "frame", "The contents of a window of the timeline", OfFrame, wire.FrameAnswer, frame),
     Endpoint("GET", "row", "Every column at a place, and the spans around and inside it", OfRow, wire.RowsAnswer, row),

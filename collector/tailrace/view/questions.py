@@ -114,8 +114,8 @@ class OfNothing(ApiQuestion, frozen=True, kw_only=True):
 class OfStreams(OfPlaces, frozen=True, kw_only=True):
     """A part of the list of streams.
 
-    With `search`, the list contains only streams that have this text in their source, format, session id, name or
-    state.
+    With `search`, the list contains only streams that have this text in their source, format, session id, stream id or
+    state, or in the name of the thread, process, host, file or label.
     """
 
     search: Word = ""

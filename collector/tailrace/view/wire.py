@@ -1,9 +1,8 @@
 """Define the answers of the HTTP API. The OpenAPI description is generated from these classes.
 
 Times and durations are decimal texts (`Ns`), because JavaScript represents integers exactly only up to 2^53. In the
-columns of the timeline, times are integers: nanoseconds since the frame's `from`. Those beyond 2^53 are far outside the
-window. The `version` of an answer is the version of the table from which all its figures were computed. Null stands for
-an unknown value, never for zero."""
+columns of the timeline, times are integers: nanoseconds since the frame's `from`. The `version` of an answer is the
+version of the table from which its figures were computed. Null stands for an unknown value, never for zero."""
 
 from __future__ import annotations
 
@@ -15,22 +14,17 @@ from msgspec import Meta
 from tailrace.rollups.frame import CounterColumns, InstantColumns, SpanColumns
 
 Ns = Annotated[str, Meta(pattern=r"^-?[0-9]+$", description="nanoseconds, as a decimal text")]
-"""Unix time or duration in nanoseconds, as decimal text."""
 
 DecimalText = Annotated[
     str, Meta(pattern=r"^-?[0-9]+$", description="an integer as a decimal text")
 ]
-"""Integer of up to 64 bits as decimal text, because JavaScript represents integers exactly only up to 2^53."""
 
 Key = Annotated[str, "never cut"]
-"""Text that is never cut, because the client sends it back in later questions to identify an object.
-
-All other texts from a trace are cut if they are long (`answers.cut`)."""
+"""Text that identifies an object in later questions. Other texts from a trace are cut if they are long (`answers.cut`)."""
 
 
 class ApiProblem(msgspec.Struct, kw_only=True):
-    """A problem with a request: what is wrong (`what`), in which part of the request (`where`), and what the user can
-    do (`todo`)."""
+    """A problem with a request: what is wrong, in which part of the request, and what the user can do."""
 
     what: str
     where: str
@@ -38,17 +32,14 @@ class ApiProblem(msgspec.Struct, kw_only=True):
 
 
 class ApiRefusal(msgspec.Struct, kw_only=True):
-    """The answer to a request that was refused or failed."""
-
     error: ApiProblem
 
 
 class Whole(msgspec.Struct, kw_only=True):
-    """How complete an answer is.
+    """How complete an answer is: missing events by reason, and the number of gaps of unknown size (`unknown`).
 
-    `missing` counts missing events by reason. `unknown` counts gaps of unknown size. `awaited` counts events for which
-    running collectors still wait; if a collector did not answer, `unasked` explains why. `selected` states whether any
-    event matches the question. If none does, the answer is never `complete`."""
+    `awaited` counts events for which running collectors still wait; if a collector did not answer, `unasked` has the
+    reason. If no event matches the question (`selected`), the answer is never `complete`."""
 
     complete: bool
     text: str
@@ -60,15 +51,12 @@ class Whole(msgspec.Struct, kw_only=True):
 
 
 class WholeAnswer(msgspec.Struct, kw_only=True):
-    """The members that most answers have in common: the version of the table from which the answer was computed, and
-    how complete it is."""
-
     version: int
     whole: Whole
 
 
 class Stream(msgspec.Struct, kw_only=True):
-    """A row of the view `streams` (one stream of a session)."""
+    """A row of the view `streams`."""
 
     source: str
     format: str
@@ -87,9 +75,7 @@ class Stream(msgspec.Struct, kw_only=True):
 
 
 class Streams(WholeAnswer, kw_only=True):
-    """One part of the list of streams that match a question, from `offset` on.
-
-    `total` is the length of the whole list."""
+    """A part of a list of streams, from `offset` on. `total` is the length of the whole list."""
 
     total: int
     offset: int
@@ -97,7 +83,7 @@ class Streams(WholeAnswer, kw_only=True):
 
 
 class ShownSession(msgspec.Struct, kw_only=True):
-    """A row of the view `sessions`, with the range of time (`begins` to `ends`) in which its events lie."""
+    """A row of the view `sessions`. Its events lie between `begins` and `ends`."""
 
     source: str
     format: str
@@ -128,9 +114,42 @@ class Sessions(WholeAnswer, kw_only=True):
     sessions: list[ShownSession]
 
 
+class ShownThread(msgspec.Struct, kw_only=True):
+    """The name that a program gave to the thread that writes a stream."""
+
+    stream: Key
+    name: str
+
+
+class SessionNames(msgspec.Struct, kw_only=True):
+    """The names of the program that wrote a session, and of the place where it ran.
+
+    `file` is the path of a session that was read from a file, and `group` the directory or run of this file.
+    `alive` states whether a collector still expects events of the session."""
+
+    source: Key
+    session: Key
+    process: str | None
+    pid: str | None
+    host: str | None
+    node: str | None
+    rank: int | None
+    job: str | None
+    file: str | None
+    group: str | None
+    alive: bool
+    labels: dict[str, Any]
+    threads: list[ShownThread]
+
+
+class NameList(msgspec.Struct, kw_only=True):
+    version: int
+    sessions: list[SessionNames]
+
+
 class ShownGap(msgspec.Struct, kw_only=True):
     """A row of the view `gaps`, with the times of the last event before the gap (`begins`) and the first event after
-    it (`ends`). They are null if the session has no events. `placed` describes how exact they are."""
+    it (`ends`), or null if the session has no events. `placed` states how exact these times are."""
 
     source: str
     format: str
@@ -150,17 +169,14 @@ class ShownGap(msgspec.Struct, kw_only=True):
 
 
 class Gaps(WholeAnswer, kw_only=True):
-    """Gaps in order of their begin.
-
-    `total` counts all gaps that match the question; `gaps` contains only the first of them if they are too many."""
+    """The first gaps in order of their begin. `total` counts all gaps that match the question."""
 
     total: int
     gaps: list[ShownGap]
 
 
 class RowPlace(msgspec.Struct, kw_only=True):
-    """The session of a record, and the record's offset in the session's bytes. These identify the record even after
-    data files were merged."""
+    """The place of a record: its session, and its offset in the session's bytes."""
 
     source: Key
     session: Key
@@ -168,10 +184,8 @@ class RowPlace(msgspec.Struct, kw_only=True):
 
 
 class ShownEvent(msgspec.Struct, kw_only=True):
-    """An event that a search found.
-
-    `time` is wall time, or a time on the axis of the search (`OfSearch.axis`). Only a closed span has a duration; for
-    all other events it is null."""
+    """An event that a search found. `time` is wall time, or a time on the axis of the search (`OfSearch.axis`). Only a
+    closed span has a duration."""
 
     place: RowPlace
     stream: str
@@ -185,7 +199,7 @@ class ShownEvent(msgspec.Struct, kw_only=True):
 
 
 class FoundEvents(WholeAnswer, kw_only=True):
-    """The events that a search found, in order of time. `more` states whether further events match but are left out."""
+    """Events in order of time. `more` states whether further events match."""
 
     events: list[ShownEvent]
     more: bool
@@ -201,17 +215,15 @@ class ShownRow(msgspec.Struct, kw_only=True):
 
 
 class Raw(msgspec.Struct, kw_only=True):
-    """The received bytes of a record in base64, or the reason (`why`) why they are not available."""
+    """The bytes of a record in base64, or the reason why there are none."""
 
     bytes: str | None
     why: str
 
 
 class RowsAnswer(WholeAnswer, kw_only=True):
-    """All rows of a record, which a session and an offset identify. `parent` is the span that encloses the first of
-    them; `children` are the spans directly inside it.
-
-    `related` states how they were found: by `id` (the records contain ids), or by `containment` of their times."""
+    """All rows of a record. `parent` is the span that encloses the first of them; `children` are the spans directly
+    inside it. `related` states how these were found: by `id`, or by `containment` of their times."""
 
     rows: list[ShownRow]
     parent: ShownEvent | None
@@ -222,8 +234,7 @@ class RowsAnswer(WholeAnswer, kw_only=True):
 
 
 class NoteFacts(msgspec.Struct, kw_only=True):
-    """A user's note about a range of time. If `source`, `session` or `stream` is empty, the note is about all of
-    them."""
+    """A user's note about a range of time. An empty `source`, `session` or `stream` stands for all."""
 
     id: str
     made: Ns
@@ -236,8 +247,7 @@ class NoteFacts(msgspec.Struct, kw_only=True):
 
 
 class NoteList(msgspec.Struct, kw_only=True):
-    """All users' notes in order of time. `refused` is the reason why no note can be stored; `unreadable` lists files
-    without a valid note."""
+    """All notes in order of time. `refused` is the reason why no note can be stored; `unreadable` lists invalid files."""
 
     version: int
     notes: list[NoteFacts]
@@ -252,73 +262,59 @@ class ColumnFacts(msgspec.Struct, kw_only=True):
 
 
 class ViewFacts(msgspec.Struct, kw_only=True):
-    """A view that an SQL statement can read."""
-
     name: str
     meaning: str
     columns: list[ColumnFacts]
 
 
 class FormatFacts(msgspec.Struct, kw_only=True):
-    """A format for exports."""
-
     name: str
     meaning: str
 
 
 class StoreAnswer(msgspec.Struct, kw_only=True):
-    """The store, and the values that parameters of other endpoints accept.
-
-    `stores` lists the stores of the command line; a store's number is its index in this list."""
+    """The store, and the values that parameters accept. A store's number is its index in `stores`."""
 
     version: int
     tailrace: str
     root: str
     stores: list[str]
     certified: list[list[str]]
-    """For each store, the sessions of a run certificate.
-
-    `compare` uses them if the question names no sessions. An empty list stands for all sessions."""
+    """For each store, the sessions that `compare` uses if the question names none. An empty list stands for all."""
     watched: bool
-    """Whether a running collector uses the store; true if this is unknown."""
     files: int
     file_bytes: int
     rows: int
     views: list[ViewFacts]
     keys: list[str]
-    """Columns by which `statistics` can group spans. `attributes.NAME` is possible, too."""
+    """Columns by which `statistics` can group spans, beside `attributes.NAME`."""
     figures: list[str]
-    """Names of the figures by which `compare` can compare runs."""
     exports: list[FormatFacts]
     ranks: list[int]
-    """All ranks of the store's sessions.
-
-    If there are very many, the list contains only the first ones. `nodes` and `jobs` are limited likewise."""
+    """The ranks of the store's sessions. Very many ranks, nodes or jobs are cut to the first ones."""
     nodes: list[str]
     jobs: list[str]
     notes: str | None
-    """Reason why notes cannot be written to the store; null if they can."""
+    """Reason why notes cannot be written to the store, or null."""
     sql_seconds: float
     sql_memory: int
     sql_rows: int
 
 
 class CollectorHealth(msgspec.Struct, kw_only=True):
-    """The state of a running collector, as its status page reports it."""
-
     name: str
     pid: int
     state: str
     conditions: dict[str, str]
     uptime_seconds: float
     behind_seconds: float | None
-    """Time (seconds) since the newest heartbeat in the table was created; null if the collector sends no heartbeats."""
+    """Age (seconds) of the newest heartbeat in the table; null if there is none."""
     undecoded_bytes: int
     uncommitted_bytes: int
 
 
 class Rate(msgspec.Struct, kw_only=True):
-    """Events per second of one source, at the times `seconds` (relative to now), oldest first."""
+    """Events per second of a source, at times (`seconds`) relative to now, oldest first."""
 
     source: str
     seconds: list[float]
@@ -326,10 +322,8 @@ class Rate(msgspec.Struct, kw_only=True):
 
 
 class News(msgspec.Struct, kw_only=True):
-    """One message of the stream `live`. `number` is the number of the message.
-
-    `collectors` are the running collectors that answered. `unasked` states which collectors did not answer, and why, or
-    that the table cannot be read."""
+    """A message of the stream `live`. `collectors` are those that answered. `unasked` states which others did not, and
+    why, or that the table cannot be read."""
 
     number: int
     version: int
@@ -349,13 +343,11 @@ class SourceFacts(msgspec.Struct, kw_only=True):
     missing: int
     unknown: bool
     last_time: Ns | None
-    """Start time of the latest event; null if no clock of the source is related to wall time."""
+    """Start of the latest event; null without wall time."""
 
 
 class MissingFacts(msgspec.Struct, kw_only=True):
-    """Events of one source that are missing for one reason.
-
-    `missing` counts events, `unknown` counts gaps of unknown size."""
+    """Events of one source that are missing for one reason. `unknown` counts gaps of unknown size."""
 
     source: str
     reason: str
@@ -365,7 +357,7 @@ class MissingFacts(msgspec.Struct, kw_only=True):
 
 
 class OverviewAnswer(WholeAnswer, kw_only=True):
-    """All sources, and what is missing from them. `worst` lists the streams from which most events are missing."""
+    """`worst` lists the streams from which most events are missing."""
 
     missing: list[MissingFacts]
     worst: list[Stream]

@@ -105,6 +105,6 @@ def test_sessions_whose_ids_begin_alike_are_told_apart_on_all_pages(open_page, t
     page.until_text(".grid", "m001")
     assert first in page.text(".grid")
     page.go(f"/statistics?source=sim&session={first}")
-    page.until_text("main[data-view=statistics]", f"session {first}")
+    page.until_text("main[data-view=statistics]", f"sim · {first}")
     page.close()
     assert viewer.end() == (0, "")

@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { Live } from "./live.js";
 import { fill, h, icon } from "./parts/dom.js";
 import { showHelp } from "./parts/help.js";
+import { Names } from "./parts/names.js";
 import { problem } from "./parts/problem.js";
 import { begin, isDark, onChange, toggle } from "./parts/theme.js";
 
@@ -39,6 +40,7 @@ class Frame {
       fill(this.main, h("div", { class: "page" }, problem(error)));
       return;
     }
+    this.names = new Names();
     this.live = new Live();
     this._status();
     this.address = new Address((view, params) => this.show(view, params));

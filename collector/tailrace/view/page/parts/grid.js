@@ -13,7 +13,8 @@ const NOTHING = { num_rows: 0, num_columns: 0, column_headers: [], data: [] };
 
 /**
  * A table. Each of `columns` has `name` and may have `label`, `number` (right-aligned), `sort` (may be sorted),
- * `loss` (draw what is not zero as a loss) and `text(value, row)`. `rows(from, to)` returns `{ total, rows }` or a promise of these;
+ * `loss` (draw what is not zero as a loss), `whole` (show it whole, however long), `text(value, row)` and `title(row)` (shown at
+ * the pointer). `rows(from, to)` returns `{ total, rows }` or a promise of these;
  * a row is an object by the columns' names, or an array in their order. An error of `rows` is shown above the table.
  */
 export class Grid {
@@ -117,7 +118,9 @@ export class Grid {
       const value = row === undefined ? undefined : cellValue(row, column, meta.x);
       toggle(cell, "null", value === null);
       toggle(cell, "loss", column.loss && (column.lossy ? column.lossy(row) : value !== 0 && value !== null));
-      cell.title = cell.textContent.length > 30 ? cell.textContent : "";
+      toggle(cell, "whole", column.whole);
+      const text = cell.textContent.length > 30 ? cell.textContent : "";
+      cell.title = row !== undefined && column.title ? column.title(row) : text;
     }
   }
 

@@ -151,8 +151,23 @@ const MOST_WIDTHS = 20_000;
 
 /** Return as much of a visible text as a canvas can draw in its font on some pixels; nothing if that is less than two letters. */
 export function fit(pen, text, room) {
-  if (room < 12) return "";
   const shown = cut(text, 200);
+  const characters = lettersIn(pen, shown, room);
+  return characters === shown.length ? shown : characters < 2 ? "" : `${shown.slice(0, characters)}…`;
+}
+
+/** Return the same, but leave out what is in the middle: names that are alike mostly differ at their ends. */
+export function fitEnds(pen, text, room) {
+  const shown = cut(text, 200);
+  const characters = lettersIn(pen, shown, room);
+  if (characters === shown.length) return shown;
+  const end = Math.floor(characters / 2);
+  return characters < 2 ? "" : `${shown.slice(0, characters - end)}…${shown.slice(shown.length - end)}`;
+}
+
+/** Return how many letters of a text fit beside a mark of a cut, or all letters. */
+function lettersIn(pen, shown, room) {
+  if (room < 12) return 0;
   const key = `${pen.font}\n${shown}`;
   let width = widths.get(key);
   if (width === undefined) {
@@ -160,7 +175,5 @@ export function fit(pen, text, room) {
     width = pen.measureText(shown).width;
     widths.set(key, width);
   }
-  if (width <= room) return shown;
-  const characters = Math.floor((shown.length * room) / width) - 1;
-  return characters < 2 ? "" : `${shown.slice(0, characters)}…`;
+  return width <= room ? shown.length : Math.max(0, Math.floor((shown.length * room) / width) - 1);
 }

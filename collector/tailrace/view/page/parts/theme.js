@@ -61,15 +61,13 @@ export function font(pixels, weight = 400) {
   return `${weight} ${pixels}px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`;
 }
 
-const SPANS = 12;
+const SPANS = 16;
 const LINES = 6;
 
-/** Return the number of a name's colour: the same name has the same colour on every page. */
-function hash(text) {
+/** Return a number of 32 bits that is the same for the same text, on every page and in every run. */
+export function hash(text) {
   let value = 2166136261;
-  for (let index = 0; index < text.length && index < 64; index += 1) {
-    value = Math.imul(value ^ text.charCodeAt(index), 16777619);
-  }
+  for (let index = 0; index < text.length; index += 1) value = Math.imul(value ^ text.charCodeAt(index), 16777619);
   return (value ^ (value >>> 15)) >>> 0;
 }
 

@@ -19,7 +19,6 @@ export class TimeCanvas {
   constructor(view) {
     this.view = view;
     this.layout = null;
-    this.subtitles = new Map();
     this.frame = null;
     this.clock = WALL_CLOCK;
     this.scroll = 0;
@@ -27,6 +26,8 @@ export class TimeCanvas {
     this.picked = null;
     this.hovered = null;
     this.focused = null;
+    this.only = null;
+    this.sight = { names: new Map(), instants: false, gaps: false };
     this.bare = false;
     this.height = 0;
     this.left = 0;
@@ -55,10 +56,20 @@ export class TimeCanvas {
     if (!width || !height) return;
     scale(this.element, this._pen);
     this.height = height;
-    this.left = gutterWidth(width);
-    this.view.width = Math.max(1, width - this.left);
+    this._divide(width);
     this.resized?.();
     this._paint();
+  }
+
+  /** Take another layout. */
+  show(layout) {
+    this.layout = layout;
+    if (this.height) this._divide(this.element.clientWidth);
+  }
+
+  _divide(width) {
+    this.left = gutterWidth(this._pen, width, this.layout?.lanes ?? []);
+    this.view.width = Math.max(1, width - this.left);
   }
 
   /** Draw once before the browser shows its next frame. */
@@ -80,6 +91,35 @@ export class TimeCanvas {
     return this.layout ? this.layout.between(this.scroll, this.scroll + this.room) : [];
   }
 
+  /** Return the headings in sight, each with its place `top` on the canvas. Those of the first lane in sight stay at the
+   * top while their lanes are in sight, and come last, because they lie over the others. */
+  headings() {
+    if (!this.layout) return [];
+    const [first] = this.seen();
+    const [sight, kept] = [[], []];
+    for (const each of this.layout.headings) {
+      const [top, least] = [AXIS_HEIGHT - this.scroll + each.y, AXIS_HEIGHT + each.level * HEADING];
+      if (top + HEADING > AXIS_HEIGHT && top < this.height) sight.push({ ...each, top });
+      if (top < least && first?.lane.groups.includes(each.key)) kept.push({ ...each, top: least, kept: true });
+    }
+    return [...sight, ...kept];
+  }
+
+  /** Return where lanes come out from under the headings that stay at the top. */
+  get roof() {
+    return AXIS_HEIGHT + this.headings().filter(({ kept }) => kept).length * HEADING;
+  }
+
+  /** Return the heading at a height of the canvas, or undefined. */
+  headingAt(y) {
+    return y < AXIS_HEIGHT ? undefined : this.headings().findLast(({ top }) => y >= top && y < top + HEADING);
+  }
+
+  /** Return the lane whose name is at a place of the canvas, or undefined. */
+  nameAt(x, y) {
+    return x >= this.left || y < AXIS_HEIGHT ? undefined : this.layout?.at(y - AXIS_HEIGHT + this.scroll)?.lane;
+  }
+
   /** Return the gaps of a lane, which are those of its stream, and the lanes whose events may be missing there. */
   lossOf(lane) {
     return this.frame.losses.get(streamId(lane)) ?? NO_LOSS;
@@ -88,10 +128,11 @@ export class TimeCanvas {
   /** Return the lanes that carry the narrow gaps: of each stream the first lane whose foot is in sight. */
   carriers() {
     const carriers = new Map();
+    const { roof } = this;
     for (const place of this.seen()) {
       const stream = streamId(place.lane);
       const known = carriers.get(stream);
-      if (!known || this.foot(known) < AXIS_HEIGHT + BAND) carriers.set(stream, place);
+      if (!known || this.foot(known) < roof + BAND) carriers.set(stream, place);
     }
     return new Set(carriers.values());
   }
@@ -121,7 +162,7 @@ export class TimeCanvas {
     const { width } = view;
     pen.fillStyle = colours().surface;
     pen.fillRect(0, 0, left + width, this.height);
-    if (this.layout?.places.length) drawAxis(pen, view, { left, width, height: this.height, clock: this.clock });
+    if (this.layout?.lanes.length) drawAxis(pen, view, { left, width, height: this.height, clock: this.clock });
     pen.save();
     pen.beginPath();
     pen.rect(0, AXIS_HEIGHT, left + width, this.room);
@@ -138,18 +179,17 @@ export class TimeCanvas {
     const seen = this.seen();
     const carriers = this.carriers();
     let drawn = false;
+    this.sight = { names: new Map(), instants: false, gaps: false };
     for (const place of seen) {
       const y = top + place.y;
       pen.fillStyle = colours().line;
       pen.fillRect(left, y + place.height - 1, width, 1);
       if (this.frame) drawn = this._lane(pen, place, y, left, width, carriers.has(place)) || drawn;
     }
-    this.bare = !drawn;
+    const headings = this.headings();
+    this.bare = !drawn && !headings.some(({ folded }) => folded);
     for (const place of seen) drawName(pen, place, { y: top + place.y, left, focused: this.focused === place.lane.id });
-    for (const heading of this.layout.headings) {
-      const y = top + heading.y;
-      if (y + HEADING > AXIS_HEIGHT && y < this.height) drawHeading(pen, { ...heading, subtitle: this.subtitles.get(heading.key) ?? "" }, { y, left, width });
-    }
+    for (const heading of headings) drawHeading(pen, heading, { y: heading.top, left, width });
   }
 
   /** Draw what a lane has in sight, and its narrow gaps if it carries them. Return whether the lane has anything in sight. */
@@ -163,10 +203,12 @@ export class TimeCanvas {
     pen.clip();
     pen.font = font(12);
     if (content) {
+      const spans = drawSpans(pen, content, measures, { names: this.sight.names, only: this.only });
+      const instants = drawInstants(pen, content, measures);
+      this.sight.instants ||= instants;
       drawn = [
-        drawSpans(pen, content, measures),
-        drawInstants(pen, content, measures),
-        drawCounters(pen, content, { ...measures, y: y + 2 + place.rows * ROW }, place.counters),
+        spans, instants,
+        drawCounters(pen, content, { ...measures, y: y + 2 + place.rows * ROW }, place.counters, left + this.view.x(place.lane.until)),
       ].some(Boolean);
     }
     this._marked(pen, place, measures);
@@ -176,6 +218,7 @@ export class TimeCanvas {
     const narrow = gaps.filter(({ seen }) => !seen.wide).map(({ gap }) => gap);
     if (carries && narrow.length) this._band(pen, loss.lanes, narrow, { ...measures, y: this.foot(place) });
     pen.restore();
+    this.sight.gaps ||= gaps.length > 0;
     return drawn || gaps.length > 0;
   }
 

@@ -5,7 +5,7 @@ import { fill, h } from "../parts/dom.js";
 import { problem } from "../parts/problem.js";
 import { count, cut, duration, moment } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
-import { amount, title } from "./words.js";
+import { amount, placeOf, title } from "./words.js";
 import { columnsOf, placeParams, relativesOf } from "./row.js";
 
 const MOST_NAMES = 8;
@@ -43,6 +43,11 @@ export class Details {
     });
   }
 
+  /** Show what is known of a lane, as pairs of `facts`; its ids are among them. */
+  lane(lane, pairs) {
+    this._show(`${lane.process} · ${lane.name}`, [facts(pairs)]);
+  }
+
   /** Show a gap of a lane. */
   gap({ gap, start, end }, lane, clock) {
     const words = `${amount(gap)} ${gap.missing === null || gap.missing === 1 ? "is" : "are"} missing`;
@@ -50,7 +55,7 @@ export class Details {
     this._show(gap.count === 1 ? `Gap: ${gap.reason}` : title(gap), [
       h("div", { class: "lossbox" }, h("span", { class: "hatch", "aria-hidden": "true" }), missing),
       facts([
-        ["lane", laneName(lane)],
+        ["lane", placeOf(lane)],
         ["from", clock.moment(start)],
         ["to", clock.moment(end)],
         ["placed", gap.placed],
@@ -66,7 +71,7 @@ export class Details {
   several({ name, count: number, instant, start, end }, lane, clock) {
     this._show(cut(name, 200), [
       h("p", {}, `${count(number)} ${instant ? "instants" : "spans"} lie here, too close together to be drawn one by one. The longest gives the name.`),
-      facts([["lane", laneName(lane)], ["from", clock.moment(start)], ["to", clock.moment(end)]]),
+      facts([["lane", placeOf(lane)], ["from", clock.moment(start)], ["to", clock.moment(end)]]),
       h("div", {}, h("button", { type: "button", on: { click: () => this._on.shown(start, end) } }, "Zoom to them")),
     ]);
   }
@@ -107,10 +112,6 @@ export class Details {
     return h("section", {}, h("h3", {}, title), h("ul", { class: "family" }, rows.map((row) => h("li", {},
       h("button", { type: "button", disabled: !row.place, on: { click: () => this._on.opened(row.place) } }, row.text)))));
   }
-}
-
-function laneName(lane) {
-  return `${lane.source} · ${lane.session} · ${lane.name}`;
 }
 
 /** Return a list of names and values; what has no value is left out. */

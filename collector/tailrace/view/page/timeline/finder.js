@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { cut } from "../parts/text.js";
 import { spanItem } from "./hit.js";
 import { laneId } from "./lanes.js";
+import { HEADING } from "./layout.js";
 import { placeText } from "./row.js";
 
 export class Finder {
@@ -74,7 +75,7 @@ export class Finder {
     this._timeline.pick(item);
   }
 
-  /** Focus the lane below (1) or above (-1). */
+  /** Focus the lane below (1) or above (-1), of those that are not folded. */
   lane(way) {
     const { canvas } = this._timeline;
     const places = canvas.layout?.places ?? [];
@@ -83,15 +84,16 @@ export class Finder {
     if (!next) return;
     canvas.picked = null;
     this._lane(next.lane.id);
-    this._timeline.frame.announce(`${next.lane.source}, ${next.lane.name}`);
+    this._timeline.frame.announce(`${next.lane.source}, ${next.lane.process}, ${next.lane.name}`);
   }
 
   _lane(id) {
     const { canvas } = this._timeline;
+    if (!canvas.layout?.of(id)) this._timeline.unfold(id);
     const place = canvas.layout?.of(id);
     if (!place) return;
     canvas.focused = id;
-    if (place.y < canvas.scroll || place.y + place.height > canvas.scroll + canvas.room) canvas.scrollTo(place.y - canvas.room / 3);
+    if (place.y < canvas.scroll + place.lane.groups.length * HEADING || place.y + place.height > canvas.scroll + canvas.room) canvas.scrollTo(place.y - canvas.room / 3);
     this._timeline.moved(false);
   }
 

@@ -8,12 +8,14 @@ const SIDE = 0.5;
 const MOST_STRETCHED = 1.3;
 
 export class Frames {
-  /** `asked()` is called with each question, `arrived(frame)` or `failed(error)` with its answer. */
-  constructor(canvas, { asked, arrived, failed }) {
+  /** `asked()` is called with each question, `arrived(frame)` or `failed(error)` with its answer, and `rests()` if no
+   * lane is in sight. */
+  constructor(canvas, { asked, arrived, failed, rests }) {
     this._canvas = canvas;
     this._asked = asked;
     this._arrived = arrived;
     this._failed = failed;
+    this._rests = rests;
     this._asking = null;
     this._stale = false;
     this._closed = false;
@@ -36,6 +38,7 @@ export class Frames {
     const lanes = this._lanes();
     if (!lanes.length) {
       this._stale = false;
+      this._rests();
       return;
     }
     if (!this._stale && this._covers()) return;

@@ -1,30 +1,50 @@
-// The lanes' names, left of time, and the headings of sessions across.
+// The lanes' names, left of time, and the headings of their groups across.
 
 import { colours, font } from "../parts/theme.js";
-import { count, fit } from "../parts/text.js";
+import { count, fit, fitEnds } from "../parts/text.js";
 import { HEADING, ROW } from "./layout.js";
 
 const INSET = 12;
+const STEP = 14;
+const WIDEST = 20;
 
-/** Return how wide the names are drawn on a canvas of some width. */
-export const gutterWidth = (width) => (width < 560 ? 84 : 184);
+/** Return how wide names are drawn on a canvas of some width: as the longest name, within limits. */
+export function gutterWidth(pen, width, lanes) {
+  if (width < 560) return 84;
+  pen.font = font(12, 600);
+  const longest = [...new Set(lanes.map(({ name }) => name))].sort((one, other) => other.length - one.length).slice(0, WIDEST);
+  const wanted = Math.max(0, ...longest.map((name) => pen.measureText(name).width)) + INSET + STEP + 14;
+  return Math.ceil(Math.min(Math.max(184, wanted), Math.max(184, Math.min(360, width * 0.3))));
+}
 
-/** Draw the heading of a session: its source, id, and what it lacks. */
-export function drawHeading(pen, { lane, subtitle }, { y, left, width }) {
+/** Draw the heading of a group: whether it is folded, its title, how much it has, and what it lacks. */
+export function drawHeading(pen, { title, subtitle, lacks, level, folded }, { y, left, width }) {
   const palette = colours();
-  pen.fillStyle = palette.raised;
+  const middle = y + HEADING / 2 + 1;
+  const begin = INSET + level * STEP;
+  pen.fillStyle = level ? palette.raised : palette.sunken;
   pen.fillRect(0, y, left + width, HEADING);
   pen.fillStyle = palette.line;
   pen.fillRect(0, y, left + width, 1);
-  pen.font = font(12.5, 600);
-  pen.fillStyle = palette.ink;
-  const title = `${lane.source} · ${lane.title}`;
-  const shown = fit(pen, title, left + width - 2 * INSET);
-  pen.fillText(shown, INSET, y + HEADING / 2 + 1);
-  const end = INSET + pen.measureText(shown).width + 14;
-  pen.font = font(12);
-  pen.fillStyle = palette.soft;
-  pen.fillText(fit(pen, subtitle, left + width - end - INSET), end, y + HEADING / 2 + 1);
+  drawFold(pen, begin, middle, folded, palette.soft);
+  let x = begin + STEP;
+  for (const [text, size, weight, colour] of [[title, 12.5, 600, palette.ink], [subtitle, 12, 400, palette.soft], [lacks, 12, 600, palette.loss]]) {
+    pen.font = font(size, weight);
+    pen.fillStyle = colour;
+    const shown = fitEnds(pen, text, left + width - x - INSET);
+    pen.fillText(shown, x, middle);
+    x += pen.measureText(shown).width + 14;
+  }
+}
+
+/** Draw a triangle that points down at what is open, and right at what is folded. */
+function drawFold(pen, x, y, folded, colour) {
+  const corners = folded ? [[1, -4], [6, 0], [1, 4]] : [[-1, -2], [7, -2], [3, 3]];
+  pen.fillStyle = colour;
+  pen.beginPath();
+  for (const [right, down] of corners) pen.lineTo(x + right, y - 1 + down);
+  pen.closePath();
+  pen.fill();
 }
 
 /** Draw the name of a lane, over what time drew below it. */
@@ -37,7 +57,8 @@ export function drawName(pen, { lane, height, rows }, { y, left, focused }) {
   pen.font = font(12, focused ? 600 : 400);
   pen.fillStyle = focused ? palette.accent : palette.ink;
   const lacks = lane.missing !== 0;
-  pen.fillText(fit(pen, lane.name, left - INSET - (lacks ? 14 : 4)), INSET, y + ROW / 2 + 2);
+  const begin = left < 120 ? INSET : INSET + lane.groups.length * STEP;
+  pen.fillText(fitEnds(pen, lane.name, left - begin - (lacks ? 14 : 4)), begin, y + ROW / 2 + 2);
   if (lacks) {
     pen.fillStyle = palette["loss-stripe"];
     pen.fillRect(left - 7, y + 2, 3, height - 4);
@@ -45,6 +66,6 @@ export function drawName(pen, { lane, height, rows }, { y, left, focused }) {
   if (lacks && rows > 1 && left > 120) {
     pen.font = font(11);
     pen.fillStyle = palette.loss;
-    pen.fillText(fit(pen, lane.missing === null ? "unknown missing" : `${count(lane.missing)} missing`, left - INSET - 14), INSET, y + ROW * 1.5 + 2);
+    pen.fillText(fit(pen, lane.missing === null ? "unknown missing" : `${count(lane.missing)} missing`, left - begin - 14), begin, y + ROW * 1.5 + 2);
   }
 }

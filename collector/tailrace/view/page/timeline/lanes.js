@@ -1,6 +1,7 @@
 // Lanes as the server lists them, by the axes on which they stand.
 
-import { count, shortIds } from "../parts/text.js";
+import { tellApart } from "../parts/names.js";
+import { count } from "../parts/text.js";
 
 export const WALL = "wall";
 const NATURAL = new Intl.Collator("en", { numeric: true });
@@ -15,23 +16,42 @@ export function streamId({ source, session, stream }) {
   return JSON.stringify([source, session, stream]);
 }
 
-/** Return the lanes of an answer of `lanes`, each with texts to show and times as BigInt. */
-export function decodeLanes(answer) {
-  const titles = shortIds(answer.lanes.map((lane) => lane.session));
-  return answer.lanes.map((lane) => ({
+/** Return the lanes of an answer of `lanes` in their order, with names and groups to show, and times as BigInt. A lane's
+ * `groups` are the keys of its headings: that of its node, if there are several nodes, and that of its process. */
+export function decodeLanes(answer, names) {
+  const processes = answer.lanes.map((lane) => names.process(lane));
+  const titles = tellApart([...new Map(processes.map((each) => [each.key, each])).values()]);
+  const nodes = answer.lanes.map((lane) => nodeOf(names.of(lane)));
+  const several = new Set(nodes).size > 1;
+  const lanesOf = new Map();
+  for (const lane of answer.lanes) lanesOf.set(streamId(lane), (lanesOf.get(streamId(lane)) ?? 0) + 1);
+  return answer.lanes.map((lane, index) => ({
     ...lane,
     id: laneId(lane),
     first: lane.first === null ? null : BigInt(lane.first),
     last: lane.last === null ? null : BigInt(lane.last),
     missing: lane.unknown ? null : lane.missing,
-    name: `${lane.stream || "(no stream)"}${lane.substream === null ? "" : ` / ${lane.substream}`}`,
-    title: titles.get(lane.session),
+    name: `${names.stream(lane)}${lane.substream === null || lanesOf.get(streamId(lane)) === 1 ? "" : ` / ${lane.substream}`}`,
+    title: names.session(lane),
+    process: titles.get(processes[index].key),
+    node: nodes[index],
+    alive: names.of(lane).alive,
+    groups: [...(several ? [`node ${nodes[index] ?? ""}`] : []), `process ${nodes[index] ?? ""} ${processes[index].key}`],
   })).sort((one, other) => order(one, other));
 }
 
+const nodeOf = ({ node, host }) => node ?? host;
+
+/** Compare two lanes: by node, source, process, and stream. Lanes of no known node come last. */
 function order(one, other) {
-  return NATURAL.compare(one.source, other.source) || NATURAL.compare(one.session, other.session)
-    || NATURAL.compare(one.stream, other.stream) || NATURAL.compare(String(one.substream ?? ""), String(other.substream ?? ""));
+  if ((one.node === null) !== (other.node === null)) return one.node === null ? 1 : -1;
+  const compared = [(lane) => lane.node ?? "", (lane) => lane.source, (lane) => lane.process, (lane) => lane.groups.at(-1),
+    (lane) => lane.stream, (lane) => String(lane.substream ?? "")];
+  for (const word of compared) {
+    const less = NATURAL.compare(word(one), word(other));
+    if (less) return less;
+  }
+  return 0;
 }
 
 /** Return the axes of lanes, as choices: wall time first. */
@@ -49,22 +69,30 @@ export function sessionsOf(lanes) {
   return [...known].map(([id, title]) => ({ id, title }));
 }
 
-/** Return, for the headings of sessions, how much these have: a text by source and session. */
-export function subtitlesOf(lanes) {
+/** Return the headings of the groups of lanes by their keys: a title, and how much the group has. */
+export function headingsOf(lanes) {
   const sums = new Map();
   for (const lane of lanes) {
-    const key = `${lane.source}\n${lane.session}`;
-    const sum = sums.get(key) ?? { format: lane.format, events: 0, missing: 0, unknown: false };
-    sum.events += lane.events;
-    sum.missing += lane.missing ?? 0;
-    sum.unknown ||= lane.missing === null;
-    sums.set(key, sum);
+    for (const key of lane.groups) {
+      const process = key === lane.groups.at(-1);
+      const title = process ? `${lane.source} · ${lane.process}` : lane.node ?? "no known node";
+      const sum = sums.get(key) ?? { title, format: process ? lane.format : null, processes: new Set(), lanes: 0, events: 0, missing: 0, unknown: false };
+      sum.processes.add(lane.groups.at(-1));
+      sum.lanes += 1;
+      sum.events += lane.events;
+      sum.missing += lane.missing ?? 0;
+      sum.unknown ||= lane.missing === null;
+      sums.set(key, sum);
+    }
   }
-  return new Map([...sums].map(([key, { format, events, missing, unknown }]) => {
-    const lacks = missing || unknown ? ` · ${missing ? `${count(missing)} missing` : ""}${unknown ? `${missing ? " and " : ""}an unknown number missing` : ""}` : "";
-    return [key, `${format} · ${count(events)} events${lacks}`];
+  return new Map([...sums].map(([key, { title, format, processes, lanes: number, events, missing, unknown }]) => {
+    const lacks = [missing ? count(missing) : null, unknown ? "an unknown number" : null].filter(Boolean).join(" and ");
+    const about = [format ?? many(processes.size, "process", "processes"), many(number, "lane", "lanes"), many(events, "event", "events")];
+    return [key, { title, subtitle: about.join(" · "), lacks: lacks ? `${lacks} missing` : "" }];
   }));
 }
+
+const many = (number, one, more) => `${count(number)} ${number === 1 ? one : more}`;
 
 const SPARSE = 0.9;
 
@@ -90,4 +118,16 @@ export function boundsOf(lanes) {
     if (last !== null && (to === null || last > to)) to = last;
   }
   return from === null || to === null ? null : { from, to: to > from ? to : from + 1n };
+}
+
+/** Note for each lane `until` when the last values of its counters hold: to the last event of its session, or while a
+ * collector expects more of it, to the last event of all. */
+export function settle(lanes, bounds) {
+  const lasts = new Map();
+  const key = ({ source, session }) => `${source}\n${session}`;
+  for (const lane of lanes) {
+    const known = lasts.get(key(lane));
+    if (lane.last !== null && (known === undefined || lane.last > known)) lasts.set(key(lane), lane.last);
+  }
+  for (const lane of lanes) lane.until = (lane.alive ? null : lasts.get(key(lane))) ?? bounds.to;
 }

@@ -1,4 +1,4 @@
-// Where lanes are: a heading for each session, below it its lanes, in each lane a row for each depth and counter.
+// Where lanes are: a heading for each node and process, below it its lanes, in each lane a row for each depth and counter.
 
 export const ROW = 20;
 export const BAR = 17;
@@ -34,21 +34,26 @@ export class Shapes {
 }
 
 export class Layout {
-  /** `lanes` in their order; those of one session follow each other. */
-  constructor(lanes, shapes) {
+  /** `lanes` in their order; those of a group follow each other. `headings` has the texts of groups, `folds` which of
+   * these are folded: their lanes have no place. */
+  constructor(lanes, shapes, headings, folds) {
     this.lanes = lanes;
     this.places = [];
     this.headings = [];
     this._byId = new Map();
     let y = 0;
-    let session = null;
+    let above = [];
     for (const lane of lanes) {
-      const key = `${lane.source}\n${lane.session}`;
-      if (key !== session) {
-        this.headings.push({ y, lane, key });
+      const differs = lane.groups.findIndex((key, level) => key !== above[level]);
+      const folded = lane.groups.findIndex((key) => folds.has(key));
+      for (let level = differs; differs >= 0 && level < lane.groups.length; level += 1) {
+        if (folded >= 0 && level > folded) break;
+        const key = lane.groups[level];
+        this.headings.push({ ...headings.get(key), key, level, y, lane, folded: folds.has(key) });
         y += HEADING;
-        session = key;
       }
+      above = lane.groups;
+      if (folded >= 0) continue;
       const { rows: needed, counters } = shapes.of(lane);
       const rows = Math.max(needed, counters.length ? 0 : 1);
       const height = PADDING + rows * ROW + counters.length * COUNTER;

@@ -25,9 +25,9 @@ export class Notice {
   reads() {
     clearTimeout(this._patience);
     this._patience = setTimeout(() => {
-      const places = this._canvas.layout.places;
-      const events = places.reduce((sum, { lane }) => sum + lane.events, 0);
-      this._reading = `Reading this range. The ${count(places.length)} lanes have ${count(events)} events …`;
+      const { lanes } = this._canvas.layout;
+      const events = lanes.reduce((sum, lane) => sum + lane.events, 0);
+      this._reading = `Reading this range. The ${count(lanes.length)} lanes have ${count(events)} events …`;
       this.draw();
     }, PATIENCE_MILLISECONDS);
   }
@@ -42,7 +42,7 @@ export class Notice {
   /** Say what is true of the lanes in sight, or nothing if these show events. */
   draw() {
     const { layout, whole, bare } = this._canvas;
-    const lanes = Boolean(layout?.places.length);
+    const lanes = Boolean(layout?.lanes.length);
     // A newer version may have events where the frame in sight has none.
     const reading = whole && !bare ? "" : this._reading;
     const state = this._error ? "failed" : reading ? "reading" : lanes && !(whole && bare) ? "drawn" : "empty";

@@ -6,9 +6,12 @@ import { BAR, COUNTER, firstWhere, ROW } from "./layout.js";
 
 const LEGIBLE = 26;
 const INSET = 5;
+const STEPPED_BACK = 0.25;
+const NARROW = 3;
 
-/** Draw the spans of a lane. `y` is where the lane's first row begins. Return whether there are any in sight. */
-export function drawSpans(pen, content, { shift, scale, left, width, y }) {
+/** Draw the spans of a lane. `y` is where the lane's first row begins. Add to `sight.names` the pixels of each name. If one
+ * name shall stand out (`only`), all others step back. Return whether there are any in sight. */
+export function drawSpans(pen, content, { shift, scale, left, width, y }, { names, only }) {
   const right = left + width;
   let drawn = false;
   for (const [depth, row] of content.depths.entries()) {
@@ -22,10 +25,16 @@ export function drawSpans(pen, content, { shift, scale, left, width, y }) {
       if (end <= left) continue;
       // What would lie on the pixel before is not drawn again.
       if (end - edge < 0.5) continue;
-      const from = Math.max(begin, left - 4);
-      const length = Math.max(Math.min(end, right + 8) - from, 1);
+      // A narrow bar fills its pixels: the colours of bars side by side would mix with the surface.
+      const narrow = end - begin <= NARROW;
+      const from = Math.max(narrow ? Math.floor(begin) : begin, left - 4);
+      const length = Math.max((narrow ? Math.ceil(end) : Math.min(end, right + 8)) - from, 1);
       edge = from + length;
+      const name = row.name[index];
+      names.set(name, (names.get(name) ?? 0) + Math.min(end, right) - Math.max(begin, left));
+      if (only !== null && only !== name) pen.globalAlpha = STEPPED_BACK;
       drawBar(pen, row, index, { x: from, y: top, length, left });
+      pen.globalAlpha = 1;
       drawn = true;
     }
   }
@@ -37,11 +46,10 @@ function drawBar(pen, row, index, { x, y, length, left }) {
   const name = row.name[index];
   const several = row.count[index] > 1;
   pen.fillStyle = palette[spanColour(name)];
-  if (several) pen.globalAlpha = 0.75;
-  pen.fillRect(x, y, length > 3 ? length - 0.75 : length, BAR);
-  if (several) {
-    pen.globalAlpha = 1;
-    if (length > 6) pen.fillRect(x, y + BAR - 3, length - 0.75, 3);
+  pen.fillRect(x, y, length > NARROW + 1 ? length - 0.75 : length, BAR);
+  if (several && length > 6) {
+    pen.fillStyle = palette["span-ink"];
+    pen.fillRect(x, y + BAR - 2, length - 0.75, 2);
   }
   if (row.open[index]) drawOpen(pen, x, y, length, palette);
   if (length < LEGIBLE) return;
@@ -95,9 +103,9 @@ export function drawInstants(pen, { instants }, { shift, scale, left, width, y }
   return edge > -Infinity;
 }
 
-/** Draw a lane's counters below its spans: the range of each pixel, and the last value as a step. Return whether any
- * has a value near. */
-export function drawCounters(pen, content, { shift, scale, left, width, y }, names) {
+/** Draw a lane's counters below its spans: the range of each pixel, and the last value as a step, which goes on to the
+ * pixel `until` at most. Return whether any has a value near. */
+export function drawCounters(pen, content, { shift, scale, left, width, y }, names, until) {
   const palette = colours();
   let drawn = false;
   for (const [index, name] of names.entries()) {
@@ -112,7 +120,7 @@ export function drawCounters(pen, content, { shift, scale, left, width, y }, nam
     const low = counter.min.reduce((least, each) => Math.min(least, each), 0);
     const room = high - low || 1;
     const at = (value) => top + height - ((value - low) / room) * height;
-    drawSteps(pen, counter, { x: (time) => left + (time + shift) * scale, at, right: left + width, colour: palette[lineColour(index)] });
+    drawSteps(pen, counter, { x: (time) => left + (time + shift) * scale, at, right: Math.min(left + width, until), colour: palette[lineColour(index)] });
     pen.fillStyle = palette.soft;
     pen.font = font(11);
     pen.fillText(`${fit(pen, name, width / 2)} ${short(low)} … ${short(high)}`, left + 6, top + 6);
@@ -133,6 +141,6 @@ function drawSteps(pen, counter, { x, at, right, colour }) {
     pen.lineTo(place, at(counter.last[index]));
     before = counter.last[index];
   }
-  if (before !== null) pen.lineTo(right, at(before));
+  if (before !== null && x(counter.time.at(-1)) < right) pen.lineTo(right, at(before));
   pen.stroke();
 }

@@ -2,7 +2,6 @@
 
 import { h } from "../parts/dom.js";
 import { count } from "../parts/text.js";
-import { describe } from "./words.js";
 
 const HELP = "wheel zooms · drag moves · Shift + drag selects · ? keys";
 
@@ -14,10 +13,9 @@ export class StatusLine {
     this.element = h("div", { class: "status" }, this._hover, this._status, h("span", { id: "timeline-keys" }, HELP));
   }
 
-  /** Show what is under the pointer; null clears. */
-  hovered(item) {
-    const { layout, clock } = this._canvas;
-    this._hover.textContent = item ? describe(item, layout.of(item.lane).lane, clock) : "";
+  /** Show a text about what is under the pointer. */
+  hovered(text) {
+    this._hover.textContent = text;
   }
 
   /** Show what is in sight. `newest` says that earlier events are not, as only the newest were looked at first. */
@@ -26,6 +24,6 @@ export class StatusLine {
     if (!layout) return;
     const selected = selection ? `${clock.length(Number(selection.to - selection.from))} selected · ` : "";
     const gaps = [...(frame?.losses.values() ?? [])].flatMap((loss) => loss.gaps).reduce((sum, gap) => sum + gap.count, 0);
-    this._status.textContent = `${selected}${count(layout.places.length)} lanes${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}${newest ? " · the newest events; 0 shows earlier ones too" : ""}`;
+    this._status.textContent = `${selected}${count(layout.lanes.length)} lanes${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}${newest ? " · the newest events; 0 shows earlier ones too" : ""}`;
   }
 }

@@ -61,7 +61,7 @@ function options(select, choices, chosen) {
   const signature = JSON.stringify([all, chosen]);
   if (select.dataset.signature === signature) return;
   select.dataset.signature = signature;
-  fill(select, all.map(({ id, title }) => h("option", { value: id }, cut(title, 60))));
+  fill(select, all.map(({ id, title }) => h("option", { value: id }, cut(title, 300))));
   select.value = chosen;
 }
 

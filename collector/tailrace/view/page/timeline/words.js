@@ -22,9 +22,12 @@ export function title({ count: number, reason }) {
   return `${count(number)} gaps, ${reason ?? "of several reasons"}`;
 }
 
+/** Return where a lane is: its source, session and name. */
+export const placeOf = (lane) => [lane.source, lane.title, lane.title.endsWith(lane.name) ? "" : lane.name].filter(Boolean).join(" · ");
+
 /** Return a sentence about an item of a lane. */
 export function describe(item, lane, clock) {
-  const where = `${lane.source} · ${lane.name}`;
+  const where = placeOf(lane);
   const when = `at ${clock.moment(item.start)}`;
   if (item.gap) {
     return `${amount(item.gap)} missing (${title(item.gap)}) · ${where} · ${when}`;

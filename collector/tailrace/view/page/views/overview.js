@@ -1,6 +1,5 @@
 // Overview: what is missing comes first, then what arrives, how the collector is, and all streams.
 
-import { format } from "../address.js";
 import { get } from "../api.js";
 import { Again } from "../parts/again.js";
 import { fill, h } from "../parts/dom.js";
@@ -52,8 +51,9 @@ class Overview {
   async _load() {
     try {
       const answer = await get("overview");
+      await this._frame.names.refresh(answer.version, answer.worst);
       this._version = answer.version;
-      fill(this._verdict, verdict(answer, format));
+      fill(this._verdict, verdict(answer, this._frame.names));
       this._arriving.sources(answer.sources);
       await this._streams.refresh(answer.version);
       this._showSize(this._frame.live.latest);

@@ -52,7 +52,7 @@ class Statistics {
     this._params = params;
     const filters = this._filters;
     this._places.show(params);
-    fill(this._range, rangeLine(params, { cleared: () => this._frame.address.go("statistics", { by: params.by }), timeline: format("timeline", filters) }));
+    this._showRange();
     this._by = (params.by ?? "name").split(",").filter(Boolean).slice(0, 2);
     this._keys.forEach((select, index) => choose(select, this._by[index] ?? ""));
     this._csv.href = address("statistics", { ...filters, by: this._by, format: "csv" });
@@ -63,6 +63,11 @@ class Statistics {
     for (const ask of Object.values(this._asks)) ask.cancel();
     this._flame.close();
     this._heat.close();
+  }
+
+  _showRange() {
+    const { by } = this._params;
+    fill(this._range, rangeLine(this._params, this._frame.names, { cleared: () => this._frame.address.go("statistics", { by }), timeline: format("timeline", this._filters) }));
   }
 
   get _filters() {
@@ -80,6 +85,8 @@ class Statistics {
     try {
       const answer = await this._asks.table.ask("statistics", { ...this._filters, by: this._by, limit: LIMIT });
       if (!answer) return;
+      await this._frame.names.refresh(answer.version, []);
+      this._showRange();
       this._groups = answer.groups.map((each) => ({ ...Object.fromEntries(answer.by.map((key, index) => [key, each.group[index]])), ...each }));
       fill(this._mark, mark(answer.whole));
       fill(this._table, this._grid.element, answer.total > answer.groups.length ? h("p", { class: "note body" }, `The ${count(answer.groups.length)} groups with the longest totals of ${count(answer.total)}; the CSV file has all.`) : null);
@@ -126,7 +133,11 @@ class Statistics {
 
   _columns(by) {
     return [
-      ...by.map((key) => ({ name: key, label: key, sort: true, text: (value) => (value === null ? "(none)" : value) })),
+      ...by.map((key) => ({
+        name: key, label: key, sort: true, whole: key === "session",
+        text: (value) => (value === null ? "(none)" : key === "session" ? this._frame.names.sessionOf(value) : value),
+        title: (row) => (key === "session" ? `session ${row.session}` : row[key] ?? ""),
+      })),
       ...FIGURES.map(([name, label]) => ({
         name, label, number: true, sort: true, loss: true,
         lossy: (row) => isWide(row.bounds[name]),

@@ -11,10 +11,12 @@ import { Details } from "../timeline/details.js";
 import { Finder } from "../timeline/finder.js";
 import { Frames } from "../timeline/frames.js";
 import { itemAt } from "../timeline/hit.js";
-import { describe } from "../timeline/words.js";
+import { describe, placeOf } from "../timeline/words.js";
 import { keys } from "../timeline/keys.js";
-import { axesOf, boundsOf, decodeLanes, firstLook, sessionsOf, subtitlesOf, WALL } from "../timeline/lanes.js";
+import { Folds } from "../timeline/folds.js";
+import { axesOf, boundsOf, decodeLanes, firstLook, headingsOf, sessionsOf, settle, WALL } from "../timeline/lanes.js";
 import { Layout, Shapes } from "../timeline/layout.js";
+import { Legend } from "../timeline/legend.js";
 import { Notice } from "../timeline/notice.js";
 import { Gestures } from "../timeline/pointer.js";
 import { RangeBar } from "../timeline/rangebar.js";
@@ -32,7 +34,7 @@ export class Timeline {
     this.canvas = new TimeCanvas(this.view);
     this.canvas.resized = () => this.moved(false);
     this.bar = new RangeBar(this.view, () => this.moved());
-    this.frames = new Frames(this.canvas, { asked: () => this._notice.reads(), arrived: (each) => this._arrived(each), failed: (error) => this._failed(error) });
+    this.frames = new Frames(this.canvas, { asked: () => this._notice.reads(), arrived: (each) => this._arrived(each), failed: (error) => this._failed(error), rests: () => this._notice.rests() });
     this.details = new Details({ closed: () => this.clear(), opened: (place) => this.openRow(place), shown: (from, to) => this.reveal(from, to) });
     this.finder = new Finder(this);
     this.toolbar = new Toolbar({
@@ -49,18 +51,26 @@ export class Timeline {
     new Gestures(this.canvas, {
       moved: () => this.moved(),
       hovered: (x, y) => this._hovered(x, y),
-      picked: (x, y) => this.pick(itemAt(this.canvas, x, y)),
+      picked: (x, y) => this._picked(x, y),
       selected: (from, to, done) => this.select(from, to, done),
     });
     this._again = new Again(() => this._load());
     this._shapes = new Shapes();
+    this._folds = new Folds(params.folded);
     this._status = new StatusLine(this.canvas);
     this._clockNote = h("p", { class: "clock-note", hidden: true });
     this._notice = new Notice(this.canvas);
-    this.canvas.painted = () => this._notice.draw();
+    this._legend = new Legend((name) => {
+      this.canvas.only = name;
+      this.canvas.draw();
+    });
+    this.canvas.painted = () => {
+      this._notice.draw();
+      this._legend.draw(this.canvas.sight);
+    };
     root.append(h("h1", { class: "spoken" }, "Timeline"), h("div", { class: "timeline" },
       this.toolbar.element,
-      h("div", { class: "sight" }, this.bar.element, this._clockNote, this.canvas.element, this._notice.element),
+      h("div", { class: "sight" }, this.bar.element, this._clockNote, this.canvas.element, this._legend.element, this._notice.element),
       this.details.element,
       this._status.element));
     this._stop = frame.live.listen(({ latest }) => this._news(latest));
@@ -91,8 +101,12 @@ export class Timeline {
     this.params = params;
     this.toolbar.following(this.following);
     this.toolbar.places.show(params);
+    this._folds.read(params.folded);
     if (lanes) this._anew();
-    else this._restore();
+    else {
+      this._relay();
+      this._restore();
+    }
   }
 
   key(event) {
@@ -184,6 +198,35 @@ export class Timeline {
     this._status.draw(this._isNewest);
   }
 
+  /** Fold or open a group: by its key, or the process of the focused lane. */
+  fold(key = this._focused?.groups.at(-1)) {
+    if (key === undefined) return;
+    this._folds.set(key, !this._folds.has(key));
+    this._folded();
+  }
+
+  /** Fold all groups, or open all if one is folded. */
+  foldAll() {
+    this._folds.setAll(!this.canvas.layout?.headings.some((each) => each.folded));
+    this._folded();
+  }
+
+  /** Open the groups of a lane. */
+  unfold(id) {
+    const lane = this.canvas.layout?.lanes.find((each) => each.id === id);
+    if (!lane) return;
+    for (const key of lane.groups) this._folds.set(key, false);
+    this._folded();
+  }
+
+  /** Show names and ids of a lane: by default, the focused one. */
+  about(lane = this._focused) {
+    if (!lane) return;
+    this.canvas.focused = lane.id;
+    this.canvas.draw();
+    this.details.lane(lane, this.frame.names.facts(lane));
+  }
+
   zoomToSelection() {
     if (!this.canvas.selection) return;
     const { from, to } = this.canvas.selection;
@@ -223,9 +266,10 @@ export class Timeline {
     const turn = (this._turn = (this._turn ?? 0) + 1);
     try {
       const answer = await get("lanes", this.filters);
+      await this.frame.names.refresh(answer.version, answer.lanes);
       if (turn !== this._turn || this._closed) return;
       this._version = answer.version;
-      await this.bar.load(this._lanes(decodeLanes(answer)));
+      await this.bar.load(this._lanes(decodeLanes(answer, this.frame.names)));
     } catch (error) {
       if (turn !== this._turn || this._closed) return;
       this._failed(error);
@@ -243,11 +287,11 @@ export class Timeline {
     const first = this._axis !== axis.id;
     this._axis = axis.id;
     const bounds = boundsOf(lanes) ?? EMPTY;
+    settle(lanes, bounds);
     if (first) this.canvas.clock = axis.id === WALL ? WALL_CLOCK : new OwnClock(bounds.from, axis.words);
     this._clockNote.hidden = this.clock.wall;
     this._clockNote.textContent = `No wall time here. ${axis.words}. Distances on this axis are true to the producer’s clock; the dates are not.`;
-    this.canvas.subtitles = subtitlesOf(lanes);
-    this.canvas.layout = new Layout(lanes, this._shapes);
+    this._lay(lanes);
     if (!lanes.length) this._notice.rests();
     this.view.bounds = bounds;
     this._look = firstLook(lanes, bounds);
@@ -288,14 +332,38 @@ export class Timeline {
     this._status.draw(this._isNewest);
   }
 
-  /** Lay the lanes out anew: some need more rows. The lane at the top stays where it is. */
+  _lay(lanes) {
+    this.canvas.show(new Layout(lanes, this._shapes, headingsOf(lanes), this._folds));
+  }
+
+  /** Lay the lanes out anew: some need more rows, or were folded. The lane at the top stays where it is. */
   _relay() {
+    if (!this.canvas.layout) return;
     const [top] = this.canvas.seen();
     const before = top?.y ?? 0;
-    this.canvas.layout = new Layout(this.canvas.layout.lanes, this._shapes);
-    const after = top ? this.canvas.layout.of(top.lane.id).y : 0;
+    this._lay(this.canvas.layout.lanes);
+    const after = (top && this.canvas.layout.of(top.lane.id)?.y) ?? before;
     this.canvas.scrollTo(this.canvas.scroll + after - before);
     this.frames.want();
+  }
+
+  _folded() {
+    this.note({ folded: this._folds.text || null });
+    this._relay();
+    this.moved(false);
+  }
+
+  get _focused() {
+    const { focused, layout } = this.canvas;
+    return layout?.lanes.find((each) => each.id === focused) ?? this.canvas.seen()[0]?.lane ?? layout?.lanes[0];
+  }
+
+  _picked(x, y) {
+    const heading = this.canvas.headingAt(y);
+    const lane = this.canvas.nameAt(x, y);
+    if (heading) this.fold(heading.key);
+    else if (lane) this.about(lane);
+    else this.pick(itemAt(this.canvas, x, y));
   }
 
   _failed(error) {
@@ -310,12 +378,23 @@ export class Timeline {
   }
 
   _hovered(x, y) {
-    const item = x < 0 ? null : itemAt(this.canvas, x, y);
-    this._status.hovered(item);
+    const heading = this.canvas.headingAt(y);
+    const item = x < 0 || heading ? null : itemAt(this.canvas, x, y);
+    this.canvas.element.classList.toggle("pointed", Boolean(heading || this.canvas.nameAt(x, y)));
+    this._status.hovered(this._about(x, y, heading, item));
     if (item?.start !== this.canvas.hovered?.start || item?.lane !== this.canvas.hovered?.lane || item?.depth !== this.canvas.hovered?.depth) {
       this.canvas.hovered = item;
       this.canvas.draw();
     }
+  }
+
+  /** Return a text about what is under the pointer. A lane's name and a heading have ids behind them. */
+  _about(x, y, heading, item) {
+    if (x < 0) return "";
+    if (item) return describe(item, this.canvas.layout.of(item.lane).lane, this.clock);
+    const lane = heading ? null : this.canvas.nameAt(x, y);
+    if (lane) return `${placeOf(lane)} · session ${lane.session} · stream ${lane.stream || "unknown"}`;
+    return heading ? `${heading.title} · ${heading.subtitle}${heading.lacks ? ` · ${heading.lacks}` : ""} · a click ${heading.folded ? "opens" : "folds"} it` : "";
   }
 }
 

@@ -4,15 +4,15 @@ import { get } from "../../api.js";
 import { afterRest, h } from "../../parts/dom.js";
 import { Grid } from "../../parts/grid.js";
 import { Places, placesOf } from "../../parts/places.js";
-import { clock, count, share, shortIds } from "../../parts/text.js";
+import { clock, count, share } from "../../parts/text.js";
 import { mark } from "../../parts/whole.js";
 
 const PAGE = 200;
 const MOST_PAGES = 50;
 const COLUMNS = [
   { name: "source", label: "Source", sort: true },
-  { name: "session", label: "Session", sort: true, text: (_, row) => row.title },
-  { name: "stream", label: "Stream", sort: true, text: (value) => value || "(none)" },
+  { name: "session", label: "Session", sort: true, whole: true, text: (_, row) => row.title, title: (row) => `session ${row.session}` },
+  { name: "stream", label: "Stream", sort: true, whole: true, text: (_, row) => row.thread, title: (row) => `stream ${row.stream || "unknown"}` },
   { name: "events", label: "Events", sort: true, number: true, text: count },
   { name: "missing", label: "Missing", sort: true, number: true, loss: true, text: count },
   { name: "completeness", label: "Completeness", sort: true, number: true, text: share },
@@ -26,10 +26,8 @@ export class StreamTable {
   constructor(frame, params) {
     this._frame = frame;
     this._pages = new Map();
-    this._sessions = new Set();
-    this._titles = new Map();
     this._version = null;
-    this._search = h("input", { type: "search", placeholder: "Search source, session, stream, state", "aria-label": "Search streams", value: params.search ?? "", on: { input: afterRest(200, () => this._searched()) } });
+    this._search = h("input", { type: "search", placeholder: "Search process, host, file, thread, id, state", "aria-label": "Search streams", value: params.search ?? "", on: { input: afterRest(200, () => this._searched()) } });
     this._whole = h("span");
     this._filters = placesOf(params);
     this._places = new Places(frame.store, params, (changes) => {
@@ -94,22 +92,16 @@ export class StreamTable {
     if (known !== this._pages) return this._rows(from, to);
     const { total } = pages.at(-1);
     const rows = pages.flatMap((page) => page.streams).slice(from - first * PAGE, to - first * PAGE);
-    for (const each of rows) each.title = this._titles.get(each.session);
+    const { names } = this._frame;
+    for (const each of rows) Object.assign(each, { title: names.session(each), thread: names.stream(each) });
     return { total, rows };
-  }
-
-  /** Take note of the sessions of some streams. Each title tells a session apart from all that were read before. */
-  _learn(streams) {
-    const before = this._sessions.size;
-    for (const each of streams) this._sessions.add(each.session);
-    if (this._sessions.size > before) this._titles = shortIds(this._sessions);
   }
 
   async _page(known, page) {
     if (known.has(page)) return known.get(page);
     const { name, descending } = this._grid.order;
     const answer = await get("streams", { ...this._filters, search: this._search.value, sort: name, descending, offset: page * PAGE, limit: PAGE });
-    this._learn(answer.streams);
+    await this._frame.names.refresh(answer.version, answer.streams);
     if (known === this._pages) {
       this._version = answer.version;
       this._whole.replaceChildren(mark(answer.whole, `${count(answer.total)} · `));

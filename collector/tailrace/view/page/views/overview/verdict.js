@@ -1,13 +1,13 @@
 // The first thing one sees: whether anything is missing, for which reason, and where most.
 
 import { h, icon } from "../../parts/dom.js";
-import { count, share, shortIds, visible } from "../../parts/text.js";
+import { count, share, visible } from "../../parts/text.js";
 import { missing, sentence, state } from "../../parts/whole.js";
 
 const SIGNS = { complete: "M5 12.5 10 17 19 7.5", unsure: "M12 7v6M12 16.5v.5", nothing: "M6 12h12", lacking: "M0 0" };
 
-/** Return the parts of the panel for an answer of `overview`. */
-export function verdict(overview) {
+/** Return the parts of the panel for an answer of `overview`, with the names of sessions and streams. */
+export function verdict(overview, names) {
   const now = state(overview.whole);
   const events = overview.sources.reduce((sum, each) => sum + each.events, 0);
   const lacking = missing(overview.whole);
@@ -17,7 +17,7 @@ export function verdict(overview) {
       h("h1", { title: overview.whole.text }, title(now, overview, events)),
       h("p", {}, now === "lacking" ? `${share(events / (events + lacking))} of ${count(events + lacking)} ${overview.whole.unknown ? "events or more" : "events"} are here` : overview.whole.text)),
     now === "lacking" ? reasons(overview) : null,
-    now === "lacking" && overview.worst.length ? worst(overview.worst) : null,
+    now === "lacking" && overview.worst.length ? worst(overview.worst, names) : null,
   ];
 }
 
@@ -42,13 +42,12 @@ function reasons(overview) {
   }));
 }
 
-function worst(streams) {
-  const titles = shortIds(streams.map((each) => each.session));
+function worst(streams, names) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Streams that lack most" }, h("table", { class: "plain" },
-    h("thead", {}, h("tr", {}, ["Streams that lack most", "Session", "Events", "Missing", "Completeness"].map((each, index) => h("th", { scope: "col", class: index > 1 ? "number" : "" }, each)))),
+    h("thead", {}, h("tr", {}, ["Streams that lack most", "Stream", "Events", "Missing", "Completeness"].map((each, index) => h("th", { scope: "col", class: index > 1 ? "number" : "" }, each)))),
     h("tbody", {}, streams.slice(0, 5).map((each) => h("tr", {},
-      h("th", { scope: "row" }, visible(`${each.source} / ${each.stream || "(none)"}`)),
-      h("td", { class: "mono" }, titles.get(each.session)),
+      h("th", { scope: "row", title: `session ${each.session}` }, `${visible(each.source)} · ${names.session(each)}`),
+      h("td", { title: `stream ${each.stream || "unknown"}` }, names.stream(each)),
       h("td", { class: "number" }, count(each.events)),
       h("td", { class: "number loss" }, count(each.missing)),
       h("td", { class: "number" }, share(each.completeness)))))));

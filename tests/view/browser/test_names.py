@@ -1,0 +1,261 @@
+"""Names, groups, colours and the end of counters in Chromium: what a person sees of the programs of all formats."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.export.traces import EPOCH
+from tests.query.tables import SECOND, clocked, make, row, session
+from tests.view.traced import of_all_formats
+from tests.view.viewer import Viewer
+
+MILLISECOND = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory):
+    viewer = Viewer("--store", of_all_formats(tmp_path_factory.mktemp("traced")))
+    yield viewer
+    assert viewer.end() == (0, "")
+
+
+@pytest.fixture
+def page_of(open_page, tmp_path):
+    """A function that opens a view of a store with these rows."""
+    started = []
+
+    def open_(rows, hash_="#/timeline"):
+        started.append(Viewer("--store", make(tmp_path / f"store {len(started)}", rows)))
+        page = open_page(started[-1], hash_)
+        pages.append(page)
+        return page
+
+    pages = []
+    yield open_
+    for page in pages:
+        page.close()
+    for viewer in started:
+        assert viewer.end() == (0, "")
+
+
+def options(page, label):
+    return page.page.get_by_label(label, exact=True).first.locator("option").all_inner_texts()
+
+
+def hovered(page, x, y):
+    box = page.page.locator("canvas.lanes").bounding_box()
+    page.page.mouse.move(box["x"] + x, box["y"] + y)
+    return page.text(".status .hover")
+
+
+def headings(page):
+    """Return what the status line says of the headings in sight, which are found by moving the pointer down."""
+    box = page.page.locator("canvas.lanes").bounding_box()
+    found = [hovered(page, 100, y) for y in range(45, int(box["height"]), 8)]
+    return list(dict.fromkeys(each for each in found if each.endswith(" it")))
+
+
+def test_sessions_have_names_in_the_select_and_in_the_headings(open_page, traced):
+    page = open_page(traced, "#/timeline")
+    page.until_text(".status", "lanes")
+    clocks = options(page, "Clock")
+    assert any("SoC X1" in each for each in clocks)
+    titles = options(page, "Session")
+    assert [each for each in titles if "solver" in each] != []
+    assert len(set(titles)) == len(titles)
+    assert any("python3 train.py" in each for each in titles)
+    found = "\n".join(headings(page))
+    assert "solver · " in found
+    assert "Rank 0" in found
+
+
+def test_sessions_of_one_name_are_told_apart_by_what_differs(open_page, traced):
+    page = open_page(traced, "#/timeline")
+    page.until_text(".status", "lanes")
+    solvers = [each for each in options(page, "Session") if "solver" in each]
+    assert len(solvers) == 2
+    assert [any(f"revision {each}" in title for title in solvers) for each in ("4f2a", "77c1")] == [
+        True,
+        True,
+    ]
+
+
+def test_the_threads_of_an_ovni_process_are_one_group_in_its_node(open_page, traced):
+    (of_ovni, *_) = [each for each in traced.get("lanes")["lanes"] if each["format"] == "ovni"]
+    page = open_page(traced, f"#/timeline?clock={of_ovni['axis']}")
+    page.until(lambda: len(headings(page)) == 4, "two nodes with a process each")
+    assert [each.split(" · ")[0] for each in headings(page)] == [
+        "node1",
+        of_ovni["source"],
+        "node2",
+        of_ovni["source"],
+    ]
+    assert "rank 0 · process 4100 · ovni · 3 lanes" in headings(page)[1]
+    assert "rank 1 · process 5200 · ovni · 3 lanes" in headings(page)[3]
+
+
+def test_ids_are_shown_on_demand(open_page, traced):
+    page = open_page(traced, "#/timeline")
+    page.until_text(".status", "lanes")
+    page.page.keyboard.press("ArrowDown")
+    page.page.keyboard.press("i")
+    page.until_text(".details", "session id")
+    ids = {each["session"] for each in traced.get("names")["sessions"]}
+    assert any(each in page.text(".details") for each in ids)
+    page.page.keyboard.press("Escape")
+    assert page.page.locator(".details").is_hidden()
+
+
+def test_tables_have_names_with_ids_behind_them(open_page, traced):
+    page = open_page(traced, "#/overview?sort=stream&search=reader")
+    page.until_text(".grid", "reader")
+    assert {"Rank 0", "Rank 1"} <= set(re.split("[\\t\\n]", page.text(".grid")))
+    ids = {f"session {each['session']}" for each in traced.get("names")["sessions"]}
+    page.until(
+        lambda: ids & {each.get_attribute("title") for each in page.page.locator(".grid td").all()},
+        "the id at a cell",
+    )
+    page.go("/statistics?by=session")
+    page.until_text(".grid", "Rank 0")
+    page.go("/compare")
+    choices = page.page.locator(".sides select").first.locator("option")
+    page.until(lambda: any("revision 77c1" in each for each in choices.all_inner_texts()), "names")
+
+
+def many_ranks(count=6, nodes=2):
+    for rank in range(count):
+        name = f"s{rank:02}"
+        place = {"rank": rank, "node": f"n{rank * nodes // count}", "job": "7", "process": "solver"}
+        yield clocked(session=name, epoch=EPOCH)
+        yield session("tailrace.session", session=name, **place)
+        for stream in ("0", "1"):
+            for seq in range(3):
+                start = seq * MILLISECOND
+                yield row(
+                    session=name,
+                    stream=stream,
+                    seq=seq,
+                    offset=10 * seq,
+                    start=start,
+                    end=start + 500_000,
+                    name="step",
+                )
+
+
+def test_groups_can_be_folded_and_the_address_has_it(page_of):
+    page = page_of(list(many_ranks()))
+    page.until_text(".status", "12 lanes")
+    page.until(lambda: "n0" in "".join(headings(page)), "the headings")
+    all_of_them = headings(page)
+    assert next(each for each in all_of_them if each.startswith("n0 ")).startswith(
+        "n0 · 3 processes · 6 lanes · 18 events"
+    )
+    page.page.keyboard.press("C")
+    page.until(lambda: len(headings(page)) == 2, "the nodes alone")
+    page.until(lambda: "folded=all" in page.hash, "the address")
+    assert not page.page.locator(".message:visible").count()
+    other = page.hash
+    page.go("/overview")
+    page.until_text(".grid", "solver")
+    page.go(other)
+    page.until(lambda: len(headings(page)) == 2, "the nodes alone")
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("step")
+    page.until_text(".details h2", "step")
+    page.until(lambda: len(headings(page)) > 2, "the group of the match")
+    page.page.keyboard.press("Escape")
+    page.page.keyboard.press("Escape")
+    page.page.keyboard.press("C")
+    page.until(lambda: "folded" not in page.hash, "no folded group")
+    page.until(lambda: headings(page) == all_of_them, "all headings")
+    box = page.page.locator("canvas.lanes").bounding_box()
+    page.page.mouse.click(box["x"] + 100, box["y"] + 55)
+    page.until(lambda: len(headings(page)) == len(all_of_them) - 3, "the first node folded")
+
+
+def test_the_legend_lists_the_names_in_sight(page_of):
+    early = [
+        row(seq=n, offset=n, start=n * MILLISECOND, end=n * MILLISECOND + 900_000, name="early")
+        for n in range(5)
+    ]
+    late = [
+        row(seq=n, offset=n, start=n * MILLISECOND, end=n * MILLISECOND + 900_000, name="late")
+        for n in range(20, 25)
+    ]
+    mark = row("instant", seq=30, offset=99, start=24 * MILLISECOND, name="mark")
+    page = page_of([clocked(epoch=EPOCH), *early, *late, mark])
+    page.until_text(".legend", "late")
+    assert page.text(".legend").split("\n") == ["early", "late", "instant"]
+    page.go(f"/timeline?from={EPOCH}&to={EPOCH + 4 * MILLISECOND}")
+    page.until(lambda: page.text(".legend") == "early", "the legend of what is in sight")
+    name = page.page.locator(".legend button")
+    name.click()
+    page.until(lambda: name.get_attribute("aria-pressed") == "true", "the name to stand out")
+    assert page.violations() == []
+
+
+COLOUR_AT = """([x, y]) => {
+  const canvas = document.querySelector('canvas.lanes');
+  return [...canvas.getContext('2d').getImageData(x, y, 1, 1).data].slice(0, 3);
+}"""
+SWATCH = "() => getComputedStyle(document.querySelector('.legend .swatch')).backgroundColor"
+
+
+def test_a_name_has_one_colour_in_all_runs_also_where_many_spans_are_one_mark(page_of):
+    single = [row(start=0, end=90 * SECOND, name="solve")]
+    many = [
+        row(seq=n, offset=n, start=n * MILLISECOND, end=n * MILLISECOND + 999_000, name="solve")
+        for n in range(90_000)
+    ]
+    colours = []
+    for rows in (single, many):
+        page = page_of([clocked(epoch=EPOCH), *rows])
+        page.until_text(".legend", "solve")
+        swatch = page.page.evaluate(SWATCH)
+        box = page.page.locator("canvas.lanes").bounding_box()
+        found = {
+            tuple(page.page.evaluate(COLOUR_AT, [int(box["width"] * 0.7), y]))
+            for y in range(70, 110)
+        }
+        colours.append(swatch)
+        assert tuple(int(part) for part in swatch[4:-1].split(",")) in found
+    assert colours[0] == colours[1]
+
+
+def test_the_line_of_a_counter_ends_with_its_session(page_of):
+    """The first session ended after a third of the time; a collector still expects more of neither."""
+    rows = []
+    for name, first in (("a", 0), ("b", 200)):
+        rows.append(clocked(session=name, epoch=EPOCH))
+        rows += [
+            row(
+                "counter",
+                session=name,
+                seq=n,
+                offset=n,
+                start=(first + n) * MILLISECOND,
+                name="queue",
+                attributes={"value": 5 + n % 2},
+            )
+            for n in range(100)
+        ]
+    page = page_of(rows)
+    page.until_text(".status", "2 lanes")
+    line = (11, 102, 109)
+    columns = """([wanted, top, bottom]) => {
+      const canvas = document.querySelector('canvas.lanes');
+      const { data, width } = canvas.getContext('2d').getImageData(0, top, canvas.width, bottom - top);
+      const found = [];
+      for (let at = 0; at < data.length; at += 4) {
+        if (wanted.every((each, part) => Math.abs(each - data[at + part]) < 12)) found.push((at / 4) % width);
+      }
+      return Math.max(-1, ...found);
+    }"""
+    last = page.until(
+        lambda: max(page.page.evaluate(columns, [line, 70, 112]), 0),
+        "the line of the first session",
+    )
+    box = page.page.locator("canvas.lanes").bounding_box()
+    assert last < box["width"] * 0.55

@@ -1,0 +1,70 @@
+"""People call processes and threads by names, which each format has elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.view.traced import of_all_formats
+from tests.view.viewer import Viewer
+
+
+@pytest.fixture(scope="module")
+def viewer(tmp_path_factory):
+    viewer = Viewer("--store", of_all_formats(tmp_path_factory.mktemp("names")))
+    yield viewer
+    assert viewer.end() == (0, "")
+
+
+@pytest.fixture(scope="module")
+def named(viewer):
+    """Return the names of sessions by format."""
+    formats = {each["session"]: each["format"] for each in viewer.get("sessions")["sessions"]}
+    found = {}
+    for each in viewer.get("names")["sessions"]:
+        found.setdefault(formats[each["session"]], []).append(each)
+    return found
+
+
+def test_a_client_announces_its_process_and_its_labels(named):
+    assert {each["process"] for each in named["heph"]} == {"solver"}
+    assert sorted(each["labels"]["revision"] for each in named["heph"]) == ["4f2a", "77c1"]
+    assert all(each["host"] and each["pid"].isdecimal() for each in named["heph"])
+    assert {each["file"].split("/")[-1] for each in named["heph"]} == {"run0.heph", "run1.heph"}
+
+
+def test_ovni_states_rank_process_and_host(named):
+    found = {(each["rank"], each["pid"], each["host"]) for each in named["ovni"]}
+    assert found == {(0, "4100", "node1"), (1, "5200", "node2")}
+    assert len(named["ovni"]) > len(found)
+
+
+def test_dftracer_states_the_command_or_the_names_of_processes_and_threads(named):
+    found = {each["process"]: each for each in named["dftracer"]}
+    assert found.keys() == {"python3 train.py", "Rank 0", "Rank 1"}
+    assert {
+        (each["host"], each["file"].split("/")[-1]) for each in (found["Rank 0"], found["Rank 1"])
+    } == {("demo", "merged.pfw")}
+    assert {name: each["pid"] for name, each in found.items()} == {
+        "python3 train.py": "4000",
+        "Rank 0": "4010",
+        "Rank 1": "4020",
+    }
+    assert {
+        name: [thread["name"] for thread in each["threads"]] for name, each in found.items()
+    } == {
+        "python3 train.py": [],
+        "Rank 0": ["reader"],
+        "Rank 1": ["reader"],
+    }
+
+
+def test_jets_states_the_hardware(named):
+    (only,) = named["jets"]
+    assert only["process"] == "SoC X1"
+
+
+@pytest.mark.parametrize(
+    ("text", "streams"), [("SOLVER", 2), ("77c1", 1), ("node2", 3), ("soc x1", 1), ("reader", 2)]
+)
+def test_streams_are_found_by_the_names_of_their_processes_and_threads(viewer, text, streams):
+    assert viewer.get("streams", search=text)["total"] == streams
