@@ -536,8 +536,8 @@ class Difference(msgspec.Struct, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """The compared groups: first those whose figure grew, in order of growth, then groups only in the second run, then
-    groups only in the first run.
+    """The compared groups: first groups only in the second run, then groups only in the first run, then the others,
+    those that grew most first.
 
     `total` is the number of all groups, and `verdicts` their number by verdict. `differences` may list fewer groups."""
 

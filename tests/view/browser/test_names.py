@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -259,3 +260,30 @@ def test_the_line_of_a_counter_ends_with_its_session(page_of):
     )
     box = page.page.locator("canvas.lanes").bounding_box()
     assert last < box["width"] * 0.55
+
+
+def test_a_comparison_lists_new_and_gone_names_first_and_says_that_noise_is_not_judged(page_of):
+    rows = []
+    for name, words in (("aa", ("step", "old")), ("ab", ("step", "fresh"))):
+        rows.append(clocked(session=name, epoch=EPOCH))
+        rows += [
+            row(
+                session=name,
+                seq=n,
+                offset=n,
+                start=n * MILLISECOND,
+                end=n * MILLISECOND + (1 + (name == "ab")) * 1000,
+                name=words[n % 2],
+            )
+            for n in range(20)
+        ]
+    page = page_of(rows, "#/compare?a=0:aa&b=0:ab&figure=p50&threshold=10")
+    page.until_text(
+        "section[aria-label=Differences] h2",
+        "1 new: fresh; 1 gone: old; one name got slower, most of all step",
+    )
+    page.until_text("section[aria-label=Differences]", "Noise is not judged here")
+    page.until_text(".grid", "grew")
+    cells = page.page.locator(".grid tbody tr").all_inner_texts()
+    assert [each.split("\t")[0] for each in cells[:3]] == ["new", "gone", "grew"]
+    assert parse_qs(page.hash.partition("?")[2])["threshold"] == ["10"]

@@ -138,7 +138,13 @@ def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | File
         _run(lease, store, side, asked, by)
         for store, side in zip(asked.stores, asked.sides, strict=True)
     )
-    found = changes(a.statistics, b.statistics, asked.figure, (a.lacks, b.lacks))
+    found = sorted(
+        changes(a.statistics, b.statistics, asked.figure, (a.lacks, b.lacks)),
+        key=lambda each: (
+            each.before is not None,
+            each.before is not None and each.after is not None,
+        ),
+    )
     threshold = asked.threshold or 0.0
     if asked.format == "csv":
         return _csv(found, by, asked.figure, threshold)

@@ -1,11 +1,12 @@
-// Compare: two runs side by side. What got slower comes first, and how complete both are stands beside every figure.
+// Compare: two runs side by side. New and gone names come first, then what got slower. How complete both are stands beside
+// every figure.
 
 import { get, Latest } from "../api.js";
 import { fill, h } from "../parts/dom.js";
 import { Grid, listed } from "../parts/grid.js";
 import { placesOfSide } from "../parts/places.js";
 import { problem } from "../parts/problem.js";
-import { count, figureOf, isWide, length } from "../parts/text.js";
+import { count, cut, figureOf, isWide, length } from "../parts/text.js";
 import { mark, state } from "../parts/whole.js";
 import { Sides, sideOf } from "./compare/sides.js";
 
@@ -51,7 +52,9 @@ class Compare {
 
   async _begin(params) {
     try {
-      this._sides.offer((await get("sessions")).sessions);
+      const { version, sessions } = await get("sessions");
+      await this._frame.names.refresh(version, sessions);
+      this._sides.offer(sessions, this._frame.names);
     } catch (error) {
       fill(this._answer, problem(error));
     }
@@ -77,11 +80,11 @@ class Compare {
   _show(answer) {
     this._shown = answer;
     this._rows = answer.differences.map((each) => ({ ...each, name: each.group.map((word) => word ?? "(none)").join(" · "), kind: each.verdict }));
-    const grew = this._rows.filter((each) => each.kind === "grew");
     const sure = state(answer.a.whole) === "complete" && state(answer.b.whole) === "complete";
     fill(this._answer, h("section", { class: "panel", "aria-label": "Differences" },
-      h("header", {}, h("h2", {}, verdict(grew, answer)), mark(answer.a.whole, "A: "), mark(answer.b.whole, "B: ")),
+      h("header", {}, h("h2", {}, verdict(this._rows, answer)), mark(answer.a.whole, "A: "), mark(answer.b.whole, "B: ")),
       sure ? null : h("p", { class: "clock-note" }, "Events are missing. A verdict holds whatever they were; where they leave more than one possible, it is undecided."),
+      h("p", { class: "body note" }, "Noise is not judged here: runs of one program differ, too. ", h("code", {}, "tailrace diff A1 A2 A3 -- B1 B2 B3"), " tests whether a difference is larger than noise."),
       this._grid.element));
     const figure = FIGURES[answer.figure] ?? answer.figure;
     const spell = (row) => (value) => (answer.figure === "count" ? count(value) : length(value, row.unit));
@@ -105,14 +108,27 @@ class Compare {
   }
 }
 
-function verdict(grew, { figure, total, verdicts }) {
+const NAMED = 3;
+
+/** Return the headline: new and gone names first, then what got slower. */
+function verdict(rows, { figure, total, verdicts }) {
   if (!total) return "Nothing to compare";
-  const others = ["new", "gone", "unknown", "undecided"].filter((kind) => verdicts[kind]);
-  const rest = others.map((kind) => `${count(verdicts[kind])} ${kind}`).join(", ");
   const more = figure === "count" ? "more frequent" : "slower";
-  const [first] = grew;
-  const said = first ? `${verdicts.grew === 1 ? "One name" : `${count(verdicts.grew)} names`} got ${more}, most of all ${first.name} (${first.word})` : `Nothing is known to have got ${more} by that much`;
-  return rest ? `${said}; ${rest}` : said;
+  const slower = rows.find((each) => each.kind === "grew");
+  const said = [
+    listedNames(rows, verdicts, "new"), listedNames(rows, verdicts, "gone"),
+    slower ? `${verdicts.grew === 1 ? "one name" : `${count(verdicts.grew)} names`} got ${more}, most of all ${cut(slower.name, 60)} (${slower.word})` : `nothing is known to have got ${more} by that much`,
+    ...["unknown", "undecided"].filter((kind) => verdicts[kind]).map((kind) => `${count(verdicts[kind])} ${kind}`),
+  ].filter(Boolean).join("; ");
+  return said[0].toUpperCase() + said.slice(1);
+}
+
+/** Return the names of a kind as words: how many there are, and the first of them. */
+function listedNames(rows, verdicts, kind) {
+  const number = verdicts[kind];
+  if (!number) return null;
+  const names = rows.filter((each) => each.kind === kind).slice(0, NAMED).map((each) => cut(each.name, 40)).join(", ");
+  return `${count(number)} ${kind}: ${names}${number > NAMED ? ", …" : ""}`;
 }
 
 export function open(root, frame, params) {

@@ -2,7 +2,7 @@
 
 import { choose, h } from "../../parts/dom.js";
 import { Places } from "../../parts/places.js";
-import { cut, moment, shortIds } from "../../parts/text.js";
+import { cut, moment } from "../../parts/text.js";
 
 const TEXT = /^(?:(\d+):)?([^@]*)(?:@(-?\d+)-(-?\d+))?$/;
 
@@ -24,11 +24,10 @@ export class Sides {
       h("label", { class: "field" }, "Align at ", this._align));
   }
 
-  /** Offer sessions to choose from. */
-  offer(sessions) {
-    const titles = shortIds(sessions.map((each) => each.session));
+  /** Offer sessions to choose from, by their names and the times at which they begin. */
+  offer(sessions, names) {
     for (const { session } of this._forms) {
-      session.append(...sessions.map((each) => h("option", { value: each.session }, cut(`${each.source} · ${titles.get(each.session)} · ${each.begins ? moment(each.begins).slice(0, 19) : "no wall time"}${each.run ? ` · ${each.run}` : ""}`, 90))));
+      session.append(...sessions.map((each) => h("option", { value: each.session }, cut(`${each.source} · ${names.session(each)} · ${each.begins ? moment(each.begins).slice(0, 19) : "no wall time"}`, 300))));
     }
   }
 
