@@ -1,8 +1,7 @@
 """Answer requests: parse the parameters, lease snapshots, run the endpoint in a thread, and encode its answer or error
 as JSON.
 
-If the client disconnects, or the work takes longer than `SECONDS`, the work is interrupted. The latest answers are
-cached, because an answer depends only on the question and the snapshots.
+Work is interrupted if the client disconnects or after `SECONDS`. The latest answers are cached.
 """
 
 from __future__ import annotations
@@ -41,13 +40,10 @@ JSON = "application/json"
 CSV = "text/csv; charset=utf-8"
 
 ANSWER_BYTES = 32 * 2**20
-"""Maximum size (bytes) of a JSON answer. A page could not draw an answer larger than this."""
+"""Maximum size of a JSON answer. A page could not draw a larger one."""
 
 TEXT_MAX = 10_000
-"""Maximum length (characters) of each text that an answer quotes from a trace.
-
-Traces may contain texts of any length.
-"""
+"""Maximum length (characters) of each text that an answer quotes from a trace."""
 
 
 class TooLargeError(TailraceError):
@@ -59,7 +55,7 @@ class TooLongError(TailraceError):
 
 
 class FileAnswer(NamedTuple):
-    """An answer in another format than JSON. `name` is the file name under which a browser saves it."""
+    """An answer that is no JSON. A browser saves it as the file `name`."""
 
     body: bytes
     media_type: str
@@ -75,17 +71,11 @@ _STATUS: tuple[tuple[type[TailraceError], HTTPStatus, str], ...] = (
     (MissingPackageError, HTTPStatus.NOT_IMPLEMENTED, "install the package"),
     (TailraceError, HTTPStatus.INTERNAL_SERVER_ERROR, "see what the server says on its terminal"),
 )
-"""For each error class, the HTTP status of the response and advice for the user.
-
-If several classes match an error, the first one in this order counts.
-"""
+"""For each error class, the HTTP status of the response and advice for the user. The first class that matches counts."""
 
 
 def cut(text: str, most: int = TEXT_MAX) -> str:
-    """Return a text unchanged if it has at most `most` characters.
-
-    Otherwise return its first `most` characters and its length.
-    """
+    """Return a text. If it is longer than `most` characters, return the first of them, and its length."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
@@ -102,7 +92,6 @@ def encoded(answer: msgspec.Struct) -> bytes:
 
 
 def response(answer: FileAnswer | bytes) -> Response:
-    """Return the HTTP response for an answer: JSON as bytes, or a file for the browser to save."""
     if isinstance(answer, bytes):
         return Response(answer, media_type=JSON, headers={"cache-control": "no-store"})
     headers = {
@@ -125,31 +114,25 @@ def refusal(
 
 
 def failure(error: TailraceError, where: str) -> Response:
-    """Return the HTTP response for an error of this program.
-
-    `where` is the part of the request to which the error refers.
-    """
+    """Return the response for an error of this program in the part `where` of the request."""
     status, todo = next((status, todo) for kind, status, todo in _STATUS if isinstance(error, kind))
     return refusal(status, str(error), where, todo)
 
 
 def statuses() -> Iterable[HTTPStatus]:
-    """Return all HTTP status codes with which an endpoint may report an error."""
+    """Return all status codes with which an endpoint may report an error."""
     return sorted(
         {status for _, status, _ in _STATUS} | {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
     )
 
 
 def decimal(number: int | None) -> str | None:
-    """Return an integer as decimal text, because JavaScript cannot represent 64 bits exactly. Return None for None."""
+    """Return an integer as text, because JavaScript represents integers exactly only up to 2^53; None for None."""
     return None if number is None else str(number)
 
 
 def members(text: str | None) -> dict[str, Any]:
-    """Return the members of the JSON object in `text`, or an empty dictionary if `text` is no JSON object.
-
-    Long texts in the object are cut.
-    """
+    """Return the members of a JSON object, with long texts cut; none if `text` is no JSON object."""
     if text is None:
         return {}
     try:
@@ -174,10 +157,7 @@ _CONVERSIONS: dict[object, _Convert] = {
     DecimalText | None: decimal,
     dict[str, Any]: members,
 }
-"""For each type of a field in an answer, the function that converts a value from DuckDB to this type.
-
-Values of all other types are not converted.
-"""
+"""For each type of a field in an answer, the function that converts a value from DuckDB. Other types need none."""
 
 
 def _same(value: object) -> object:
@@ -191,17 +171,14 @@ def _fields(type_: type[msgspec.Struct]) -> tuple[tuple[str, _Convert], ...]:
 
 
 def from_row(type_: type[S], row: Iterable[object]) -> S:
-    """Return an object of the API class `type_`.
-
-    `row` has the values of all its fields in order, as DuckDB returned them.
-    """
+    """Return an object of the API class `type_` from the values of its fields in order, as DuckDB returned them."""
     fields = zip(_fields(type_), row, strict=True)
     return type_(**{name: convert(value) for (name, convert), value in fields})
 
 
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
-    """Return an object of the API class `type_`. The value of a field comes from `others` if it has the field's
-    name, and otherwise from the attribute of `given` with this name."""
+    """Return an object of the API class `type_` from the attributes of `given`, and from `others` where it has the
+    field's name."""
     names = type_.__struct_fields__
     return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
 
@@ -211,9 +188,8 @@ def whole(found: Completeness) -> Whole:
 
 
 def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
-    """Return a JSON value in a form that is safe for an answer: long texts are cut, integers beyond 2^53 are texts, and
-    objects and lists nested deeper than 20 levels are texts.
-    """
+    """Return a JSON value with long texts cut. Integers beyond 2^53, and what is nested deeper than 20 levels, become
+    texts."""
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
@@ -228,29 +204,23 @@ def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
 
 
 SECONDS = 60.0
-"""Maximum time (seconds) for answering a request.
-
-It includes the time for which the request waits for a free thread.
-"""
+"""Maximum time for answering a request, with its wait for a free thread."""
 
 LONG_SLOTS = 1
 """Maximum number of exports that are written at the same time."""
 
 BODY_BYTES = 2**20
 KEPT_BYTES = 16 * 2**20
-"""Maximum total size (bytes) of all cached answers."""
+"""Maximum total size of all cached answers."""
 
 INTERRUPT_SECONDS = 0.2
 ATTEMPTS = 3
-"""Maximum number of attempts to answer a question. An attempt fails if files of its snapshot are deleted meanwhile."""
+"""Maximum number of attempts. An attempt fails if files of its snapshot are deleted meanwhile."""
 
 
 class Endpoint(NamedTuple, Generic[Q]):
-    """An endpoint of the API.
-
-    The function `answer` runs in a thread. It returns an object of the class `gives`, or a FileAnswer. `kept` states
-    whether its answers may be cached, because they depend only on the question and the snapshot.
-    """
+    """An endpoint of the API. The function `answer` runs in a thread, and returns an object of the class `gives`, or a
+    FileAnswer. If its answers depend only on question and snapshot (`kept`), they are cached."""
 
     method: str
     path: str
@@ -264,10 +234,7 @@ class Endpoint(NamedTuple, Generic[Q]):
 
 
 class KeptAnswers:
-    """A cache of the latest answers to requests.
-
-    The key of an answer consists of the endpoint, the parameters of the request, and the state of the table snapshots.
-    """
+    """A cache of the latest answers."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         self._most = most
@@ -290,7 +257,7 @@ class KeptAnswers:
 
 
 class AnswerPool:
-    """Answers requests in a small number of threads."""
+    """Answers requests in few threads."""
 
     def __init__(self, stores: Sequence[ServedStore], seconds: float = SECONDS) -> None:
         self.stores = stores
@@ -300,7 +267,6 @@ class AnswerPool:
         self._kept = KeptAnswers()
 
     async def respond(self, endpoint: Endpoint[Any], request: Request) -> Response:
-        """Parse the question of a request, and return the response with the answer of the endpoint."""
 
         def work(asked: ApiQuestion) -> Awaitable[FileAnswer | bytes]:
             return self.run(request, lambda lease: self._answer(endpoint, lease, asked))
@@ -314,10 +280,7 @@ class AnswerPool:
         work: Callable[[Q], Awaitable[T]],
         respond: Callable[[T], Response],
     ) -> Response:
-        """Parse the question of a request and pass it to `work`.
-
-        Return the response for the result of `work`, or for the error that it raised.
-        """
+        """Pass the question of a request to `work`. Return the response for its result, or for the error it raised."""
         where = f"{request.method} {request.url.path}"
         try:
             asked = await _question(takes, request)
@@ -332,15 +295,12 @@ class AnswerPool:
             return failure(error, where)
 
     async def long(self, request: Request, work: Callable[[SnapshotLease], T], seconds: float) -> T:
-        """Run `work` as `run` does, but with the time limit `seconds`, and in threads that are only for long work, so
-        that short requests do not wait for long work."""
+        """Run `work` as `run` does, but with another time limit, and in threads for which short requests do not wait."""
         return await self._run(self._long, request, work, seconds)
 
     async def run(self, request: Request, work: Callable[[SnapshotLease], T]) -> T:
-        """Run `work` in a thread, and return its result.
-
-        Raise the errors of `work`. Raise LeftError if the client disconnects, and TooLongError after the time limit.
-        """
+        """Run `work` in a thread, and return its result. Raise the errors of `work`, LeftError if the client disconnects,
+        and TooLongError after the time limit."""
         return await self._run(self._threads, request, work, self._seconds)
 
     async def _run(
@@ -395,10 +355,7 @@ class AnswerPool:
 
 
 def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -> T:
-    """Return the result of `work`, computed from one snapshot.
-
-    If files of the snapshot are deleted meanwhile, repeat the work on a newer one.
-    """
+    """Return the result of `work` on one snapshot. If files of the snapshot are deleted meanwhile, repeat it."""
     for _ in range(ATTEMPTS):
         good = False
         try:
@@ -414,7 +371,7 @@ def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -
 
 
 async def _end(lease: SnapshotLease, working: asyncio.Future[Any]) -> None:
-    """Interrupt work whose result is no longer needed. Repeat the interrupt until the work has ended."""
+    """Interrupt work again and again until it has ended."""
     while not working.done():
         lease.interrupt()
         await asyncio.wait({working}, timeout=INTERRUPT_SECONDS)
@@ -423,16 +380,12 @@ async def _end(lease: SnapshotLease, working: asyncio.Future[Any]) -> None:
 
 
 async def _gone(request: Request) -> None:
-    """Wait until the client of the request disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _question(takes: type[Q], request: Request) -> Q:
-    """Return the question of a request: its JSON body for POST, otherwise its query string.
-
-    Raise msgspec's errors if the question does not match the class `takes`.
-    """
+    """Return the question of a request: its JSON body for POST, otherwise its query string. Raise msgspec's errors."""
     if request.method == "POST":
         return msgspec.json.decode(await _body(request), type=takes, strict=False)
     lists = {

@@ -1,8 +1,7 @@
 """Define the web application of `tailrace view`: its endpoints with an OpenAPI 3.1 description, and the files of the
 page. A `Door` in front of them authorizes requests.
 
-The endpoints `live` and `export` send their answer piece by piece. All other endpoints send a single answer to a
-question.
+The endpoints `live` and `export` send their answer piece by piece.
 """
 
 from __future__ import annotations
@@ -123,7 +122,6 @@ _ABOUT = (
 
 @cache
 def description() -> bytes:
-    """Return the OpenAPI description of the API as JSON."""
     return msgspec.json.encode(_description())
 
 
@@ -217,13 +215,10 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""Media types of the page's files, by file name extension. Files with other extensions are not served. The operating
-system's own table of media types is not used, because hosts differ in it."""
+"""Media types by file name extension. Other files are not served. The operating system's table differs between hosts."""
 
 
 class ServedFile(NamedTuple):
-    """A file of the page: its content, its media type and its entity tag (ETag)."""
-
     body: bytes
     media_type: str
     tag: str
@@ -265,15 +260,11 @@ def _ending(path: str) -> str:
 
 
 TEND_SECONDS = 30.0
-"""Time (seconds) between two searches for data files that have no roll-ups (precomputed sums in files beside the table)
-yet."""
+"""Time between two searches for data files that have no roll-ups (precomputed sums in files beside the table) yet."""
 
 
 class Viewer:
-    """The web application (`app`) for the given stores.
-
-    The first store is shown; the others are only used in comparisons.
-    """
+    """The web application (`app`). It shows the first store; the others are only used in comparisons."""
 
     def __init__(
         self, stores: Sequence[ServedStore], token: Token | None, hosts: Iterable[str] = ()
@@ -301,7 +292,7 @@ class Viewer:
         self.app = Door(inner, token, hosts)
 
     def stop(self) -> None:
-        """End the responses of the endpoint `live`, which otherwise never end."""
+        """End the responses of the endpoint `live`, which would not end otherwise."""
         self._watch.close()
 
     @asynccontextmanager
@@ -314,11 +305,8 @@ class Viewer:
         self._pool.close()
 
     def _tend(self) -> None:
-        """Write roll-ups (precomputed sums in files beside the table) for data files that have none, until the
-        application ends.
-
-        A timeline of files without roll-ups must be computed from all their rows.
-        """
+        """Write roll-ups for data files that have none, until the application ends. Without them, a timeline must be
+        computed from all rows."""
         while True:
             # ignore the error here, because the answers to requests report it
             with suppress(TailraceError):

@@ -31,10 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tailrace.view.answers import refusal
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-"""Host names under which a browser on this machine reaches the server.
-
-A browser on another machine uses the same names through a tunnel.
-"""
+"""Host names under which a browser reaches the server: from this machine, or through a tunnel."""
 
 API = "/api/"
 
@@ -47,16 +44,10 @@ HEADERS = {
         " require-trusted-types-for 'script'"
     ),
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "same-origin",
+    "referrer-policy": "same-origin",  # browsers still send `Origin` in the page's own requests
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""HTTP headers of all responses.
-
-The header `referrer-policy` has a value with which browsers still send the header `Origin` in the page's own requests.
-"""
-
-
 COOKIE = "tailrace"
 
 
@@ -76,12 +67,10 @@ class Token:
 
 
 class Door:
-    """Passes authorized requests on to `app`, and refuses all others.
-
-    `token` is None for a socket in the file system, which only its owner can open.
-    """
+    """Passes authorized requests on to `app`, and refuses all others."""
 
     def __init__(self, app: ASGIApp, token: Token | None, hosts: Iterable[str] = ()) -> None:
+        """`token` is None for a socket in the file system. `hosts` are further names of this server."""
         self._app = app
         self._token = token
         self._hosts = LOOPBACK | {name.lower() for name in hosts}
@@ -104,11 +93,8 @@ class Door:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _answer(self, scope: Scope, *, at_page: bool) -> Response | None:
-        """Return the response to a request that `app` must not answer; otherwise None.
-
-        The response refuses the request, or sets the cookie because the URL of the request contains the token.
-        `at_page` states whether the request has the path at which the cookie is valid.
-        """
+        """Return the response to a request that `app` must not answer; otherwise None. `at_page` states whether the
+        request has the path at which the cookie is valid."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if _name(host) not in self._hosts:
@@ -146,10 +132,7 @@ class Door:
         return None
 
     def _entry(self, scope: Scope) -> Response | None:
-        """Return a redirect to the random path at which the cookie is valid.
-
-        It sets the cookie and removes the token from the URL. Return None if the URL contains no token.
-        """
+        """If the URL contains the token, return a redirect that sets the cookie and removes the token from the URL."""
         parameters = QueryParams(scope["query_string"])
         given = parameters.get("token")
         if given is None or self._token is None:
@@ -181,10 +164,7 @@ class Door:
 
 
 def _equal(given: str, secret: str) -> bool:
-    """Return whether two texts are equal.
-
-    Compare their digests, so that the duration of the comparison reveals nothing about the secret.
-    """
+    # The time that it takes to compare digests reveals nothing about the secret.
     digests = (sha256(text.encode(errors="surrogateescape")).digest() for text in (given, secret))
     return hmac.compare_digest(*digests)
 
@@ -194,10 +174,7 @@ def _is_ours(headers: Headers, host: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """Return the host name in the value of a header `Host`, without the port.
-
-    Return an empty text if the value is invalid.
-    """
+    """Return the host name in the value of a header `Host`, or an empty text if the value is invalid."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

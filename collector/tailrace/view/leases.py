@@ -1,8 +1,7 @@
 """Lease snapshots of stores to requests.
 
-An engine (a database connection with a snapshot) serves one request at a time. Later requests use it again; a new one
-is opened if none is idle. At most `SLOTS` questions run at the same time; all others wait in order of arrival. If the
-client of a question disconnects, or the question takes too long, it is interrupted.
+An engine (a database connection with a snapshot) serves one request at a time, and is used again by later requests. At
+most `SLOTS` questions run at the same time; others wait in order of arrival.
 """
 
 from __future__ import annotations
@@ -28,27 +27,21 @@ from tailrace.rollups.snapshot import TimelineSnapshot
 from tailrace.store.notes import NoteStore
 
 SLOTS = 3
-"""Maximum number of requests that are answered at the same time."""
-
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""Limits on the resources of each SQL statement that the viewer itself runs."""
+"""Limits on each SQL statement that the viewer itself runs."""
 
 FRESH_SECONDS = 1.0
-"""Time (seconds) for which a snapshot is used before the server checks for a newer version of the table. The
-collectors' reports on one version of the table are also used for this time."""
+"""Time for which a snapshot, and the collectors' reports on its version of the table, are used without a new look."""
 
 UNANSWERED_SECONDS = 15.0
-"""Time (seconds) for which no collector is asked again after one of them did not answer.
-
-Each attempt without an answer takes `admin.ANSWER_SECONDS`.
-"""
+"""Time for which no collector is asked again after one of them did not answer."""
 
 
 WAIT_SECONDS = 0.2
 
 
 class LeftError(TailraceError):
-    """Raised in the work for a request that was interrupted, because its client disconnected or its time was over."""
+    """Raised when the client of a request has disconnected, or the time of the request is over."""
 
 
 class LeasedSnapshot(NamedTuple):
@@ -62,18 +55,12 @@ class LeasedSnapshot(NamedTuple):
         return self.engine.version
 
     def whole(self, scope: Scope) -> Completeness:
-        """Return how complete an answer about the rows in `scope` is.
-
-        Raise UnknownError if `scope` selects by a name that does not exist.
-        """
+        """Return how complete the rows in `scope` are. Raise UnknownError if `scope` has a name that does not exist."""
         return checked_completeness(self.engine, scope, self.live)
 
     @property
     def state(self) -> tuple[object, ...]:
-        """Return a value that changes whenever an answer from this snapshot may change.
-
-        It is part of the key under which an answer is cached.
-        """
+        """Return a value that changes whenever an answer from this snapshot may change."""
         watchers = self.engine.table.watchers
         return self.version, self.live, None if watchers is None else tuple(watchers)
 
@@ -88,9 +75,7 @@ class TimelineCache:
         self._known: TimelineSnapshot | None = None
 
     def of(self, engine: Engine) -> TimelineSnapshot:
-        """Return the timeline of the snapshot that `engine` reads. The caller must hold `lock` as long as it uses the
-        timeline.
-        """
+        """Return the timeline of the snapshot that `engine` reads. Hold `lock` as long as the timeline is used."""
         if self._cache is None:
             self._cache = FileCache(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:
@@ -102,9 +87,9 @@ class TimelineCache:
 
 
 class ServedStore:
-    """A store that this server shows, and its engines (database connections) that no request uses at the moment.
+    """A store that this server shows, and its idle engines (database connections).
 
-    `name` is the argument on the command line. If it was a run certificate, `sessions` are the sessions of this run.
+    `name` is the argument on the command line. If it was a run certificate, `sessions` are those of the run.
     """
 
     def __init__(
@@ -129,11 +114,8 @@ class ServedStore:
         self._live: tuple[int, float, Live] | None = None
 
     def take(self) -> Engine:
-        """Return an engine that no request uses, or a new one. Its snapshot was the newest version of the table at most
-        `FRESH_SECONDS` ago.
-
-        Raise StoreError if the table cannot be read.
-        """
+        """Return an idle or new engine. Its snapshot was the newest version of the table at most `FRESH_SECONDS` ago.
+        Raise StoreError if the table cannot be read."""
         with self._lock:
             engine, looked = self._idle.pop() if self._idle else (None, 0.0)
         if engine is None:
@@ -156,12 +138,8 @@ class ServedStore:
             self._idle.append((engine, self.clock.monotonic()))
 
     def live(self, engine: Engine) -> Live:
-        """Return the number of events for which the collectors still wait.
-
-        The number belongs to the version of the table in the engine's snapshot; if necessary, this snapshot first
-        advances to a newer version. All requests at this version use the collectors' reports for
-        `FRESH_SECONDS`; at any version for `UNANSWERED_SECONDS` if a collector did not answer.
-        """
+        """Return the number of events for which the collectors still wait, at the version of the engine's snapshot. The
+        snapshot may advance for this."""
         with self._live_lock:
             if self._live is not None:
                 version, until, live = self._live
@@ -174,10 +152,8 @@ class ServedStore:
             return live
 
     def tend(self, still: Callable[[], bool]) -> None:
-        """Write roll-ups (precomputed sums in files beside the table) for large data files that have none.
-
-        Stop when `still` returns False. Raise StoreError if the table cannot be read.
-        """
+        """Write roll-ups (precomputed sums) for large data files that have none, until `still` returns False. Raise
+        StoreError if the table cannot be read."""
         for _ in tend(self.store, self._options, Sidecars(self.store)):
             if not still():
                 return
@@ -189,10 +165,8 @@ class ServedStore:
 
 
 class SnapshotLease:
-    """All snapshots and database connections (engines) that one request uses, until `end` is called.
-
-    One thread uses the lease. Only `interrupt` may be called from another thread.
-    """
+    """All snapshots and engines (database connections) that one request uses, until `end` is called. Only `interrupt`
+    may be called from another thread."""
 
     def __init__(self, stores: Sequence[ServedStore]) -> None:
         self.stores = stores
@@ -204,10 +178,8 @@ class SnapshotLease:
         self._left = threading.Event()
 
     def snapshot(self, store: int = 0) -> LeasedSnapshot:
-        """Return a snapshot of the store with the given number. All calls for one request return the same snapshot.
-
-        Raise StoreError if the table cannot be read, and UnknownError if there is no store with this number.
-        """
+        """Return the snapshot of a store, always the same one for one request. Raise StoreError if the table cannot be
+        read, and UnknownError if there is no store with this number."""
         self.still_wanted()
         if store not in self._taken:
             if not 0 <= store < len(self.stores):
@@ -221,7 +193,7 @@ class SnapshotLease:
         return self._taken[store][0]
 
     def timeline(self) -> TimelineSnapshot:
-        """Return the timeline of the first store's snapshot. First wait until no other request uses the timeline."""
+        """Return the timeline of the first store's snapshot, once no other request uses it."""
         engine = self.snapshot().engine
         if self._timeline is None:
             cache = self.stores[0].timelines
@@ -232,8 +204,8 @@ class SnapshotLease:
         return self._timeline
 
     def own_snapshot(self, limits: Limits) -> LeasedSnapshot:
-        """Return a snapshot of the newest version of the first store in `stores`, with a new engine that runs SQL
-        statements with the given limits. The caller must close the engine; `interrupt` does not close it."""
+        """Return the newest snapshot of the first store, with a new engine that has the given limits. The caller must
+        close this engine."""
         self.still_wanted()
         store = self.stores[0]
         engine = store.open(limits)
@@ -241,7 +213,7 @@ class SnapshotLease:
         return LeasedSnapshot(engine, store.live(engine))
 
     def in_own_process(self, snapshot: LeasedSnapshot, limits: Limits) -> RemoteEngine:
-        """Return an engine that runs each SQL statement in a separate process, on the version of the given snapshot."""
+        """Return an engine that runs statements on the version of the snapshot, each in a separate process."""
         self.still_wanted()
         engine = snapshot.engine
         remote = RemoteEngine(StoreVersion(engine.store, engine.options, engine.version), limits)
@@ -249,19 +221,16 @@ class SnapshotLease:
         return remote
 
     def same(self) -> bool:
-        """Return whether no leased snapshot has advanced to another version since it was leased."""
+        """Return whether all snapshots still have the version with which they were leased."""
         return all(snapshot.version == version for snapshot, version in self._taken.values())
 
     def still_wanted(self) -> None:
-        """Raise LeftError if the request was interrupted, because its client disconnected or its time was over."""
+        """Raise LeftError if the request was interrupted."""
         if self._left.is_set():
             raise LeftError("the client has left")
 
     def interrupt(self) -> None:
-        """Interrupt the SQL statements that are running for the request.
-
-        After this, the request can start no further ones.
-        """
+        """Interrupt the request's SQL statements, and let it start no further ones."""
         self._left.set()
         for engine in [
             *(snapshot.engine for snapshot, _ in list(self._taken.values())),
@@ -277,9 +246,7 @@ class SnapshotLease:
                 remote.interrupt()
 
     def end(self, *, good: bool) -> None:
-        """Give all engines (database connections) back to their stores. If `good` is false, close them instead, because
-        an interrupt may still be on its way to them.
-        """
+        """Give all engines back to their stores. If `good` is false, close them: an interrupt may still reach them."""
         for remote in self._remote:
             remote.close()
         self._remote.clear()

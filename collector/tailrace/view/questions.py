@@ -1,6 +1,6 @@
-"""Define the parameters of the endpoints of the HTTP API, with one class for each set of parameters.
+"""Define the parameters of the endpoints of the HTTP API.
 
-A request with an unknown parameter is refused, because a misspelled filter would otherwise have no effect.
+A request with an unknown parameter is refused, because a misspelled filter would have no effect.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Rank = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
-    """The base class of the parameters of each endpoint. It has no parameters."""
+    """The base class of the parameters of each endpoint."""
 
     @property
     def stores(self) -> tuple[int, ...]:
-        """Return the numbers of the stores whose data the answer contains."""
+        """The numbers of the stores whose data the answer contains."""
         return (0,)
 
 
@@ -52,11 +52,8 @@ class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
         )
 
     def placed(self, engine: Engine) -> Container[tuple[str, str]] | None:
-        """Return source and id of each session of the selected ranks, nodes and jobs. Return None if the question
-        selects all.
-
-        Raise QueryError or StoreError if the table cannot be read.
-        """
+        """Return source and id of each session of the selected ranks, nodes and jobs, or None for all. Raise QueryError
+        or StoreError."""
         where = all_of(list(self.places.conditions))
         if not where.values:
             return None
@@ -94,11 +91,8 @@ class OfSelection(OfPlaces, frozen=True, kw_only=True):
     def concerns(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether missing events of a gap in this stream may belong to the selection.
-
-        `stream` is empty if the stream of the gap is unknown. `placed` is the result of the method `placed`: the
-        sessions of the selected ranks, nodes and jobs, or None for all sessions.
-        """
+        """Return whether missing events of a gap may belong to the selection. The gap's `stream` is empty if unknown.
+        `placed` is the result of the method `placed`."""
         return (
             (placed is None or session == DAMAGED_SESSION or (source, session) in placed)
             and (not self.source or source in self.source)
@@ -150,9 +144,7 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
     def has(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
     ) -> bool:
-        """Return whether the selection contains a stream. `placed` is the result of the method `placed`: the sessions
-        of the selected ranks, nodes and jobs, or None for all.
-        """
+        """Return whether the selection contains a stream. `placed` is the result of the method `placed`."""
         return (
             (placed is None or (source, session) in placed)
             and (not self.source or source in self.source)
@@ -264,8 +256,7 @@ class OfDurations(OfSelection, frozen=True, kw_only=True):
 
 
 class OfRow(ApiQuestion, frozen=True, kw_only=True):
-    """The record whose rows are requested, identified by its source, its session, and its offset in the session's
-    bytes."""
+    """A record, by its session and its offset in the session's bytes."""
 
     source: Word
     session: Word
@@ -296,8 +287,7 @@ class OfNextGap(OfSelection, frozen=True, kw_only=True):
 
 
 class NewNote(ApiQuestion, frozen=True, kw_only=True):
-    """A new note of a user about a range of time. If `source`, `session` or `stream` is empty, the note is about all of
-    them."""
+    """A note about a range of time. An empty `source`, `session` or `stream` stands for all."""
 
     from_: Nanoseconds = msgspec.field(name="from")
     to: Nanoseconds

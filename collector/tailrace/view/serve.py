@@ -20,35 +20,27 @@ from tailrace.sources.listening import of_connections
 from tailrace.view.application import Viewer
 
 UNREAD_SECONDS = 60
-"""If a client reads nothing for this time (seconds), the operating system's kernel closes its connection."""
+"""If a client reads nothing for this time, the kernel closes its connection."""
 
 REQUEST_SECONDS = 10
-"""Maximum time (seconds) within which a whole request must arrive."""
+"""Maximum time within which a whole request must arrive."""
 
 CONNECTIONS_MAX = 512
-"""Maximum number of connections.
-
-If one more is opened, the server closes the connection that has waited longest for its next request.
-"""
+"""Beyond this number of connections, the server closes the one that has waited longest for a request."""
 
 STOP_SECONDS = 2
 BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):
-    """A server without signal handlers, because its caller handles signals. uvicorn's own handlers would raise each
-    received signal again at the end.
-    """
-
+    # uvicorn's own handlers would raise each received signal again at the end.
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
 class _Protocol(H11Protocol):
-    """A connection that the server can close even while a request is arriving. uvicorn alone would wait without limit
-    for the end of the request.
-    """
+    """A connection that the server can close even while a request is arriving, which uvicorn alone cannot."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -62,7 +54,6 @@ class _Protocol(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Return whether the connection waits for a request or for the end of one."""
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     def end(self) -> None:
@@ -72,7 +63,6 @@ class _Protocol(H11Protocol):
 
 
 def _waiting(state: ServerState) -> list[_Protocol]:
-    """Return the connections that wait for a request or for the end of one."""
     return [each for each in state.connections if isinstance(each, _Protocol) and each.waits]
 
 
@@ -92,11 +82,8 @@ def listen(address: str) -> socket.socket:
 
 @contextmanager
 def listen_at(path: Path) -> Iterator[socket.socket]:
-    """Yield a socket in the file system that only its owner can open, for the duration of a `with` block; then remove
-    its file.
-
-    Replace a file that a killed server left there. Raise AddressError if the path cannot be used.
-    """
+    """Yield a socket in the file system that only its owner can open, and remove its file at the end. Replace a file that
+    a killed server left. Raise AddressError if the path cannot be used."""
     sock = socket.socket(socket.AF_UNIX)
     try:
         _clear(path)
@@ -159,10 +146,7 @@ async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None])
 
 
 def _clear(path: Path) -> None:
-    """Remove the file of a socket that a killed server left at `path`.
-
-    Raise OSError if another server listens on it, or if the file is no socket.
-    """
+    """Remove a socket's file that nobody listens on. Raise OSError if another server does, or if the file is no socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

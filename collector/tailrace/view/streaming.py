@@ -1,12 +1,10 @@
 """Send answers piece by piece: news for the open pages, and exports.
 
-**News.** Once a second, every open page gets the version of the table, rates of events, and the health of the
-collectors. One thread collects this for all pages, and only while a page is open. Messages are not queued: a slow page
-gets the newest one, and misses those before.
+Once a second, every open page gets the version of the table, rates of events, and the health of the collectors. A slow
+page gets the newest message, and misses those before.
 
-**Exports.** An export has the same content as a file of `tailrace export`. A browser saves it, or passes it to
-Perfetto. The whole export is written to a temporary directory, from one snapshot, and then sent. If it consists of
-several files, they are sent as a ZIP archive.
+An export has the content of a file of `tailrace export`. It is written to a temporary directory, from one snapshot, and
+then sent; several files are sent as a ZIP archive.
 """
 
 from __future__ import annotations
@@ -42,19 +40,13 @@ from tailrace.view.wire import CollectorHealth, News, Rate
 
 EVERY_SECONDS = 1.0
 KEPT_SECONDS = 120
-"""Time (seconds) for which past rates of events are kept, to be sent to a page."""
+"""Time for which past rates of events are kept, to be sent to a page."""
 
 QUIET_SECONDS = 15.0
-"""If a page got no news for this time (seconds), it gets an empty message.
-
-Sending it shows whether the connection still exists.
-"""
+"""After this time without news, a page gets an empty message, which shows whether the connection still exists."""
 
 AWAY_SECONDS = 10.0
-"""Time (seconds) for which no collector is asked again.
-
-It begins when a question to the collectors took long and one of them did not answer.
-"""
+"""Time for which no collector is asked again after one of them did not answer for long."""
 
 
 class _SourceFields(msgspec.Struct):
@@ -84,9 +76,7 @@ class CollectorStatus(msgspec.Struct):
 
 
 class Rates:
-    """Computes each source's rate of events (events per second) from the event counts in successive statuses of the
-    collectors.
-    """
+    """Computes events per second of each source from the counts in successive statuses of the collectors."""
 
     def __init__(self) -> None:
         self._last: tuple[set[int], float, Counter[str]] | None = None
@@ -107,10 +97,7 @@ class Rates:
         self._last = pids, now, sums
 
     def of(self, now: float) -> list[Rate]:
-        """Return the rates of events in the last `KEPT_SECONDS` for each source.
-
-        The time of a rate is in seconds relative to `now`, so it is negative.
-        """
+        """Return the rates of the last `KEPT_SECONDS`, with times (seconds) relative to `now`."""
         found = []
         for name, kept in sorted(self._rates.items()):
             recent = [(at, rate) for at, rate in kept if now - at <= KEPT_SECONDS]
@@ -162,7 +149,6 @@ class LiveWatch:
             self._listeners -= 1
 
     def close(self) -> None:
-        """End the stream of news to all open pages."""
         self._stopped = True
         self._changed.set()
         self._thread.shutdown(wait=False)
@@ -176,10 +162,7 @@ class LiveWatch:
             await asyncio.sleep(EVERY_SECONDS)
 
     def _message(self) -> bytes:
-        """Read the table once, and ask the running collectors for their state once.
-
-        Return the message for the open web pages. If an error occurs, the message reports it.
-        """
+        """Read the table and ask the collectors, once each. The message reports an error, if one occurs."""
         version = rows = 0
         unasked = ""
         try:
@@ -233,16 +216,11 @@ def _health(name: str, status: CollectorStatus) -> CollectorHealth:
 
 
 COMPLETENESS = "x-tailrace-completeness"
-"""Name of a header in the response with an export.
-
-As JSON, it states which events are missing from the export, and which data its format cannot express.
-"""
+"""Header of an export's response: JSON that states which events are missing, and what the format cannot express."""
 
 EXPORT_LIMITS = Limits(memory=256 * 2**20, spill=2**40, threads=2)
-"""Limits on the resources of the SQL statements of an export. No statement has a time limit of its own."""
-
 EXPORT_SECONDS = 900.0
-"""Maximum time (seconds) for writing an export."""
+"""Maximum time for writing an export."""
 
 PIECE = 2**18
 
@@ -254,10 +232,7 @@ BINARY = "application/octet-stream"
 
 
 class Written(NamedTuple):
-    """A written export: the file to send, its temporary directory, and a description of what the file lacks (`words`).
-
-    After the file was sent, the directory is removed.
-    """
+    """A written export: the file, its temporary directory, and what the file lacks (`words`)."""
 
     directory: Path
     file: Path
@@ -265,8 +240,7 @@ class Written(NamedTuple):
 
 
 def write_export(lease: SnapshotLease, asked: OfExport) -> Written:
-    """Write an export to a temporary directory, with the function `export`. If the export cannot be written, pass on
-    the error that `export` raises."""
+    """Write an export to a temporary directory. Raise the errors of `export`."""
     directory = Path(make_room("view"))
     try:
         return _write(lease, asked, directory)

@@ -32,11 +32,10 @@ from tailrace.view.questions import (
 )
 
 WORST = 20
-"""Number of streams that the answer of `overview` lists: those with the most missing events."""
+"""Number of streams with missing events that `overview` lists."""
 
 PLACES = 2000
-"""Maximum number of ranks that the answer of the endpoint `store` lists. The same limit holds for the nodes and for the
-jobs in the answer."""
+"""Maximum number of ranks, of nodes and of jobs that the endpoint `store` lists."""
 
 _SOURCES = """
 SELECT source, any_value(format), count(DISTINCT session), count(DISTINCT session) FILTER (state = 'open'),
@@ -88,7 +87,6 @@ def store(lease: SnapshotLease, _: OfNothing) -> wire.StoreAnswer:
 
 
 def _of_places(engine: Engine, what: Literal["rank", "node", "job"]) -> list[Any]:
-    """Return all different ranks, nodes or jobs of the store's sessions, in order. `what` selects which of the three."""
     sql = f"SELECT DISTINCT {what} FROM part.places WHERE {what} IS NOT NULL ORDER BY ALL LIMIT {PLACES}"  # noqa: S608 - our own words
     return [value for (value,) in engine.rows(sql)]
 
@@ -202,8 +200,7 @@ def streams(lease: SnapshotLease, asked: OfStreams) -> wire.Streams:
 
 
 def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
-    """Return the streams that `asked` selects, ordered by the column `asked.sort`. Skip the first `offset` of them,
-    and return at most `limit`. Unknown values come last in either order."""
+    """Return the part of the streams for which `asked` asks. Unknown values come last in either order."""
     condition = _matching(asked)
     direction = "DESC" if asked.descending else "ASC"
     sql = (
@@ -256,10 +253,7 @@ def _matching(asked: OfStreams) -> RowCondition:
 
 
 def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
-    """Serve the gaps that lie within a range of time, or may lie within it.
-
-    A gap whose time is unknown may lie within every range.
-    """
+    """Serve the gaps that may lie within a range of time. A gap of unknown time may lie within every range."""
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     within = _within(lease, asked)
@@ -273,10 +267,7 @@ def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
 
 
 def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
-    """Serve the first gap that begins after a given time. With `backwards`, serve the last gap that begins before it.
-
-    The list of gaps is empty if there is no such gap.
-    """
+    """Serve the first gap that begins after a time or, with `backwards`, the last one before it, if there is one."""
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     within = _within(lease, asked)
@@ -299,9 +290,6 @@ def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
 
 
 def _within(lease: SnapshotLease, asked: OfSelection) -> list[PlacedGap]:
-    """Return the gaps whose missing events may belong to the selection: by source, session, stream, rank, node, job,
-    and time.
-    """
     placed = asked.placed(lease.snapshot().engine)
     return [
         each

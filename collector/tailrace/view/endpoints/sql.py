@@ -20,16 +20,11 @@ from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfStatement
 
 LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
-"""Limits on the resources of an SQL statement that a user wrote."""
-
 ROWS = 10_000
-"""Maximum number of rows of an SQL statement that the web page gets."""
+"""Maximum number of rows that the page gets."""
 
 BYTES = 16 * 2**20
-"""Maximum size of the rows in an answer, roughly in characters.
-
-If there are further rows, the answer's `more` is true.
-"""
+"""Maximum size of the rows in an answer, roughly in characters."""
 
 
 def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer:
@@ -56,7 +51,7 @@ def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer
 
 
 def _rows(answer: RemoteAnswer, limit: int) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return at most `limit` rows of a statement, and whether the statement has further rows."""
+    """Return at most `limit` rows, and whether there are more."""
     rows: list[tuple[Any, ...]] = []
     size = 0
     while page := answer.next_page():
@@ -69,7 +64,7 @@ def _rows(answer: RemoteAnswer, limit: int) -> tuple[list[tuple[Any, ...]], bool
 
 
 def _value(value: object, *, json: bool) -> Any:  # noqa: ANN401 - JSON
-    """Return a value of a row in a form that JavaScript represents without rounding."""
+    """Return a value in a form that JavaScript does not round."""
     if isinstance(value, Decimal):
         return str(value)
     if json and isinstance(value, str) and len(value) <= TEXT_MAX:

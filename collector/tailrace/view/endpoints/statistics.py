@@ -60,7 +60,6 @@ def statistics(lease: SnapshotLease, asked: OfStatistics) -> wire.Statistics | F
 
 
 def _ends(each: SpanStatistics) -> Iterator[int | None]:
-    """Yield the lower and the upper bound of each figure, one after the other; None where a bound is unknown."""
     for interval in each.bounds.values():
         yield from interval or (None, None)
 
@@ -74,7 +73,7 @@ def _group(each: SpanStatistics) -> wire.Group:
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    """Return rows as CSV. If a spreadsheet could take a text for a formula, put a `'` before the text."""
+    """Return rows as CSV, with a `'` before each text that a spreadsheet could take for a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heading)
@@ -121,8 +120,6 @@ _MARKER = "SELECT min(time) FROM events WHERE name = ? AND kind NOT IN ('gap', '
 
 
 class ComparedRun(NamedTuple):
-    """One of two runs in a comparison: its statistics, and how complete they are."""
-
     store: int
     version: int
     window: Window
@@ -178,10 +175,7 @@ def _run(
 
 
 def _marker(snapshot: LeasedSnapshot, window: Window, name: str) -> int:
-    """Return the time (Unix ns) of the first event in `window` with the given name.
-
-    Raise UnknownError if no such event has a known time.
-    """
+    """Return the time (Unix ns) of the first event with a name. Raise UnknownError if no such event has a time."""
     rows = window.rows
     ((time,),) = snapshot.engine.rows(_MARKER.format(rows.sql), (name, *rows.values))
     if time is None:
