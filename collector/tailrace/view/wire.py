@@ -137,6 +137,7 @@ class SessionNames(msgspec.Struct, kw_only=True):
     job: str | None
     file: str | None
     group: str | None
+    opened: Ns | None
     alive: bool
     labels: dict[str, Any]
     threads: list[ShownThread]

@@ -83,6 +83,20 @@ def test_sessions_of_one_name_are_told_apart_by_what_differs(open_page, traced):
     ]
 
 
+def test_runs_of_one_name_are_told_apart_by_the_time_at_which_they_began(page_of):
+    rows = []
+    for number, name in enumerate("ab"):
+        rows += [
+            session("open", session=name, opened=EPOCH + number * SECOND),
+            session("tailrace.session", session=name, process="solver"),
+            clocked(session=name, epoch=EPOCH + number * SECOND),
+            row(session=name, start=0, end=9, name="step"),
+        ]
+    page = page_of(rows)
+    page.until_text(".status", "2 lanes")
+    assert options(page, "Session")[1:] == [f"sim · solver · 2026-11-18 11:06:4{n}" for n in (0, 1)]
+
+
 def test_the_threads_of_an_ovni_process_are_one_group_in_its_node(open_page, traced):
     (of_ovni, *_) = [each for each in traced.get("lanes")["lanes"] if each["format"] == "ovni"]
     page = open_page(traced, f"#/timeline?clock={of_ovni['axis']}")

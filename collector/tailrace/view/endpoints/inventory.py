@@ -137,7 +137,7 @@ SELECT s.source, s.session,
   coalesce(w.pid ->> '$', w.ovni ->> '$.pid', d.pid) AS pid,
   coalesce(w.host ->> '$', w.hostname ->> '$', split_part(coalesce(w.ovni ->> '$.loom', w.loom ->> '$'), '.', 1)) AS host,
   p.node, coalesce(p.rank, try_cast(coalesce(w.rank ->> '$', w.ovni ->> '$.rank') AS BIGINT)) AS rank, p.job,
-  CASE WHEN contains(o.peer, '/') THEN o.peer END AS file, r.run AS "group",
+  CASE WHEN contains(o.peer, '/') THEN o.peer END AS file, r.run AS "group", r.opened,
   coalesce(c.state IN ('open', 'silent'), false) AS alive, w.labels
 FROM (SELECT DISTINCT source, session FROM part.session_words) AS s
 LEFT JOIN (SELECT source, session, {_WORDS} FROM part.producer_words GROUP BY ALL) AS w USING (source, session)

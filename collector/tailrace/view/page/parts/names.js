@@ -1,10 +1,10 @@
 // Names of sessions, processes and threads. An id stands where there is no name, and behind names that are alike.
 
 import { get } from "../api.js";
-import { count, shortIds, visible } from "./text.js";
+import { count, moment, shortIds, visible } from "./text.js";
 
 const REST_MILLISECONDS = 10_000;
-const NOBODY = { process: null, pid: null, host: null, node: null, rank: null, job: null, file: null, group: null, alive: false, labels: {}, threads: [] };
+const NOBODY = { process: null, pid: null, host: null, node: null, rank: null, job: null, file: null, group: null, opened: null, alive: false, labels: {}, threads: [] };
 const THREAD_FILE = /\/thread\.([^/]+?)(?:\/stream)?\.obs[^/]*$/;
 
 const keyOf = ({ source, session }) => `${source}\n${session}`;
@@ -111,11 +111,12 @@ const placeOf = ({ node, host }) => node ?? host;
 
 /** Return the words that tell a session apart from others of the same title, in order. */
 function moreOf(facts, id) {
-  const { process, pid, file, labels } = facts;
+  const { process, pid, file, labels, opened } = facts;
   const [thread] = THREAD_FILE.exec(file ?? "")?.slice(1) ?? [];
   const directory = file?.split("/").slice(0, -1);
   return [
     thread ? `thread ${thread}` : null, placeOf(facts), process && pid ? `process ${pid}` : null,
-    Object.entries(labels).map(([name, value]) => `${name} ${value}`).join(", "), directory?.at(-1), directory?.join("/"), id,
+    Object.entries(labels).map(([name, value]) => `${name} ${value}`).join(", "), directory?.at(-1), directory?.join("/"),
+    opened === null ? null : moment(opened).slice(0, 19), id,
   ];
 }

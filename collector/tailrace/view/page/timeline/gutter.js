@@ -28,12 +28,13 @@ export function drawHeading(pen, { title, subtitle, lacks, level, folded }, { y,
   pen.fillRect(0, y, left + width, 1);
   drawFold(pen, begin, middle, folded, palette.soft);
   let x = begin + STEP;
-  for (const [text, size, weight, colour] of [[title, 12.5, 600, palette.ink], [subtitle, 12, 400, palette.soft], [lacks, 12, 600, palette.loss]]) {
+  const parts = [[title, 12.5, 600, palette.ink, fitEnds], [lacks, 12, 600, palette.loss, fit], [subtitle, 12, 400, palette.soft, fit]];
+  for (const [text, size, weight, colour, fitting] of parts) {
     pen.font = font(size, weight);
     pen.fillStyle = colour;
-    const shown = fitEnds(pen, text, left + width - x - INSET);
+    const shown = fitting(pen, text, left + width - x - INSET);
     pen.fillText(shown, x, middle);
-    x += pen.measureText(shown).width + 14;
+    x += shown ? pen.measureText(shown).width + 14 : 0;
   }
 }
 
