@@ -1,12 +1,8 @@
-"""Compute where rows and gaps lie on one time axis in nanoseconds, for exports and drawn timelines.
+"""Place the rows and gaps of sessions on a time axis in nanoseconds, for exports and drawn timelines.
 
-If a session's clock is related to wall time, its rows are at their Unix times. The other sessions of a run share a
-separate axis. The first row on this axis is placed at the time at which the collector opened the first session of the
-run. The ticks determine the distance of every other row from the first row. A tick of unknown length is drawn as one
-nanosecond. `SessionClock.clock_words` describes the kind of axis, and every export shows these words.
-
-A gap itself has no time. It is placed between the last event before it and the first one after it (`between`).
-"""
+If a session's clock is related to wall time, its rows are at their Unix times. The other sessions of a run share an
+axis on which the first row is placed at the time at which the collector opened the run's first session. A tick of
+unknown length counts as one nanosecond."""
 
 from __future__ import annotations
 
@@ -14,18 +10,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 LATEST = 2**63 - 1
-"""Latest time (ns) that all export formats support. The earliest time is 0. Rows outside of this range are omitted, and
-later ends are replaced by the latest time."""
+"""Latest time (ns) that all export formats support. The earliest is 0. Rows outside of this range are omitted, and
+later ends are cut to it."""
 
 DRAWN = "kind NOT IN ('session', 'name', 'gap', 'heal')"
-"""SQL condition that selects the rows that a timeline draws.
-
-The condition excludes the kinds that are not drawn. From a list of the drawn kinds, DuckDB would expect few rows, and
-keep them all in memory for the join with the sessions' clocks.
-"""
+"""SQL condition that selects the rows that a timeline draws. It excludes kinds, because DuckDB would expect few rows
+from a list of the drawn kinds, and keep all of them in memory for a join."""
 
 SessionKey = tuple[str, str]
-"""Key of a session: the name of its source, and its id."""
+"""The name of a session's source, and the session's id."""
 
 FACTS = """
 SELECT s.source, s.format, s.session, s.opened, s.closed_at, s.run, s.clock, s.ticks_per_second, s.epoch, s.clock_offset,
@@ -35,15 +28,13 @@ FROM sessions AS s WHERE {chosen}
 
 
 DEEPEST = 256
-"""Maximum depth of nested spans that are drawn in one lane (a stream or substream). Perfetto can draw at most 512."""
+"""Maximum depth of nested spans that are drawn in one lane. Perfetto can draw at most 512."""
 
 NUMBERS = """CASE format
   WHEN 'dftracer' THEN try_cast(part.member(attributes, '$.id') AS BIGINT)
   WHEN 'et3' THEN start
   ELSE seq END"""
-"""SQL expression for the number that an event has in its stream. Gaps name missing events by these numbers.
-
-The number is in the column `seq`, except in formats that count in another way (see the pages of the formats)."""
+"""SQL expression for the number that an event has in its stream, by which gaps name missing events."""
 
 _PLACED = {
     (True, True): "between two events",
@@ -51,8 +42,7 @@ _PLACED = {
     (False, True): "before an event",
     (False, False): "somewhere in its session",
 }
-"""Texts that state between which events or times a gap lies. The two truth values of a key state whether an event
-before the gap is known, and whether an event after it is known."""
+"""Texts that state where a gap lies, by whether an event before it is known and whether an event after it is known."""
 
 GAPS_OF = """
 SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
@@ -61,18 +51,17 @@ ORDER BY source, session, stream, first, "offset", reason, id
 """
 
 StreamPlace = tuple[str, str, str]
-"""Source, session and stream of a gap. The stream is "" if it is unknown."""
+"""Source, session and stream. The stream is "" if it is unknown."""
 
 
 class Ticks(NamedTuple):
-    """The length of the clock ticks of a session. `rate` is the number of ticks in a second, or None if it is unknown."""
+    """The number of clock ticks of a session in a second (`rate`), or None if it is unknown."""
 
     rate: float | None
 
     def ns(self, ticks: int) -> int:
-        """Return the nanoseconds of a number of ticks, rounded as in the SQL views. A tick of unknown length counts as
-        1 ns.
-        """
+        """Return the nanoseconds of a number of ticks, rounded as in the SQL views. A tick of unknown length counts
+        as 1 ns."""
         rate = self.rate
         if rate is None or rate <= 0 or rate == 1e9:
             return ticks
@@ -82,11 +71,9 @@ class Ticks(NamedTuple):
 
 
 class SessionClock(NamedTuple):
-    """The clock of a session, and the range of the session on the time axis.
-
-    `shift` is the time (ns) of tick 0 on an axis without wall time. `first` and `last` are the start of the first drawn
-    row and the end of the last one or, if no row is drawn, the times at which the session was opened and closed. They
-    are at most `LATEST`, and None if they are unknown."""
+    """The clock of a session, and its range on the time axis. `shift` is the time (ns) of tick 0 on an axis without
+    wall time. `first` and `last` (ns, at most `LATEST`) are the start of the first drawn row and the end of the last
+    one or, without drawn rows, the times at which the session was opened and closed."""
 
     source: str
     format: str
@@ -112,10 +99,8 @@ class SessionClock(NamedTuple):
         return f"{kind} clock without wall time: drawn from its arrival on"
 
     def place(self, time: int | None, aligned: int | None) -> int | None:
-        """Return the start (ns) of a row on the time axis; None if it is unknown, below 0 or beyond `LATEST`.
-
-        The start is the row's stored time. Without a stored time, it is computed from `aligned`: the row's start tick
-        plus the session's `clock_offset`."""
+        """Return the start (ns) of a row on the time axis, or None if it is unknown, below 0 or beyond `LATEST`.
+        `aligned` is the start tick plus `clock_offset`, for a row without a stored time."""
         if time is None:
             if aligned is None or self.epoch is not None:
                 return None
@@ -123,23 +108,21 @@ class SessionClock(NamedTuple):
         return time if 0 <= time <= LATEST else None
 
     def place_tick(self, tick: int) -> int | None:
-        """Return the time (ns) of a tick on the time axis, for example of the tick of an end without a begin. Return
-        None if the time is unknown, below 0 or beyond `LATEST`."""
+        """Return the time (ns) of a tick on the time axis, or None if it is unknown, below 0 or beyond `LATEST`."""
         if self.epoch is not None:
             return self.place(self.epoch + self.ticks.ns(tick), None)
         return None if self.tied else self.place(None, tick + self.clock_offset)
 
     def end(self, begin: int, start: int, end: int) -> int:
-        """Return the end (ns) of a row on the time axis. `begin` is the start (ns) of the row on this axis. `start` and
-        `end` are the row's ticks. The returned end is never before `begin`."""
+        """Return the end (ns) of a row that begins at `begin` (ns). `start` and `end` are the row's ticks. The
+        result is never before `begin`."""
         ns = self.ticks.ns
         return min(max(begin + ns(end) - ns(start), begin), LATEST)
 
 
 class Extent(NamedTuple):
-    """The first and last times and ticks of those rows of a session that a timeline draws, for three groups: rows with
-    wall time (times and ticks), rows without wall time (ticks plus `clock_offset`), and ends without a begin (ticks).
-    """
+    """The first and last times and ticks of the drawn rows of a session, in three groups: rows with wall time, rows
+    without wall time (`aligned`: ticks plus `clock_offset`), and ends without a begin (`lone`)."""
 
     source: str
     session: str
@@ -154,8 +137,8 @@ class Extent(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts about a session in the view `sessions`: its clock, the times at which it was opened and closed, its run and
-    its peer."""
+    """The clock of a session, the times at which it was opened and closed, its run and its peer, as in the view
+    `sessions`."""
 
     source: str
     format: str
@@ -180,10 +163,8 @@ class Facts(NamedTuple):
 
 
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
-    """Return the clock of each session, by source and session id, in sorted order.
-
-    `extents` has the ranges of the rows that a timeline draws, and `facts` the sessions' rows in the view `sessions`. A
-    session in only one of the two is also returned."""
+    """Return the clock of each session that has drawn rows (`extents`) or a row in the view `sessions` (`facts`), in
+    sorted order."""
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}
     for key, facts_of in known.items():
@@ -200,8 +181,8 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey
 
 
 def axis(of: Facts | SessionClock) -> SessionKey:
-    """Return the key of the time axis of a session without wall time: its source, and the name of its run. A session
-    without a run has an axis of its own."""
+    """Return the key of the time axis of a session without wall time: its source, and its run or, without a run, the
+    session."""
     return (of.source, f"run {of.run}" if of.run else f"session {of.session}")
 
 
@@ -285,11 +266,9 @@ class Gap(NamedTuple):
 def between(
     session: SessionClock, before: int | None, behind: int | None
 ) -> tuple[int, int, str] | None:
-    """Return the begin and end (ns) of a gap on the time axis, and a text that states where it lies; None if begin or
-    end is unknown.
-
-    `before` and `behind` are the times of the events before and after the gap. If one is None, the session's first or
-    last time takes its place."""
+    """Return the begin and end (ns) of a gap, and a text that states where it lies, or None if begin or end is
+    unknown. `before` and `behind` are the times of the events around it. If one is None, the session's first or last
+    time takes its place."""
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
     if begin is None or end is None or begin < 0:

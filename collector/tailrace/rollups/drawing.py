@@ -1,12 +1,6 @@
-"""Compute the columns of a frame, the drawing of one window of time, from rows of the table and from partial sums of
-rows.
+"""Sum rows of the table by bucket (a slice of time) in memory, and stack the spans of a lane.
 
-`added` and `latest` sum such pieces in memory by bucket (a slice of time), as the module `events` does in SQL.
-
-`stacked` assigns a row of the drawing to each span of a lane (a stream or substream). A span is drawn below the spans
-that contain it, and overlaps no other span. A bucket of short spans is drawn below the spans that contain the begin of
-the bucket.
-"""
+Pieces are rows or partial sums of rows. `added` and `latest` sum them as the SQL of the module `events` does."""
 
 from __future__ import annotations
 
@@ -26,11 +20,10 @@ _NEARLY = 2.0**62
 
 
 def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Sum pieces (rows or partial sums of rows) of spans or instants. Pieces with equal values in all `keys` form one
-    sum.
+    """Sum pieces of spans or instants that have equal values in all `keys`.
 
-    Return the sums sorted by the keys, and for each sum the index of its longest piece. A sum takes the label, `spot`,
-    `start`, `offset` and `kind` from this piece."""
+    Return the sums sorted by the keys, and for each sum the index of its longest piece. A sum takes the label,
+    `spot`, `start`, `offset` and `kind` from this piece."""
     key = _packed(keys)
     order = np.argsort(key) if len(keys) == 1 or key.ndim == 1 else np.lexsort(key)
     first = _firsts(key[..., order])
@@ -47,7 +40,7 @@ def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Sum pieces (rows or partial sums of rows) of counter values. Pieces with equal values in all `keys` form one sum.
+    """Sum pieces of counter values that have equal values in all `keys`.
 
     Return the sums sorted by the keys, and for each sum the index of its latest piece. A sum takes `spot` (time or
     tick), `offset` and `latest` from this piece."""
@@ -66,10 +59,8 @@ def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def _packed(keys: tuple[NDArray[Any], ...]) -> Longs:
-    """Return integers that sort in the same order as the rows of several key columns.
-
-    If the keys of a row fit together into 64 bits, return one integer for each row. Otherwise return a two-dimensional
-    array with the last key column first, as `numpy.lexsort` expects."""
+    """Return integers that sort like the rows of several key columns: one for each row if 64 bits suffice, otherwise
+    a two-dimensional array with the last key column first, as `numpy.lexsort` expects."""
     wide = [key.astype(np.int64) for key in keys]
     if not len(wide[0]):
         return wide[0]
@@ -88,8 +79,7 @@ def _packed(keys: tuple[NDArray[Any], ...]) -> Longs:
 
 
 def _firsts(ordered: Longs) -> Longs:
-    """Return the indices of those sorted keys that differ from the preceding key. Each of them is the first key of a
-    group."""
+    """Return the indices of those sorted keys that differ from the preceding key."""
     if ordered.ndim == 1:
         return np.flatnonzero(_changes(ordered))
     changes = _changes(ordered[0])
@@ -106,8 +96,8 @@ def _changes(ordered: NDArray[Any]) -> Truths:
 
 
 def _sum_each(values: Longs, first: Longs) -> Longs:
-    """Return the sum of each group of values. A sum above `MOST` is replaced by `MOST`. `first` has the index of the
-    first value of each group."""
+    """Return the sum of each group of values, at most `MOST`. `first` has the index of the first value of each
+    group."""
     if not len(first):
         return values[:0]
     found: Longs = np.add.reduceat(values, first)
@@ -119,13 +109,13 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""Maximum number of buckets between two long spans for which a Python loop finds the rows of the drawing. For more
-buckets, a vectorized search is faster."""
+"""Maximum number of buckets between two long spans that are stacked by a Python loop. For more, a vectorized search
+is faster."""
 
 
 class LaneStack:
-    """The rows of the drawing that the open spans of one lane (stream or substream) occupy. Spans must be added in the
-    order of their begins; among spans with equal begins, the longest first."""
+    """The rows of the drawing that the open spans of one lane (stream or substream) occupy. Spans must be added in
+    the order of their begins; among equal begins, the longest first."""
 
     __slots__ = ("ends",)
 
@@ -133,9 +123,8 @@ class LaneStack:
         self.ends: list[int] = []
 
     def take(self, begin: int, end: int) -> int:
-        """Return the row of the drawing for a span, and occupy this row until the span's end. The row is below all
-        spans that contain the span.
-        """
+        """Return the row of the drawing for a span, below all spans that contain it. The row is occupied until the
+        span's end."""
         ends = self.ends
         row = len(ends)
         while row and (ends[row - 1] <= begin or ends[row - 1] < end):
@@ -154,17 +143,15 @@ class LaneStack:
         return row
 
     def below(self, begin: int) -> int:
-        """Return the first row of the drawing that is below all spans which have not ended at the time `begin`."""
+        """Return the first row of the drawing below all spans that have not ended at the time `begin`."""
         row = len(self.ends)
         while row and self.ends[row - 1] <= begin:
             row -= 1
         return row
 
     def steps(self) -> list[tuple[int, int]]:
-        """Return pairs of a time and a row of the drawing, sorted by time.
-
-        A bucket that begins between the times of a pair and of the next pair is drawn in the first pair's row. This row
-        is directly below all spans that are open then."""
+        """Return pairs of a time and a row of the drawing, sorted by time. The row is the first one below all spans
+        that are open from this time until that of the next pair."""
         found: list[tuple[int, int]] = []
         latest = -1
         for row in range(len(self.ends), 0, -1):
@@ -175,9 +162,8 @@ class LaneStack:
 
 
 def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
-    """Return the row of the drawing for each span or bucket of short spans in one lane.
-
-    The entries must be sorted by begin, then by descending end. `short` is true for a bucket of short spans."""
+    """Return the row of the drawing for each span of one lane, and for each bucket of short spans (`short`). They
+    must be sorted by begin, then by descending end."""
     rows = np.zeros(len(begin), np.int32)
     stack = LaneStack()
     longs = np.flatnonzero(~short)
@@ -195,16 +181,13 @@ def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
 
 
 OPEN_MAX = 64
-"""Maximum number of open spans of a lane that are drawn one by one.
-
-If a lane has more open spans, the open spans that begin in one bucket are drawn as one."""
+"""Maximum number of open spans of a lane that are drawn one by one. If there are more, those that begin in one
+bucket are drawn as one."""
 
 
 class Drawn(NamedTuple):
-    """Single spans and buckets of short spans that are drawn.
-
-    `begin` and `end` are times on the timeline's axis (ns). The end of an open span is `LATEST`. `short` is true for a
-    bucket of short spans and false for a single span."""
+    """The spans and buckets of short spans (`short`) to draw. `begin` and `end` are times (ns). The end of an open
+    span is `LATEST`."""
 
     pieces: Pieces
     begin: Longs
@@ -223,8 +206,8 @@ class Drawn(NamedTuple):
 
 
 class Summed(NamedTuple):
-    """All that is drawn for a window, before its times are computed, in four groups: sums of short spans, single long
-    spans, sums of instants, and sums of counter values."""
+    """All pieces of a window in four groups: sums of short spans, single long spans, sums of instants, and sums of
+    counter values."""
 
     shorts: Pieces
     longs: Pieces
@@ -237,16 +220,14 @@ class Summed(NamedTuple):
 
 
 def summed(pieces: Pieces, scales: Scales) -> Summed:
-    """Sum the short spans, the instants and the counter values by bucket (a slice of time). Return these sums, and the
-    long spans unchanged."""
+    """Sum the short spans, the instants and the counter values by bucket. Long spans stay single."""
     of_spans = pieces.what == SPAN
     short = of_spans & _is_short(pieces, scales)
     bucket, inside = scales.inside(pieces)
     inside &= scales.place(pieces, pieces.spot) >= 0
 
     def by_buckets(chosen: Truths, add: Callable[..., tuple[Pieces, Longs]], *more: str) -> Pieces:
-        """Sum by bucket the pieces (rows or partial sums) for which `chosen` is true, if their bucket is in the window.
-        The `edge` of a sum is the begin of its bucket."""
+        """Sum the chosen pieces by bucket, if their bucket is in the window."""
         rows = np.flatnonzero(chosen & inside)
         some = pieces.take(rows)
         keys = (getattr(some, name) for name in more)
@@ -263,9 +244,8 @@ def summed(pieces: Pieces, scales: Scales) -> Summed:
 
 
 def spans(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the long spans and the sums of short spans to draw.
-
-    They are sorted by lane, then by begin, then by descending end, as `stacked` requires."""
+    """Return the long spans and the sums of short spans, sorted by lane, by begin and by descending end, as
+    `stacked` requires."""
     shorts = _sums(pieces.shorts, scales)
     longs = _singles(_open_bounded(pieces.longs, scales), scales)
     found = Drawn(
@@ -282,10 +262,8 @@ def spans(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
-    """Return the row in which each span is drawn, counted from the top of its lane (stream or substream).
-
-    A span with a recorded depth is drawn in the row of this depth. Other spans are stacked below these rows; `deepest`
-    has the number of these rows for each lane."""
+    """Return the row of the drawing for each span, counted from the top of its lane. A recorded depth is the row.
+    Other spans are stacked below; `deepest` has the number of rows above them for each lane."""
     rows = found.pieces.depth.copy()
     loose = np.flatnonzero(rows == NONE)
     numbers = found.pieces.number[loose]
@@ -297,7 +275,7 @@ def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
 
 
 def instants(pieces: Summed, scales: Scales) -> Drawn:
-    """Return the instants to draw, summed for each bucket (slice of time), sorted by lane and time."""
+    """Return the sums of instants to draw, sorted by lane and time."""
     found = _sums(pieces.instants, scales)
     return found.take(np.lexsort((found.begin, found.pieces.number)))
 
@@ -309,11 +287,8 @@ def counters(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Return the pieces (rows and partial sums) with new numbers of texts, so that equal names of counters, and equal
-    members of counters, have equal numbers.
-
-    In `pieces`, a text that occurs in two data files may have two numbers. The values of one counter could then not be
-    summed. `texts` has the text for each number."""
+    """Give equal names and members of counters equal numbers, so that values from several data files can be summed.
+    `texts` has the text of each number."""
     if not (pieces.what == COUNTER).any():
         return pieces
     chosen = np.flatnonzero(pieces.what == COUNTER)
@@ -331,8 +306,8 @@ def _is_short(pieces: Pieces, scales: Scales) -> Truths:
 
 
 def _sums(sums: Pieces, scales: Scales) -> Drawn:
-    """Return the begin and end times (ns) of sums of rows, together with the sums. A sum of one row has the row's begin
-    and end. A sum of several rows fills its whole bucket (slice of time)."""
+    """Return the begin and end times (ns) of sums of rows. A sum of one row has the row's times. A sum of several
+    rows fills its bucket."""
     single = sums.events == 1
     bucket = sums.edge >> np.where(sums.timed, scales.log, scales.short[sums.number])
     low, high = scales.edges(sums, bucket)
@@ -342,7 +317,7 @@ def _sums(sums: Pieces, scales: Scales) -> Drawn:
 
 
 def _singles(longs: Pieces, scales: Scales) -> Drawn:
-    """Return those single spans that overlap the drawn window, with their begins and ends as times (ns)."""
+    """Return those single spans that overlap the drawn window, with their times (ns)."""
     begin = scales.place(longs, longs.spot)
     end = np.where(longs.open, LATEST, scales.finish(longs, np.maximum(begin, 0)))
     of = longs.number
@@ -353,10 +328,8 @@ def _singles(longs: Pieces, scales: Scales) -> Drawn:
 
 
 def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
-    """Return the long spans, with a limited number of open spans for each lane.
-
-    If a lane has more than `OPEN_MAX` open spans, merge those that begin in the same bucket into one. All open spans
-    that begin before the window count as one bucket."""
+    """Return the long spans. If a lane has more than `OPEN_MAX` open spans, those that begin in one bucket are
+    merged, and those that begin before the window are one."""
     placed = longs.open & (scales.place(longs, longs.spot) >= 0)
     open_of = np.bincount(longs.number[placed], minlength=len(scales.short))
     many = placed & (open_of[longs.number] > OPEN_MAX)

@@ -1,14 +1,10 @@
-"""Define the SQL that turns the rows of one data file into the events that a timeline draws. The SQL reads no other
-file.
+"""Define the SQL that turns the rows of one data file into the events that a timeline draws.
 
-An event is a span (0), an instant (1) or a value of a counter (2). The `spot` of an event is its stored time or, if it
-has none, its tick. Begin rows of spans are left out, because the drawing needs them only for spans without a further
-row.
+An event is a span (0), an instant (1) or a value of a counter (2). Its `spot` is its stored time or, without one, its
+tick. Begin rows of spans are left out.
 
-The label of a row is "=" and its name. If the row has no name, its label is "?", the row's `id`, a space and the key of
-the name. This name is looked up when the row is shown. The extent of a lane (a stream or substream) has the first and
-last of its stored times and of its ticks.
-"""
+The label of a row is "=" and its name. Without a name, it is "?", the row's `id`, a space and the key of the name,
+which is looked up when the row is shown."""
 
 from __future__ import annotations
 
@@ -28,15 +24,11 @@ COLUMNS = (
 LANE = "source, session, stream, substream"
 
 LABEL_MAX = 1000
-"""Maximum length (characters) of a name in a label. Longer names are cut off.
-
-A timeline shows fewer characters, and each step that sums rows copies the label."""
+"""Maximum length (characters) of a name in a label."""
 
 BY_NAME = f"'=' || CASE WHEN length({{0}}) <= {LABEL_MAX} THEN {{0}} ELSE left({{0}}, {LABEL_MAX}) || '…' || md5({{0}}) END"
-"""SQL expression for the label of a row that has a name. `{0}` stands for the name.
-
-A name of more than `LABEL_MAX` characters is cut off, and the MD5 sum of the whole name follows, so that different long
-names stay different."""
+"""SQL expression for the label of a row with the name `{0}`. A name of more than `LABEL_MAX` characters is cut off
+and followed by the MD5 sum of the whole name, so that long names stay different."""
 
 # If an expression occurs twice, DuckDB evaluates it for all rows, even if only one branch of a CASE needs it. To parse
 # one attribute of 10 MB takes 100 MB of memory. Therefore the SQL parses NULL instead of those attributes that it does
@@ -73,15 +65,12 @@ SELECT * EXCLUDE (number), number, number, number FROM (
   FROM (SELECT * EXCLUDE (numbers), unnest(numbers) AS number FROM drawn WHERE numbers IS NOT NULL)
 )
 """  # noqa: S608 - our own words
-"""SQL for the drawn events in `rows`. It has the columns of `SUMS`, and `count` is 1.
-
-The caller replaces `rows` by a relation, and `condition` by SQL that selects rows. The SQL uses views and macros of
+"""SQL for the events in `rows` that meet `condition`, with the columns of `SUMS`. It uses macros of
 `query.inner_views`, which must be defined."""
 
 KEYS = "what, timed, depth"
 """Columns by which the rows of one lane (a stream or substream) and one bucket (a slice of time) are grouped before
-they are summed: the kind of event, whether the row has a stored time, and the depth. Values of counters are also
-grouped by counter."""
+they are summed."""
 
 ADDED = """
   sum("count")::BIGINT AS "count", least(sum(busy), 9223372036854775807)::BIGINT AS busy,
@@ -94,24 +83,20 @@ SUMS = f"""
   CASE WHEN sum("count") = 1 THEN any_value(kind) END AS kind,
   NULL::DOUBLE AS least, NULL::DOUBLE AS most, NULL::DOUBLE AS latest
 """
-"""SQL for the columns of a row that sums several spans or instants.
-
-`label` is the label of the longest event. If several events are summed, `start`, `offset` and `kind` are null."""
+"""SQL for the columns of a sum of spans or instants. `label` is that of the longest event. `start`, `offset` and
+`kind` are null for several events."""
 
 VALUES = f"""
   max(spot) AS spot, label, member, {ADDED} arg_max("offset", {{'s': spot, 'o': "offset"}}) AS "offset",
   NULL::VARCHAR AS kind, min(least) AS least, max(most) AS most,
   arg_max(latest, {{'s': spot, 'o': "offset"}}) AS latest
 """
-"""SQL for the columns of a row that sums values of one counter, which have the same `label` and `member`. `spot` (time
-or tick) and `offset` are those of the latest value."""
+"""SQL for the columns of a sum of values of one counter. `spot` and `offset` are those of the latest value."""
 
 
 def added(rows: str, keys: str, edge: str) -> str:
-    """Return SQL that sums rows by the columns `keys` and by bucket (slice of time).
-
-    `rows` is SQL for events, or for the sums of a lower level. `edge` is an SQL expression for the begin of the bucket
-    to which a row belongs."""
+    """Return SQL that sums `rows` (SQL for events or for narrower sums) by the columns `keys` and by bucket (a slice
+    of time). `edge` is an SQL expression for the begin of a row's bucket."""
     return f"""
 SELECT {keys}, {KEYS}, {edge} AS edge, {SUMS} FROM {rows} WHERE what <> {COUNTER} GROUP BY ALL
 UNION ALL
@@ -138,15 +123,13 @@ SELECT source, session, any_value(format) AS format, stream, substream, sum(even
   max(lone_last) AS lone_last
 FROM {extents} GROUP BY source, session, stream, substream
 """
-"""SQL that merges several extents of a lane (a stream or substream) into one. An extent has the first and last times
-and ticks of the rows that were read in one batch."""
+"""SQL that merges the first and last times and ticks of a lane (a stream or substream) from several batches of rows."""
 
 
 class LaneExtent(NamedTuple):
-    """The first and last times and ticks of the rows of one lane (a stream or substream).
-
-    The fields `timed_*` are for rows with a stored time, `tick_*` for rows without one, and `lone_*` for ends of spans
-    without a begin. `timed_from` and `timed_until` are stored times. All other fields are ticks."""
+    """The first and last times and ticks of the rows of one lane (a stream or substream): `timed_*` for rows with a
+    stored time, `tick_*` for rows without one, `lone_*` for ends of spans without a begin. `timed_from` and
+    `timed_until` are stored times. All other fields are ticks."""
 
     source: str
     session: str
@@ -167,19 +150,18 @@ class LaneExtent(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, int | None]:
-        """Source, session, stream and substream, which together identify the lane."""
         return self.source, self.session, self.stream, self.substream
 
     def with_other(self, other: LaneExtent) -> LaneExtent:
-        """Return the extent that covers this extent and another extent of the same lane."""
+        """Return the extent that covers this extent and another one of the same lane."""
         changed: dict[str, Any] = {"events": self.events + other.events}
         changed |= {name: least((getattr(self, name), getattr(other, name))) for name in _LEAST}
         changed |= {name: most((getattr(self, name), getattr(other, name))) for name in _MOST}
         return self._replace(**changed)
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
-        """Return the times (ns) of the lane's first and last row on the time axis of its session. A time is None if no
-        row has a time."""
+        """Return the times (ns) of the lane's first and last row on the time axis of its session, or None if no row
+        has a time."""
         firsts: list[int | None] = []
         lasts: list[int | None] = []
         if self.timed_from is not None:
@@ -200,7 +182,7 @@ _MOST = ("deepest", "longest", "timed_until", "timed_last", "tick_last", "lone_l
 
 
 def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:
-    """Yield the range of times and ticks of each session, computed from the ranges of its streams and substreams."""
+    """Yield the range of times and ticks of each session, from those of its streams and substreams."""
     known = {(each.source, each.session): each for each in facts}
     by_session: dict[SessionKey, list[LaneExtent]] = {}
     for lane in lanes:

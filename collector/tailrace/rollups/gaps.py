@@ -1,15 +1,8 @@
-"""Find the times of gaps with SQL, without a loop over events in Python.
+"""Find the times of gaps with SQL, and merge the gaps that a drawing cannot show apart.
 
-A gap lies between its nearest events by sequence number or by offset, as in `export.lost`. Nearly each gap has an event
-directly before it and one directly after it, which a join on equal numbers finds. For the other gaps, the database
-compares each gap with all events of its stream.
-
-Data files never change, so the nearest events in a file are found once. In a newer version of the table, known gaps are
-searched only in new files, and new gaps in all files.
-
-A frame merges gaps of one stream that begin in one bucket and end in one bucket (slices of time). A merged gap has the
-number of gaps and the sum of missing events. Merging limits the number of drawn gaps, and leaves no gap out.
-"""
+A gap lies between its nearest events by sequence number or by offset. Nearly each gap has an event directly before
+it and one directly after it, which a join on equal numbers finds. The other gaps are compared with all events of
+their streams. Data files never change, so each file is searched once for each gap."""
 
 from __future__ import annotations
 
@@ -27,7 +20,7 @@ from tailrace.timeline import DRAWN, NUMBERS, Gap, SessionClock, between
 
 
 class PlacedGap(NamedTuple):
-    """A gap, and the times (ns) between which it lies. Both are None if they are unknown."""
+    """A gap, and the times (ns) between which it lies, or None if they are unknown."""
 
     gap: Gap
     begin: int | None
@@ -36,8 +29,8 @@ class PlacedGap(NamedTuple):
 
 
 class SeenGap(NamedTuple):
-    """A gap in the drawing of a window. It stands for `gaps` gaps of one stream that begin in the same bucket (a slice
-    of time) and end in the same bucket.
+    """One mark in a drawing, which stands for `gaps` gaps of one stream that begin in the same bucket (a slice of time)
+    and end in the same bucket.
 
     - `first`: one of these gaps.
     - `remaining`: the sum of the known numbers of missing events, or None if none is known.
@@ -57,8 +50,6 @@ GapStream = tuple[str, str, str]
 
 
 class GapTable:
-    """All gaps of a snapshot. For a window, it returns the gaps to draw."""
-
     def __init__(self, gaps: Sequence[PlacedGap]) -> None:
         self.gaps = gaps
         self._streams: dict[GapStream, int] = {}
@@ -69,9 +60,8 @@ class GapTable:
         self._end: Longs = np.array([each.end or 0 for each in gaps], np.int64)
 
     def within(self, window: Range, log: int, streams: Collection[GapStream]) -> Iterator[SeenGap]:
-        """Yield the gaps of the given streams that lie in a window, merged by buckets of 2 ** `log` ns.
-
-        A gap without a known time lies in each window."""
+        """Yield the gaps of the given streams that lie in a window, merged by buckets of 2 ** `log` ns. A gap
+        without a known time lies in each window."""
         wanted = np.zeros(len(self._streams), np.bool_)
         wanted[[number for stream, number in self._streams.items() if stream in streams]] = True
         seen = wanted[self._stream] if len(self.gaps) else np.zeros(0, np.bool_)
@@ -109,8 +99,7 @@ WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{formats}}
 """  # noqa: S608 - our own words
 
 _OTHERWISE = ("dftracer", "et3")
-"""Formats whose events do not have their sequence number in the column `seq`. The SQL condition on these formats tests
-only the column `format`, so that DuckDB can skip row groups by the bounds of this column."""
+"""Formats whose events do not have their sequence number in the column `seq`."""
 
 _BESIDE = """
 SELECT g.key, g.below, any_value(struct_pack(place := e.number, time := e.time, start := e.start))
@@ -140,10 +129,8 @@ CROWD = 1000
 
 
 class NearEvent(NamedTuple):
-    """The nearest event before or after a gap.
-
-    `place` is the event's sequence number, or its offset in the session's bytes. `time` is its stored time or None, and
-    `start` its start in ticks of the session's clock."""
+    """The nearest event before or after a gap. `place` is its sequence number, or its offset in the session's bytes.
+    `time` is its stored time, and `start` its start tick."""
 
     place: int
     time: int | None
@@ -154,9 +141,7 @@ class NearEvent(NamedTuple):
 
 
 class _Nearest:
-    """The events nearest before and nearest after one gap that have been found so far, by sequence number and by
-    offset.
-    """
+    """The events nearest before and after one gap that have been found so far, by sequence number and by offset."""
 
     __slots__ = ("by_number", "by_offset", "gap")
 
@@ -167,14 +152,12 @@ class _Nearest:
 
     @property
     def exact(self) -> bool:
-        """Whether both direct neighbours of the gap by sequence number have been found, so that no event can be nearer."""
+        """Whether both direct neighbours of the gap by sequence number have been found."""
         return self._is_beside(0, self.gap.first, -1) and self._is_beside(1, self.gap.end, 1)
 
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
-        """Replace the nearest events before and after the gap by those in `events` that are nearer.
-
-        `events` has four items: the events before and after the gap by sequence number, then those before and after it
-        by offset. An item is None if no event was found."""
+        """Take over those events that are nearer to the gap: before and after it by sequence number, then before and
+        after it by offset. None stands for no event."""
         for side, found in enumerate(events):
             kept = self.by_number if side < 2 else self.by_offset
             if found is None:
@@ -184,8 +167,8 @@ class _Nearest:
                 kept[side % 2] = event
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
-        """Return the times (ns) at which the nearest events before and after the gap begin. A time is None if it is
-        unknown. Use events that were found by offset only if none was found by sequence number."""
+        """Return the begins (ns) of the nearest events before and after the gap, or None where unknown. Events found
+        by offset count only if none was found by sequence number."""
         first, end = self.gap.first, self.gap.end
         found = (
             None if first is None else _begin(self.by_number[0], session),
@@ -201,8 +184,7 @@ class _Nearest:
 
 
 class GapPlaces:
-    """The events that are nearest before and after each gap of a table. They are cached from one version of the table
-    to the next."""
+    """The nearest events of each gap of a table. They are kept from one version of the table to the next."""
 
     def __init__(self) -> None:
         self._files: set[str] = set()
@@ -215,7 +197,8 @@ class GapPlaces:
         database: duckdb.DuckDBPyConnection,
         sessions: dict[tuple[str, str], SessionClock],
     ) -> list[PlacedGap]:
-        """Return the gaps with the times between which they lie. Raise DuckDB's errors if a data file cannot be read."""
+        """Return the gaps with the times between which they lie. Raise DuckDB's errors if a data file cannot be
+        read."""
         known = {gap: nearest for gap in gaps if (nearest := self._known.get(gap)) is not None}
         new = {gap: _Nearest(gap) for gap in gaps if gap not in known}
         look = _Look(rows, database)
@@ -226,8 +209,6 @@ class GapPlaces:
 
 
 class _Look:
-    """Searches data files for the events that are nearest to gaps."""
-
     def __init__(self, rows: RowSource, database: duckdb.DuckDBPyConnection) -> None:
         self._rows = rows
         self._database = database
@@ -238,7 +219,7 @@ class _Look:
             self._around(paths, [each for each in gaps if not each.exact])
 
     def _beside(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
-        """Find the events whose sequence number directly precedes or follows a gap. A join on equal numbers finds them."""
+        """Find the events whose sequence number directly precedes or follows a gap."""
         wanted = [
             (key, below, *each.gap.place, number + (-1 if below else 1))
             for key, each in enumerate(gaps)
@@ -290,8 +271,8 @@ class _Look:
 
 
 def _numberings(formats: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of SQL for the formats in `formats`: an expression for the sequence number of an event, and a
-    condition for the events to which the expression applies."""
+    """Yield pairs of SQL for the given formats: an expression for an event's sequence number, and a condition for
+    the events to which it applies."""
     if not set(formats) <= set(_OTHERWISE):
         yield "seq", f"format NOT IN {_OTHERWISE}"
     if not set(formats).isdisjoint(_OTHERWISE):

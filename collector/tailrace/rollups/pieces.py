@@ -1,5 +1,4 @@
-"""Hold the pieces from which a frame is drawn, as columns. A piece is a row of the table, or a partial sum of rows. It
-belongs to one lane of the frame."""
+"""Hold rows of the table, and partial sums of rows, as columns (`Pieces`), and number their texts."""
 
 from __future__ import annotations
 
@@ -16,18 +15,18 @@ Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
 NONE = -1
-"""Number that stands for a missing depth, for a missing text, and for a lane that is not drawn."""
+"""Stands for a missing depth, a missing text, and a lane that is not drawn."""
 
 
 class Pieces(NamedTuple):
-    """The rows and sums of rows that are drawn for a window, as columns.
+    """Rows and partial sums of rows that are drawn, as columns.
 
     - `number`: the index of the lane in the drawing.
     - `events`: the number of rows in a sum.
     - `label`, `member` and `kind`: numbers of texts in `FrameTexts`.
     - `spot`: the stored time or the tick of the begin.
 
-    A sum of events has `spot`, `start`, `offset` and `kind` of its longest event. A sum of counter values has those of
+    A sum of events has `spot`, `start`, `offset` and `kind` of its longest event, a sum of counter values those of
     its latest value."""
 
     number: Ints
@@ -54,7 +53,7 @@ class Pieces(NamedTuple):
         return len(self.number)
 
     def take(self, chosen: NDArray[Any]) -> Pieces:
-        """Return the rows that `chosen` selects. `chosen` is a mask or an array of row indices."""
+        """Return the rows that `chosen` (a mask, or an array of indices) selects."""
         return Pieces(*(column[chosen] for column in self))
 
 
@@ -73,43 +72,36 @@ _TYPES = (
 
 
 class FrameTexts:
-    """The texts that occur in the `Pieces` of one drawing. The columns of `Pieces` have numbers instead of texts.
-
-    The number of a text combines the index of an Arrow dictionary and a code in this dictionary. Therefore a text that
-    is in two dictionaries has two numbers."""
+    """The texts of one drawing, each with a number. A text that is in two Arrow dictionaries has two numbers."""
 
     def __init__(self) -> None:
         self._known: list[pa.Array] = []
 
     def numbered(self, codes: Ints | Longs, dictionary: pa.Array) -> Longs:
-        """Add the texts of an Arrow dictionary to this object. Return a number for each of `codes`, which are codes in
-        this dictionary: the number of the text, or `NONE` for a code below 0.
-
-        The method `texts` converts the numbers back."""
+        """Add the texts of an Arrow dictionary. Return the number of the text for each code, and `NONE` for a code
+        below 0."""
         self._known.append(dictionary)
         base = (len(self._known) - 1) << 32
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)
 
     def numbers_of(self, texts: pa.ChunkedArray) -> Longs:
-        """Add the texts of a column to the known texts. Return the number of each row's text. For a null, return
-        `NONE`."""
+        """Add the texts of a column. Return the number of each text, and `NONE` for a null."""
         codes, dictionary = coded(texts)
         return self.numbered(codes, dictionary)
 
     def numbers_of_list(self, texts: list[str | None]) -> Longs:
-        """Add a list of texts to the known texts. Return the number of each item. For None, return `NONE`."""
+        """Add a list of texts. Return the number of each text, and `NONE` for None."""
         return self.numbers_of(pa.chunked_array([pa.array(texts, pa.string())]))
 
     def texts(self, numbers: Longs) -> list[str | None]:
-        """Return the text for each number that this object has given to a text. For the number `NONE`, return None."""
+        """Return the text of each number, and None for `NONE`."""
         return [
             None if number < 0 else self._known[number >> 32][number & 0xFFFFFFFF].as_py()
             for number in numbers.tolist()
         ]
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return a list of the texts that have the given numbers, each text once. Also return, for each number, the
-        index of its text in the list. Several numbers may have the same text."""
+        """Return the texts of the given numbers, each text once, and for each number the index of its text."""
         different, inverse = np.unique(numbers, return_inverse=True)
         places: dict[str | None, int] = {}
         codes = [places.setdefault(text, len(places)) for text in self.texts(different)]
@@ -117,7 +109,7 @@ class FrameTexts:
 
 
 def coded(texts: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
-    """Convert a text column to one Arrow dictionary. Return the code of each row (`NONE` for a null) and the
+    """Convert a text column to one Arrow dictionary. Return the code of each row (`NONE` for a null), and the
     dictionary."""
     column = texts.unify_dictionaries() if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()  # fmt: skip
     if not column.num_chunks:

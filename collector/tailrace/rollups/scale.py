@@ -1,12 +1,8 @@
-"""Compute the window and the buckets of a frame, and convert ticks to times.
+"""Divide a drawn window of time into buckets, and convert clock ticks to times.
 
-A frame is the drawing of one window, which is divided into buckets. The width of a bucket is the largest power of two
-(ns) that is at most the width of a pixel. A bucket sums the spans that begin in it and are shorter than its width. For
-rows without a stored time, the width of a bucket is in ticks.
-
-The functions `durations`, `places` and `ends` convert columns of ticks. The module `timeline` converts single ticks
-with the same rounding. `Scales` has the buckets of all lanes, each on the clock of its session.
-"""
+A bucket is a slice of time. Its width is the largest power of two (ns) that is at most the width of a pixel. Rows
+without a stored time have buckets whose width is a power of two in ticks. Ticks are rounded to nanoseconds as in the
+module `timeline`."""
 
 from __future__ import annotations
 
@@ -21,19 +17,18 @@ from tailrace.rollups.pieces import Floats, Longs, Pieces, Truths
 from tailrace.timeline import LATEST, SessionClock, Ticks
 
 NOWHERE = -1
-"""Number that stands for a time which cannot be drawn, because it is below 0 or beyond `LATEST`."""
+"""Stands for a time that cannot be drawn, because it is below 0 or beyond `LATEST`."""
 
 _SAFE = 2.0**62
-"""Limit for sums. If the sum of two numbers, computed in floating point, is below this limit, their exact sum fits into
-64 bits.
-"""
+"""Limit for a sum in floating point, below which the exact sum fits into 64 bits."""
 
 _SECOND = 10**9
 
 
 def durations(ticks: Longs, rate: float) -> Longs:
-    """Return durations in nanoseconds, given durations in ticks and the tick rate (Hz). They are rounded down, and at
-    most `LATEST`. The ticks must not be negative."""
+    """Convert durations in ticks, at least 0, to nanoseconds. `rate` is the tick rate (Hz).
+
+    Results are rounded down, and at most `LATEST`."""
     safe = ticks * (1e9 / rate) < _SAFE
     found = _vector(np.where(safe, ticks, 0), rate)
     for index in np.flatnonzero(~safe).tolist():
@@ -42,9 +37,8 @@ def durations(ticks: Longs, rate: float) -> Longs:
 
 
 def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
-    """Return the times (ns) of ticks. The time of a tick is `zeros` plus (tick + offset) / `rate` seconds.
-
-    If a time is below 0 or beyond `LATEST`, return `NOWHERE` for it."""
+    """Return the times (ns) of ticks: `zeros` plus (tick + offset) / `rate` seconds. A time below 0 or beyond
+    `LATEST` becomes `NOWHERE`."""
     about = np.abs(ticks.astype(np.float64)) + np.abs(offsets.astype(np.float64))
     safe = (about < _SAFE) & (about * (1e9 / rate) + np.abs(zeros.astype(np.float64)) < _SAFE)
     found = _vector(np.where(safe, ticks, 0) + np.where(safe, offsets, 0), rate)
@@ -57,9 +51,8 @@ def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
 
 
 def ends(begins: Longs, starts: Longs, ticks: Longs, rate: float) -> Longs:
-    """Return the end times (ns) of spans. Replace times after `LATEST` by `LATEST`.
-
-    `begins` are the begin times of the spans (ns), `starts` their start ticks, and `ticks` their durations in ticks."""
+    """Return the ends (ns) of spans, at most `LATEST`. `begins` are their begins (ns), `starts` their start ticks,
+    and `ticks` their durations in ticks."""
     about = np.abs(starts.astype(np.float64)) + ticks
     safe = (about < _SAFE) & (about * (1e9 / rate) + begins < _SAFE)
     first = np.where(safe, starts, 0)
@@ -88,19 +81,19 @@ def _vector(ticks: Longs, rate: float) -> Longs:
 
 
 WIDEST = 52
-"""Base-2 logarithm of the width (ns) of the widest possible bucket. This width is 52 days."""
+"""Base-2 logarithm of the width (ns) of the widest bucket, 52 days."""
 
 
 class Range(NamedTuple):
-    """A range of time on a timeline's axis, from `begin` (inclusive) to `end` (exclusive), in nanoseconds."""
+    """A range of time from `begin` (inclusive) to `end` (exclusive), in nanoseconds."""
 
     begin: int
     end: int
 
 
 class Buckets(NamedTuple):
-    """The buckets (slices of time) into which a drawn window is divided. The window lasts from `begin` (inclusive) to
-    `end` (exclusive), and a bucket is 2 ** `log` wide. All three are in nanoseconds, or all in ticks."""
+    """The slices of 2 ** `log` each into which a window from `begin` (inclusive) to `end` (exclusive) is divided.
+    The unit is nanoseconds or ticks."""
 
     begin: int
     end: int
@@ -117,11 +110,11 @@ class Buckets(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A drawn window on the clock of one session: its buckets (slices of time) in nanoseconds for rows with a stored
-    time (`timed`), and in ticks for other rows (`ticks`).
+    """A drawn window on the clock of one session: its buckets in ns for rows with a stored time (`timed`), and in ticks
+    for other rows (`ticks`).
 
-    Spans of 2 ** `short` ticks or more are drawn one by one. Shorter spans are summed in buckets. The time of a tick is
-    `zero` plus (tick + `offset`) / `rate` seconds. `zero` is None if the ticks have no time."""
+    Spans of 2 ** `short` ticks or more are drawn one by one. The time of a tick is `zero` plus (tick + `offset`) /
+    `rate` seconds. `zero` is None if ticks have no time."""
 
     timed: Buckets
     ticks: Buckets
@@ -132,8 +125,7 @@ class Scale(NamedTuple):
 
 
 def scale(session: SessionClock, window: Range, log: int) -> Scale:
-    """Divide a window into buckets (slices of time) that are at most 2 ** `log` ns wide. Return the window's bounds and
-    buckets in stored times and in ticks of a session."""
+    """Return a window on the clock of a session, divided into buckets of at most 2 ** `log` ns."""
     begin, end = max(window.begin, 0), min(window.end, LATEST)
     rate = session.ticks.rate
     rate = rate if rate is not None and rate > 0 else 1e9
@@ -151,14 +143,12 @@ def scale(session: SessionClock, window: Range, log: int) -> Scale:
 
 
 def log_at_most(width: Fraction) -> int:
-    """Return the base-2 logarithm of the largest power of two that is at most `width` (ns).
-
-    The result is at least 0 and at most `WIDEST`."""
+    """Return the base-2 logarithm of the largest power of two that is at most `width` (ns), limited to 0 to
+    `WIDEST`."""
     return min(max(_log_of(width), 0), WIDEST)
 
 
 def _log_of(number: Fraction) -> int:
-    """Return the base-2 logarithm of a number, rounded down."""
     log = number.numerator.bit_length() - number.denominator.bit_length()
     return log if number >= Fraction(2) ** log else log - 1
 
@@ -178,13 +168,11 @@ def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: flo
 
 
 SPARE = 3
-"""Base-2 logarithm of the greatest factor by which buckets can be widened without a new read of the data files. If a
-window has too many rows, its buckets are widened."""
+"""Base-2 logarithm of the factor by which buckets can be widened without reading files again."""
 
 
 class Scales:
-    """The drawn window and its buckets for each lane, in times and ticks of the lane's session (`Scale`), as arrays. An
-    array has one entry for each lane of the drawing."""
+    """The `Scale` of each drawn lane, as arrays with one entry for each lane."""
 
     def __init__(self, scales: Sequence[Scale], log: int) -> None:
         self.log = log
@@ -203,27 +191,23 @@ class Scales:
 
     @cached_property
     def ranges(self) -> dict[bool, tuple[Longs, Longs]]:
-        """The ranges of rows to read, as two arrays of begins and ends with one entry for each lane: of stored times
-        under the key True, of ticks under the key False.
+        """The ranges of rows to read, as arrays of begins and ends with one entry for each lane: stored times under the
+        key True, ticks under False.
 
-        A range is the drawn window, extended to whole buckets that are 2 ** `SPARE` times as wide as those of the
-        drawing. So the rows can also be summed by wider buckets."""
+        A range is the drawn window, extended to whole buckets of `SPARE` times the width, so that the rows can also
+        be summed by these wider buckets."""
         return {timed: _pairs(map(_range, buckets)) for timed, buckets in self._buckets.items()}
 
     @cached_property
     def _bounds(self) -> dict[bool, tuple[Longs, Longs]]:
-        """For each lane, return the numbers of the first and the last bucket of the window, as two arrays.
-
-        There are two pairs of arrays: the key True has the pair for rows with a stored time, False the pair for rows
-        without a stored time."""
+        """The numbers of the first and the last bucket for each lane, under the same keys as `ranges`."""
         return {
             timed: _pairs((each.first, each.behind - 1) for each in buckets)
             for timed, buckets in self._buckets.items()
         }
 
     def inside(self, pieces: Pieces) -> tuple[Longs, Truths]:
-        """Return for each piece (row or partial sum) the number of its bucket, and whether this bucket is in the
-        window."""
+        """Return for each row or partial sum the number of its bucket, and whether this bucket is in the window."""
         width = np.where(pieces.timed, self.log, self.short[pieces.number])
         bucket = pieces.edge >> width
         low, high = (
@@ -233,10 +217,8 @@ class Scales:
         return bucket, (bucket >= low) & (bucket <= high)
 
     def place(self, pieces: Pieces, at: Longs) -> Longs:
-        """Convert stored times and ticks to times (ns) on the timeline's axis.
-
-        `at` has, for each row or partial sum in `pieces`, its stored time or tick. Return `NOWHERE` for a time that is
-        unknown, below 0 or beyond `LATEST`."""
+        """Convert stored times and ticks (`at`) of rows or partial sums to times (ns). Return `NOWHERE` for a time
+        that is unknown, below 0 or beyond `LATEST`."""
         found = np.where(pieces.timed, np.maximum(at, NOWHERE), NOWHERE)
         for rate, rows in self._by_rate(pieces, ~pieces.timed & self.placed[pieces.number]):
             of = pieces.number[rows]
@@ -244,8 +226,7 @@ class Scales:
         return found
 
     def edges(self, pieces: Pieces, bucket: Longs) -> tuple[Longs, Longs]:
-        """Return for each piece (row or partial sum) the begin and the end (ns) of its bucket, as times from 0 to
-        `LATEST`."""
+        """Return the begin and the end (ns) of the bucket of each row or partial sum, limited to 0 to `LATEST`."""
         width = np.where(pieces.timed, self.log, self.short[pieces.number])
         low = bucket << width
         high = np.where(bucket >= LATEST >> width, LATEST, (bucket + 1) << width)
@@ -253,23 +234,21 @@ class Scales:
         return np.maximum(self.place(pieces, low), 0), np.where(closes < 0, LATEST, closes)
 
     def finish(self, pieces: Pieces, begin: Longs) -> Longs:
-        """Return the end time (ns) of the span in each row of `pieces`. Compute it from `begin`, the begin times (ns),
-        and from the durations."""
+        """Return the end (ns) of the span in each row of `pieces`, from its `begin` (ns) and its duration."""
         found = begin.copy()
         for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
             found[rows] = ends(begin[rows], pieces.start[rows], pieces.longest[rows], rate)
         return found
 
     def busy(self, pieces: Pieces) -> Longs:
-        """Return for each piece (row or partial sum) the sum of the durations of its spans (ns)."""
+        """Return the sum of the durations (ns) of the spans in each row or partial sum."""
         found = pieces.busy.copy()
         for rate, rows in self._by_rate(pieces, np.ones(pieces.rows, np.bool_)):
             found[rows] = durations(pieces.busy[rows], rate)
         return found
 
     def _by_rate(self, pieces: Pieces, chosen: Truths) -> list[tuple[float, Longs]]:
-        """Return the indices of the chosen pieces (rows or partial sums), grouped by the tick rate of their session's
-        clock."""
+        """Return the indices of the chosen pieces, grouped by the tick rate of their session."""
         if len(self._rates) == 1:
             rows = np.flatnonzero(chosen)
             return [(self._rates[0], rows)] if len(rows) else []

@@ -1,15 +1,9 @@
-"""Write and read sidecars: precomputed sums of spans, kept in two files for each data file of the table.
+"""Write and read sidecars: sums of the spans of one data file, in two files beside the table.
 
-The file with `cells` in its name has the sums of short spans, for several bucket widths (levels). The file with `longs`
-has each long span. Both files are in the store's directory `rollups/vVERSION`, under a hash of the data file's path. If
-the table is behind a URL, or the store is not writable, they are in the user's cache directory.
-
-Data files never change, so a sidecar never becomes stale. It may be deleted at any time.
-
-`PagedFile` reads a file page by page (a page is a row group). The footer states the bounds of the two sort columns in
-each page, so that few pages are read for a window. `KeptPages` caches pages, because many windows use the pages of wide
-buckets.
-"""
+The file with `cells` in its name has the sums of short spans for several bucket widths, and `longs` has each long
+span. Both are in the store's directory `rollups/vVERSION`, under a hash of the data file's path. If the table is
+behind a URL, or the store is not writable, they are in the user's cache directory. Data files never change, so a
+sidecar never becomes stale. It may be deleted at any time."""
 
 from __future__ import annotations
 
@@ -36,17 +30,15 @@ from tailrace.rollups.pieces import NONE, Ints, Longs, coded, numbers
 from tailrace.store.layout import table_root
 
 MEMORY = 48 * 2**20
-"""Maximum size (bytes) of all sidecar pages in the cache together."""
+"""Maximum size (bytes) of all sidecar pages in the cache."""
 
 _WORDS = ["label", "member", "kind"]
 _NULLS = {"depth": NONE}
 
 
 class SidecarPage(NamedTuple):
-    """The rows of one page of a sidecar file.
-
-    `columns` has no entry for a column that is entirely null. `texts` has, for each text column, the code of each row
-    and the dictionary of the codes."""
+    """The rows of one page of a sidecar file. `columns` has no entry for a column that is entirely null. `texts`
+    has, for each text column, the code of each row and the dictionary."""
 
     rows: int
     columns: dict[str, Any]
@@ -55,13 +47,11 @@ class SidecarPage(NamedTuple):
 
 
 class PagedFile:
-    """One of the two files of a sidecar, read page by page.
-
-    The rows are sorted by a first and a second column. For each page, `outer` has the least and the greatest value of
-    the first column, and `inner` those of the second column."""
+    """One of the two files of a sidecar, read page by page. A page is a row group. The rows are sorted by two
+    columns; `outer` and `inner` have the least and the greatest value of these columns in each page."""
 
     def __init__(self, path: str, outer: str, inner: str) -> None:
-        """Open the file and read its footer. Raise OSError or pyarrow's errors if the file cannot be read."""
+        """Open the file and read its footer. Raise OSError or pyarrow's errors if it cannot be read."""
         self.path = path
         file = parquet.ParquetFile(path)
         self.footer = file.metadata
@@ -78,8 +68,7 @@ class PagedFile:
         return np.array([each.min for each in found], np.int64), np.array([each.max for each in found], np.int64)  # fmt: skip
 
     def read(self, number: int) -> SidecarPage:
-        """Read the page (row group) with this number from disk. Raise OSError or pyarrow's errors if the sidecar file
-        cannot be read."""
+        """Read the page with this number. Raise OSError or pyarrow's errors if it cannot be read."""
         words = [name for name in _WORDS if name in self.footer.schema.names]
         with parquet.ParquetFile(self.path, metadata=self.footer, read_dictionary=words) as file:
             table = file.read_row_group(number, use_threads=False)
@@ -98,7 +87,7 @@ class PagedFile:
 
 
 class KeptPages:
-    """A cache of sidecar pages, with at most `memory` bytes. It keeps the pages that were used last."""
+    """A cache of the sidecar pages that were used last, with at most `memory` bytes."""
 
     def __init__(self, memory: int = MEMORY) -> None:
         self._memory = memory
@@ -106,9 +95,8 @@ class KeptPages:
         self._bytes = 0
 
     def of(self, file: PagedFile, number: int) -> SidecarPage:
-        """Return one page of a sidecar file. Read it from disk if the cache does not have it.
-
-        Raise OSError or pyarrow's errors if the file cannot be read."""
+        """Return one page of a sidecar file, from the cache or from disk. Raise OSError or pyarrow's errors if the
+        file cannot be read."""
         key = file.path, number
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -121,19 +109,15 @@ class KeptPages:
         return page
 
     def forget(self, path: str) -> None:
-        """Remove all pages of a sidecar file from the cache."""
         for key in [key for key in self._kept if key[0] == path]:
             self._bytes -= self._kept.pop(key).bytes
 
 
 VERSION = 2
-"""Version of the sidecar format, which is part of the directory's name. It must be incremented with each change of a
-sidecar's content."""
+"""Version of the sidecar format, part of the directory's name. Each change of a sidecar's content must increment it."""
 
 DRAFT_NS = 3600 * 10**9
-"""Age (ns) from which an unfinished sidecar file counts as left by a process that was killed. Writing a file takes only
-seconds.
-"""
+"""Age (ns) from which an unfinished sidecar file counts as left by a killed process. Writing one takes seconds."""
 
 LEAST_ROWS = 20_000
 """Minimum number of rows of a data file that gets a sidecar. For a smaller file, a sidecar saves no time."""
@@ -145,19 +129,16 @@ _OF_THE_PROCESS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.
 
 
 class SidecarLane(msgspec.Struct, frozen=True, array_like=True):
-    """A lane (a stream or substream) in the data file of a sidecar. Durations in ticks are compared with durations
-    in nanoseconds as if a tick took 2 ** `scale` ns."""
+    """A lane (a stream or substream) of a data file. A tick counts as 2 ** `scale` ns where durations are compared
+    with bucket widths."""
 
     scale: int
     extent: LaneExtent
 
 
 class RollupHeader(msgspec.Struct, frozen=True):
-    """The header of a sidecar, which has precomputed sums of the spans in a data file.
-
-    `path` is the path of the data file in the table, and `rows` the number of its rows. `levels` has the base-2
-    logarithms of the bucket widths. `sizes` has the number of sums for each bucket width. `lanes` are the streams and
-    substreams in the data file."""
+    """The header of a sidecar. `path` and `rows` are those of its data file. `levels` has the base-2 logarithms of
+    the bucket widths, and `sizes` the number of sums for each width."""
 
     path: str
     rows: int
@@ -184,9 +165,8 @@ class Sidecars:
         """Number of sidecars that were removed because they were damaged or belonged to another data file."""
 
     def find(self, path: str) -> Sidecar | None:
-        """Return the sidecar of a data file. Return None if it does not exist or cannot be read now.
-
-        If the sidecar is damaged or belongs to another data file, remove it."""
+        """Return the sidecar of a data file, or None if it does not exist or cannot be read now. Remove it if it is
+        damaged or belongs to another file."""
         name = _name(path)
         for directory in self.directories:
             cells, longs = directory / (name + _CELLS), directory / (name + _LONGS)
@@ -208,8 +188,8 @@ class Sidecars:
         return None
 
     def refuse(self, sidecar: Sidecar) -> bool:
-        """Read a sidecar completely, and remove it if it is damaged. Return whether it is damaged or no longer
-        exists. A read that fails for lack of permissions, descriptors or memory is no sign of damage."""
+        """Read a sidecar completely, and remove it if it is damaged. Return whether it is damaged or gone. A lack of
+        permissions, descriptors or memory is no damage."""
         try:
             for path in (sidecar.cells, sidecar.longs):
                 for _ in parquet.ParquetFile(path).iter_batches():
@@ -232,9 +212,7 @@ class Sidecars:
         _write(directory / (name + _CELLS), cells, header)
 
     def sweep(self, paths: Iterable[str]) -> int:
-        """Remove the sidecars of all data files that are not in `paths`, and unfinished files that a killed process has
-        left.
-
+        """Remove the sidecars of all data files that are not in `paths`, and unfinished files of killed processes.
         Return the number of removed sidecars."""
         kept = {_name(path) for path in paths}
         removed = 0
@@ -261,9 +239,8 @@ class Sidecars:
 
 
 def cache_paths(environ: Mapping[str, str]) -> list[Path]:
-    """Return a list with the user's cache directory for sidecars (XDG Base Directory Specification).
-
-    The list is empty if the user has no home directory."""
+    """Return the user's cache directory for sidecars (XDG Base Directory Specification), or an empty list without a
+    home directory."""
     directory = user_directory(environ, "XDG_CACHE_HOME", "~/.cache")
     return [] if directory is None else [directory / "rollups"]
 
@@ -279,7 +256,7 @@ def _name(path: str) -> str:
 
 
 def _is_left(file: Path) -> bool:
-    """Return whether a file is an unfinished sidecar file, left by a process that was killed."""
+    """Return whether a file is an unfinished sidecar file of a killed process."""
     with suppress(OSError):
         age = SystemClock().wall_ns() - file.stat().st_mtime_ns
         return file.suffix != ".parquet" and age > DRAFT_NS
@@ -287,8 +264,7 @@ def _is_left(file: Path) -> bool:
 
 
 def _passing(error: Exception) -> bool:
-    """Return whether the error of a failed read has a cause that may pass: a lack of permissions, descriptors or
-    memory. Otherwise, the file counts as damaged."""
+    """Return whether a failed read has a cause that may pass: a lack of permissions, descriptors or memory."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_PROCESS
 
 
@@ -298,7 +274,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _write(path: Path, rows: pa.RecordBatchReader, header: RollupHeader | None) -> None:
-    """Write rows to a temporary file. When this file is complete, rename it to `path`."""
+    """Write rows to a temporary file, and rename it to `path` when it is complete."""
     draft = path.with_name(f"{path.name}.{uuid4().hex}")
     schema = rows.schema
     words = [field.name for field in schema if field.type == pa.string()]
