@@ -115,7 +115,7 @@ def test_an_empty_window_is_refused(framed):
 @pytest.mark.parametrize("timed", [True, False])
 def test_events_without_a_roll_up_are_drawn_at_the_width_of_a_pixel(tmp_path, timed):
     """A live run and a fresh import have many rows and no sidecar."""
-    rows = 120_000
+    rows = 90_000
     starts = range(0, 100 * rows, 100)
     different = {"start": starts, "end": range(70, 100 * rows + 70, 100)}
     if timed:

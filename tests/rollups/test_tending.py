@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.query.engine import Engine
 from tailrace.rollups import building
-from tailrace.rollups.building import tend
+from tailrace.rollups.building import SidecarWriter
 from tailrace.rollups.data_files import FileCache
 from tailrace.rollups.frame import Range, frame
 from tailrace.rollups.sidecar import DRAFT_NS, Sidecars
@@ -38,7 +38,7 @@ def sidecars(store, tmp_path):
 
 
 def tended(store, sidecars, least_rows=0):
-    return list(tend(store, {}, sidecars, least_rows))
+    return list(SidecarWriter(store, {}, sidecars, least_rows).write())
 
 
 def drawn(store, sidecars):

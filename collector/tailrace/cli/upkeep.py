@@ -58,7 +58,7 @@ def upkeep_command(
     although they are beyond the retention; the numbers of files that were merged (`merged_files`), made by merging
     (`made_files`) and removed (`vacuumed_files`); the steps that were `skipped`, each with its reason; a sentence for
     each `damaged` file that was moved aside; and the duration in `seconds`."""
-    from tailrace.rollups.building import tend
+    from tailrace.rollups.building import SidecarWriter
     from tailrace.rollups.sidecar import Sidecars
     from tailrace.store import upkeep
 
@@ -87,7 +87,9 @@ def upkeep_command(
     if is_local(path):
         made_sidecars = waiting(
             "making roll-ups",
-            lambda: sum(1 for _ in tend(path, loaded.config.store.options, Sidecars(path))),
+            lambda: sum(
+                1 for _ in SidecarWriter(path, loaded.config.store.options, Sidecars(path)).write()
+            ),
         )
     if as_json:
         click.echo(msgspec.json.encode(report))

@@ -13,13 +13,13 @@ level below is left out (`SAVES`).
 The content of a sidecar depends on its data file alone. The process needs memory for a few row groups and for the sums.
 DuckDB writes to disk what exceeds `MEMORY`.
 
-`tend` writes the missing sidecars of a table's data files, and removes the sidecars of deleted files.
+`SidecarWriter` writes the missing sidecars of a table's data files.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +32,13 @@ from pyarrow import parquet
 from tailrace.query.catalog import ViewCatalog, nothing
 from tailrace.query.table import TableReader
 from tailrace.rollups.events import COLUMNS, EVENTS, EXTENTS, JOINED, LANE, SPAN, LaneExtent, added
-from tailrace.rollups.sidecar import LEAST_ROWS, RollupHeader, SidecarLane, Sidecars
+from tailrace.rollups.sidecar import (
+    LEAST_ROWS,
+    RollupHeader,
+    RollupProgress,
+    SidecarLane,
+    Sidecars,
+)
 from tailrace.store.refusal import line
 
 SHARE = 0.25
@@ -258,33 +264,71 @@ def _count(database: duckdb.DuckDBPyConnection, table: str) -> int:
 logger = logging.getLogger(__name__)
 
 
-def tend(
-    store: str, options: dict[str, str], sidecars: Sidecars, least_rows: int = LEAST_ROWS
-) -> Iterator[str]:
-    """Write the missing sidecars of the data files in the newest version of the table. Yield the path of each data file
-    for which a sidecar was written. First remove the sidecars of deleted files. Skip files with fewer than `least_rows`
-    rows.
+class SidecarWriter:
+    """Writes the missing sidecars of a table's data files, and removes those of deleted files when it is constructed.
+    It leaves out files with fewer than `least_rows` rows.
 
-    Log a failure if a file cannot be read or its sidecar cannot be written, or if memory or disk space is too small.
-    The next call then tries again. Raise StoreError if the table cannot be read."""
-    table = TableReader(store, options)
-    files = table.files()
-    sidecars.sweep(_existing(table) or [file.path for file in files])
-    for file in sorted(files, key=lambda each: -each.rows):
-        if file.rows < least_rows or sidecars.find(file.path) is not None:
-            continue
+    A file whose sidecar could not be written is not tried again by this object."""
+
+    def __init__(
+        self,
+        store: str,
+        options: dict[str, str],
+        sidecars: Sidecars,
+        least_rows: int = LEAST_ROWS,
+    ) -> None:
+        """Raise StoreError if the table cannot be read."""
+        self._table = TableReader(store, options)
+        self._sidecars = sidecars
+        self._least_rows = least_rows
+        self._done: set[str] = set()
+        self._failed: set[str] = set()
+        self.progress = RollupProgress()
+        sidecars.sweep(_existing(self._table) or [file.path for file in self._table.files()])
+
+    def write(self) -> Iterator[str]:
+        """Write the sidecars that the newest version of the table lacks, those of the newest files first. Yield the
+        path of each data file for which a sidecar was written.
+
+        Log a failure if a file cannot be read or its sidecar cannot be written. Raise StoreError if the table cannot be
+        read."""
+        self._table.refresh()
+        files = [file for file in self._table.files() if file.rows >= self._least_rows]
+        known = self._done & {file.path for file in files}
+        self._done = known | {
+            file.path
+            for file in files
+            if file.path not in known and self._sidecars.find(file.path) is not None
+        }
+        rows = {file.path: file.rows for file in files}
+        self._count(rows)
+        for path in [each.path for each in reversed(self._table.files_by_age())]:
+            if path not in rows or path in self._done | self._failed:
+                continue
+            written = self._write(path)
+            (self._done if written else self._failed).add(path)
+            self._count(rows)
+            if written:
+                yield path
+
+    def _count(self, rows: Mapping[str, int]) -> None:
+        done = sum(rows[path] for path in self._done)
+        failed = sum(rows[path] for path in self._failed & rows.keys())
+        self.progress = RollupProgress(done, sum(rows.values()) - failed)
+
+    def _write(self, path: str) -> bool:
         try:
-            with _opened(table, file.path) as source:
-                build(source, sidecars, file.path)
+            with _opened(self._table, path) as source:
+                build(source, self._sidecars, path)
         except (
             OSError,
             pa.ArrowException,
             duckdb.IOException,
             duckdb.OutOfMemoryException,
         ) as error:
-            logger.warning("%s: no roll-up was made: %s", file.path, line(error))
-            continue
-        yield file.path
+            logger.warning("%s: no roll-up was made: %s", path, line(error))
+            return False
+        return True
 
 
 def _existing(table: TableReader) -> list[str]:

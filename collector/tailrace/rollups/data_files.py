@@ -27,15 +27,13 @@ from tailrace.query.limits import make_room
 from tailrace.rollups.events import SPAN, LaneExtent, least, most
 from tailrace.rollups.gaps import GapPlaces
 from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, Truths
-from tailrace.rollups.rows import KeptBlocks
+from tailrace.rollups.rows import FARTHEST, KeptBlocks
 from tailrace.rollups.scale import Scales
 from tailrace.rollups.sidecar import MEMORY, KeptPages, PagedFile, Sidecar, SidecarPage, Sidecars
 
 THREADS = 2
 DATABASE = "256MB"
 """Memory limit of the DuckDB instance that reads rows of data files. DuckDB writes to disk what exceeds the limit."""
-
-FARTHEST = 2**63 - 1
 
 LaneId = tuple[str, str, str, int | None]
 

@@ -105,14 +105,21 @@ SELECT {keys}, {KEYS}, {edge} AS edge, {VALUES} FROM {rows} WHERE what = {COUNTE
 
 
 EXTENTS = f"""
+WITH parts AS (
+  SELECT source, session, any_value(format) AS format, stream, substream, kind, time IS NOT NULL AS timed,
+    start IS NULL AS lone, count(*) AS rows, max(depth) AS deepest,
+    greatest(max("end"::HUGEINT - start), 0) AS longest, min(time) AS since, max(time) AS until, min(start) AS first,
+    greatest(max(start), max("end")) AS last, min("end") AS first_end, max("end") AS last_end
+  FROM {{rows}} GROUP BY ALL
+)
 SELECT source, session, any_value(format), stream, substream,
-  count(*) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')), max(depth),
-  max(greatest("end"::HUGEINT - start, 0)), min(time), max(time), min(start) FILTER (time IS NOT NULL),
-  max(greatest(start, coalesce("end", start))) FILTER (time IS NOT NULL),
-  min(start) FILTER (time IS NULL), max(greatest(start, coalesce("end", start))) FILTER (time IS NULL),
-  min("end") FILTER (start IS NULL), max("end") FILTER (start IS NULL)
-FROM {{rows}} WHERE {DRAWN} GROUP BY source, session, stream, substream
+  coalesce(sum(rows) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')), 0)::BIGINT, max(deepest),
+  max(longest), min(since), max(until), min(first) FILTER (timed), max(last) FILTER (timed),
+  min(first) FILTER (NOT timed), max(last) FILTER (NOT timed), min(first_end) FILTER (lone),
+  max(last_end) FILTER (lone)
+FROM parts WHERE {DRAWN} GROUP BY source, session, stream, substream
 """  # noqa: S608 - our own words
+"""SQL for the extents of the lanes in `rows`. It first sums by kind of row, because a FILTER for each row takes longer."""
 
 
 JOINED = """

@@ -16,6 +16,7 @@ sidecar.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain
@@ -52,14 +53,17 @@ from tailrace.rollups.drawing import (
 from tailrace.rollups.events import COUNTER
 from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.pieces import NONE, Floats, FrameTexts, Longs, Pieces, Truths, joined
-from tailrace.rollups.rows import RowReader, Since
+from tailrace.rollups.rows import WHOLE, RowReader, Sample, Since
 from tailrace.rollups.scale import SPARE, WIDEST, Range, Scales, log_at_most, scale
 from tailrace.rollups.snapshot import AskedLabel, LaneKey, TimelineSnapshot
+from tailrace.store.refusal import line
 
 MOST_ROWS = 50_000
 """Maximum number of rows of each kind (spans, instants, counter values) in one frame.
 
 If a window has more rows, the frame gets buckets that are wider than a pixel."""
+
+logger = logging.getLogger(__name__)
 
 UNNAMED = "(span without a name)"
 
@@ -121,13 +125,15 @@ class Frame(msgspec.Struct, frozen=True):
     """All that a timeline draws in a window of time.
 
     `bucket` is the width (ns) of the buckets. `coarse` states that a bucket is wider than a pixel, because the frame
-    would otherwise have too many rows. `gaps` are the gaps in the window: those of the streams in `lanes`, and those of
+    would otherwise have too many rows. `one_in` is 1 if all events were read. A greater number n states that one event
+    in n was read from the files without precomputed sums, so that counts are estimates. `gaps` are the gaps in the window: those of the streams in `lanes`, and those of
     the same sessions whose stream is unknown."""
 
     version: int
     window: Range
     bucket: int
     coarse: bool
+    one_in: int
     lanes: list[LaneKey]
     names: list[str]
     spans: SpanColumns
@@ -157,6 +163,7 @@ def frame(
         window,
         1 << found.log,
         found.log > finest,
+        found.one_in,
         keys,
         texts.names,
         _spans(found, texts, snapshot.depths(keys), window.begin),
@@ -167,9 +174,11 @@ def frame(
 
 
 class Drawing(NamedTuple):
-    """The drawn rows of a window, before their names are looked up. All buckets (slices of time) are 2 ** `log` ns wide."""
+    """The drawn rows of a window, before their names are looked up. All buckets (slices of time) are 2 ** `log` ns wide.
+    `one_in` is that of the frame."""
 
     log: int
+    one_in: int
     texts: FrameTexts
     spans: Drawn
     instants: Drawn
@@ -185,7 +194,7 @@ def _drawn(
         try:
             return _draw(snapshot, window, finest, keys)
         except duckdb.InterruptException as error:
-            raise QueryError(str(error)) from error
+            raise QueryError("the statement was interrupted") from error
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             if not snapshot.cache.drop_damaged():
                 raise _refusal(snapshot, error) from error
@@ -210,21 +219,22 @@ def _draw(
         log += 1
     while True:
         scales, texts = scales_of(log), FrameTexts()
-        pieces = pieces_of(snapshot, keys, scales, texts)
+        pieces, one_in = pieces_of(snapshot, keys, scales, texts)
         widest = min(log + SPARE, WIDEST)
         while pieces.rows > MOST_ROWS and log < widest:
             log += 1
             scales = scales_of(log)
             pieces = summed(joined(pieces), scales)
         if pieces.rows <= MOST_ROWS or log == WIDEST:
-            return Drawing(log, texts, spans(pieces, scales), instants(pieces, scales), counters(pieces, scales))  # fmt: skip
+            return Drawing(log, one_in, texts, spans(pieces, scales), instants(pieces, scales), counters(pieces, scales))  # fmt: skip
         log += 1
 
 
 def _refusal(snapshot: TimelineSnapshot, error: Exception) -> QueryError | BrokenOffError:
     if snapshot.engine.table.missing_files():
         return BrokenOffError("the table's files were deleted while they were read; ask again")
-    return QueryError(str(error))
+    logger.warning("a frame failed: %s", line(error))
+    return QueryError("the rows of this range could not be read; the log has the details")
 
 
 class FrameNames:
@@ -389,8 +399,16 @@ class FileRows(NamedTuple):
     @property
     def about(self) -> float:
         """Estimated number of rows that the frame must read from the data file."""
+        return self._about(self.since)
+
+    @property
+    def about_inside(self) -> float:
+        """Estimated number of those rows that begin in the window."""
+        return self._about(self.reached.opens)
+
+    def _about(self, since: Longs) -> float:
         events = self.lanes.events[self.reached.lanes]
-        return float((_shares(self.lanes, self.reached, self.since) * events).sum())
+        return float((_shares(self.lanes, self.reached, since) * events).sum())
 
 
 def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
@@ -422,51 +440,81 @@ def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scale
 
 def pieces_of(
     snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales, texts: FrameTexts
-) -> Summed:
-    """Read all rows and precomputed sums from which the window is drawn, and return them summed by bucket.
+) -> tuple[Summed, int]:
+    """Read the rows and precomputed sums from which the window is drawn. Return them summed by bucket, and a number n:
+    one row in n was read where there are no precomputed sums.
 
     Raise OSError, or the errors of Arrow and DuckDB, if a sidecar or data file cannot be read."""
     waiting: list[Pieces] = []
     with snapshot.cache.lock:
-        for part in _parts(snapshot, lanes, scales, texts):
+        parts = WindowParts(snapshot, lanes, scales)
+        for part in parts.read(texts):
             waiting.append(part)
             if sum(each.rows for each in waiting) > ENOUGH:
                 waiting = [joined(summed(joined(waiting), scales))]
-    return summed(with_equal_texts(joined(waiting), texts), scales)
+    found = summed(with_equal_texts(joined(waiting), texts), scales)
+    return found, parts.sample.before
 
 
-def _parts(
-    snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales, texts: FrameTexts
-) -> Iterator[Pieces]:
-    cache = snapshot.cache
-    numbers = _numbers(cache, lanes)
-    yield snapshot.begun.pieces(numbers, texts)
-    raw: list[tuple[CachedFile, Reach]] = []
-    plain: list[FileRows] = []
-    for path, lanes_of in snapshot.file_lanes.items():
-        reached = reach(lanes_of, numbers, scales)
-        if not len(reached.lanes):
-            continue
-        file = snapshot.files.get(path)
-        if file is None or cache.files.get(path) is not file:
-            longest = lanes_of.longest[reached.lanes]
-            plain.append(FileRows.of(path, lanes_of, reached, longest))
-        elif (level := levels(file, reached)) is None:
-            raw.append((file, reached))
-        else:
+class WindowParts:
+    """The files from which one window is drawn, in three groups: files of whose sidecars the sums are read, files with
+    sidecars whose sums have too wide buckets, and files without a sidecar."""
+
+    def __init__(
+        self, snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales
+    ) -> None:
+        self._snapshot = snapshot
+        self._lanes = lanes
+        self._numbers = _numbers(snapshot.cache, lanes)
+        self._sums: list[tuple[CachedFile, Reach, Longs]] = []
+        self._raw: list[tuple[CachedFile, Reach]] = []
+        self._plain: list[FileRows] = []
+        for path, lanes_of in snapshot.file_lanes.items():
+            reached = reach(lanes_of, self._numbers, scales)
+            if not len(reached.lanes):
+                continue
+            file = snapshot.files.get(path)
+            if file is None or snapshot.cache.files.get(path) is not file:
+                longest = lanes_of.longest[reached.lanes]
+                self._plain.append(FileRows.of(path, lanes_of, reached, longest))
+            elif (level := levels(file, reached)) is None:
+                self._raw.append((file, reached))
+            else:
+                self._sums.append((file, reached, level))
+        self.sample = _sample(self._plain)
+
+    def read(self, texts: FrameTexts) -> Iterator[Pieces]:
+        """Yield all rows and sums of the window. Sampled rows count for those that are not read."""
+        snapshot, cache = self._snapshot, self._snapshot.cache
+        yield snapshot.begun.pieces(self._numbers, texts)
+        for file, reached, level in self._sums:
             reader = SidecarReader(cache, file, texts)
             yield from reader.sums(reached, level)
             yield from reader.longs(reached, bounds(reached, level), reached.closes)
-    rows = RowReader(snapshot.database, snapshot.rows, lanes, texts, cache.blocks)
-    short = [FileRows.of(file.sidecar.header.path, file.lanes, reached, _lowest(file, reached)) for file, reached in raw]  # fmt: skip
-    near = least_since(short)
-    for file, reached in raw:
-        before = np.array([near[of].since for of in zip(reached.number.tolist(), reached.timed.tolist(), strict=True)])  # fmt: skip
-        longs = SidecarReader(cache, file, texts).longs
-        yield from longs(reached, _lowest(file, reached), np.minimum(before, reached.closes))
-    for files, ranges in ((short, near), (plain, least_since(plain))):
-        about = sum(each.about for each in files)
-        yield from rows.read([each.path for each in files], ranges.values(), about)
+        rows = RowReader(snapshot.database, snapshot.rows, self._lanes, texts, cache.blocks)
+        short = [FileRows.of(file.sidecar.header.path, file.lanes, reached, _lowest(file, reached)) for file, reached in self._raw]  # fmt: skip
+        near = least_since(short)
+        for file, reached in self._raw:
+            before = np.array([near[of].since for of in zip(reached.number.tolist(), reached.timed.tolist(), strict=True)])  # fmt: skip
+            longs = SidecarReader(cache, file, texts).longs
+            yield from longs(reached, _lowest(file, reached), np.minimum(before, reached.closes))
+        for files, ranges, sample in (
+            (short, near, WHOLE),
+            (self._plain, least_since(self._plain), self.sample),
+        ):
+            about = sum(each.about for each in files)
+            yield from rows.read([each.path for each in files], ranges.values(), about, sample)
+
+
+def _sample(files: Sequence[FileRows]) -> Sample:
+    """Return which rows of files without a sidecar are read."""
+    timed = all(file.reached.timed.all() for file in files)
+    opens = [int(file.reached.opens.min()) for file in files]
+    return Sample.of(
+        sum(each.about_inside for each in files),
+        sum(each.about for each in files),
+        min(opens) if timed and opens else None,
+    )
 
 
 def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:

@@ -143,12 +143,13 @@ class NearEvent(NamedTuple):
 class _Nearest:
     """The events nearest before and after one gap that have been found so far, by sequence number and by offset."""
 
-    __slots__ = ("by_number", "by_offset", "gap")
+    __slots__ = ("_fixed", "by_number", "by_offset", "gap")
 
     def __init__(self, gap: Gap) -> None:
         self.gap = gap
         self.by_number: list[NearEvent | None] = [None, None]
         self.by_offset: list[NearEvent | None] = [None, None]
+        self._fixed: PlacedGap | None = None
 
     @property
     def exact(self) -> bool:
@@ -178,6 +179,20 @@ class _Nearest:
             return _begin(self.by_offset[0], session), _begin(self.by_offset[1], session)
         return found
 
+    def placed(self, sessions: dict[tuple[str, str], SessionClock]) -> PlacedGap:
+        """Return the gap with its times. They are computed once if no newer version of the table can change them."""
+        if self._fixed is not None:
+            return self._fixed
+        gap = self.gap
+        session = sessions.get((gap.source, gap.session))
+        session = session or SessionClock(gap.source, gap.format, gap.session)
+        times = self.times(session)
+        found = PlacedGap(gap, *(between(session, *times) or (None, None, "nowhere")))
+        stored = [event is not None and event.time is not None for event in self.by_number]
+        if self.exact and all(stored) and None not in times:
+            self._fixed = found
+        return found
+
     def _is_beside(self, side: int, number: int | None, step: int) -> bool:
         event = self.by_number[side]
         return number is not None and event is not None and event.place == number + step
@@ -205,7 +220,7 @@ class GapPlaces:
         look.at(set(rows.paths) - self._files, known.values())
         look.at(set(rows.paths), new.values())
         self._known, self._files = known | new, set(rows.paths)
-        return [_placed(self._known[gap], sessions) for gap in gaps]
+        return [self._known[gap].placed(sessions) for gap in gaps]
 
 
 class _Look:
@@ -281,11 +296,3 @@ def _numberings(formats: Collection[str]) -> Iterator[tuple[str, str]]:
 
 def _begin(event: NearEvent | None, session: SessionClock) -> int | None:
     return None if event is None else event.begin(session)
-
-
-def _placed(nearest: _Nearest, sessions: dict[tuple[str, str], SessionClock]) -> PlacedGap:
-    gap = nearest.gap
-    session = sessions.get((gap.source, gap.session))
-    session = session or SessionClock(gap.source, gap.format, gap.session)
-    place = between(session, *nearest.times(session))
-    return PlacedGap(gap, *(place or (None, None, "nowhere")))

@@ -32,6 +32,11 @@ _MARGINS = (8, 4, 2, 1)
 them."""
 
 _BOUND = 2**62
+FARTHEST = 2**63 - 1
+
+SAMPLE_ROWS = 100_000
+"""About how many rows are read for one window. If more rows lie there, only a sample of them is read. A sample should
+fit into a block, because the range bar and the lanes show the same one."""
 
 StoredLane = tuple[str, str, str, int | None]
 
@@ -51,6 +56,51 @@ class Since(NamedTuple):
         more = margin * (self.before - self.since)
         since, before = max(self.since - more, -_BOUND), min(self.before + more, _BOUND)
         return self._replace(since=min(since, self.since), before=max(before, self.before))
+
+
+class Sample(NamedTuple):
+    """The share of the rows that is read for a window: one row in `inside` of those that begin in the window, and one in
+    `before` of those that begin earlier. All numbers are powers of two.
+
+    `opens` is the stored time (ns) at which the window begins, or None if both shares are equal."""
+
+    inside: int = 1
+    before: int = 1
+    opens: int | None = None
+
+    @classmethod
+    def of(cls, inside: float, all_rows: float, opens: int | None) -> Sample:
+        """Return a sample of about `SAMPLE_ROWS` rows, given estimates of the rows in the window and of all rows."""
+        before = _one_in(all_rows)
+        one_in = before if opens is None else _one_in(inside)
+        return cls(one_in, before, None if one_in == before else opens)
+
+    @property
+    def sql(self) -> str:
+        """SQL condition that selects the rows. Rows of one record are selected together. A larger sample has all rows
+        of a smaller one, so that a picture only gains rows when one zooms in."""
+        chosen = 'hash("offset", start) % {} = 0'
+        if self.opens is None:
+            return "true" if self.inside == 1 else chosen.format(self.inside)
+        earlier = chosen.format(self.before)
+        return f"{chosen.format(self.inside)} AND (time >= {self.opens} OR {earlier})"
+
+    def weighed(self, pieces: Pieces) -> Pieces:
+        """Return sampled rows, each of which counts for `inside` rows."""
+        if self.inside == 1:
+            return pieces
+        busy = np.minimum(pieces.busy, FARTHEST // self.inside) * self.inside
+        return pieces._replace(events=pieces.events * self.inside, busy=busy)
+
+
+WHOLE = Sample()
+
+
+def _one_in(rows: float) -> int:
+    found = 1
+    while rows > found * SAMPLE_ROWS:
+        found *= 2
+    return found
 
 
 Ranges = Mapping[tuple[StoredLane, bool], Since]
@@ -104,7 +154,8 @@ class CodedRows(NamedTuple):
 
 
 class RowBlock:
-    """Cached rows of some data files: for each lane (a stream or substream), all rows in one range of times or ticks.
+    """Cached rows of some data files: for each lane (a stream or substream), the rows of a sample in one range of times
+    or ticks.
 
     The column `number` has the index of the lane in the drawing for which the rows were read. For another drawing,
     `within` replaces these indices."""
@@ -114,15 +165,17 @@ class RowBlock:
         paths: Collection[str],
         ranges: Ranges,
         rows: CodedRows,
+        sample: Sample,
     ) -> None:
         self.rows = rows
+        self._sample = sample
         self._paths = frozenset(paths)
         self._ranges = ranges
 
-    def has(self, paths: Collection[str], asked: Ranges) -> bool:
-        """Return whether the block was read from exactly the files `paths`, and covers the ranges of times or ticks
-        `asked`, by lane."""
-        if self._paths != frozenset(paths):
+    def has(self, paths: Collection[str], asked: Ranges, sample: Sample) -> bool:
+        """Return whether the block has this sample of exactly the files `paths`, and covers the ranges of times or
+        ticks `asked`, by lane."""
+        if self._paths != frozenset(paths) or self._sample != sample:
             return False
         found = ((self._ranges.get(name), each) for name, each in asked.items())
         return all(
@@ -151,10 +204,11 @@ class KeptBlocks:
     def __init__(self) -> None:
         self._blocks: list[RowBlock] = []
 
-    def with_all(self, paths: Collection[str], asked: Ranges) -> RowBlock | None:
-        """Return a cached block that has all rows of the given files in the ranges `asked`, or None if there is none."""
+    def with_all(self, paths: Collection[str], asked: Ranges, sample: Sample) -> RowBlock | None:
+        """Return a cached block with this sample of the rows of the given files in the ranges `asked`, or None if there
+        is none."""
         for place, block in enumerate(self._blocks):
-            if block.has(paths, asked):
+            if block.has(paths, asked, sample):
                 self._blocks.append(self._blocks.pop(place))
                 return block
         return None
@@ -229,6 +283,9 @@ WHERE CASE WHEN e.timed THEN e.spot >= l.since AND e.spot < l.before
   ELSE e.spot >= l.tick_since AND e.spot < l.tick_before END
 """
 
+_IN_STREAMS = "(source, session, stream) IN (SELECT (source, session, stream) FROM near)"
+"""SQL condition that leaves out most rows of other lanes, before the rows' labels are computed."""
+
 _SCHEMA = pa.schema(
     [
         ("number", pa.int32()), ("source", pa.string()), ("session", pa.string()), ("stream", pa.string()),
@@ -256,47 +313,52 @@ class RowReader:
         self._kept = kept
 
     def read(
-        self, paths: Collection[str], near: Collection[Since], about: float
+        self, paths: Collection[str], near: Collection[Since], about: float, sample: Sample = WHOLE
     ) -> Iterator[Pieces]:
-        """Yield the rows of some data files in the ranges `near`. Cached blocks are used if they have these rows.
-
-        `about` is an estimate of the number of these rows."""
+        """Yield the rows of some data files in the ranges `near`, or a sample of them. Cached blocks are used if they
+        have these rows. `about` is an estimate of the number of these rows."""
         if not paths or not near:
             return
         asked = by_lane(near, self._lanes)
-        margin = margin_of(about)
-        block = self._block(paths, asked, margin) if margin else None
+        margin = margin_of(about) if sample == WHOLE else 0
+        kept = margin or (sample.opens is None and sample != WHOLE)
+        block = self._block(paths, asked, margin, sample) if kept else None
         if block is not None:
-            yield block.within(asked).numbered(self._texts)
+            yield sample.weighed(block.within(asked).numbered(self._texts))
             return
-        for rows in self._read(paths, near):
-            yield CodedRows.of(rows).numbered(self._texts)
+        for rows in self._read(paths, near, sample):
+            yield sample.weighed(CodedRows.of(rows).numbered(self._texts))
 
-    def _block(self, paths: Collection[str], asked: Ranges, margin: int) -> RowBlock | None:
-        """Return a block that has the rows in the ranges `asked`: a cached block, or a block that is read now.
+    def _block(
+        self, paths: Collection[str], asked: Ranges, margin: int, sample: Sample
+    ) -> RowBlock | None:
+        """Return a block with this sample of the rows in the ranges `asked`: a cached block, or one that is read now.
 
         Return None if the block would have more than `ROWS_KEPT` rows."""
-        block = self._kept.with_all(paths, asked)
+        block = self._kept.with_all(paths, asked, sample)
         if block is not None:
             return block
         wide = {name: each.widened(margin) for name, each in asked.items()}
         tables, rows = [], 0
-        with closing(self._read(paths, wide.values())) as batches:
+        with closing(self._read(paths, wide.values(), sample)) as batches:
             for table in batches:
                 tables.append(table)
                 rows += table.num_rows
                 if rows > ROWS_KEPT:
                     return None
-        block = RowBlock(paths, wide, CodedRows.of(pa.concat_tables(tables)))
+        block = RowBlock(paths, wide, CodedRows.of(pa.concat_tables(tables)), sample)
         self._kept.keep(block)
         return block
 
-    def _read(self, paths: Collection[str], near: Collection[Since]) -> Generator[pa.Table]:
+    def _read(
+        self, paths: Collection[str], near: Collection[Since], sample: Sample
+    ) -> Generator[pa.Table]:
         """Yield the rows of some data files in batches. `near` has the range of times or ticks to read for each lane.
 
         The first batch is always empty, so that the caller can read the columns even if there are no rows."""
         self._database.register("near", self._near(near))
-        events = EVENTS.format(rows=self._rows.of(paths, "near_rows"), condition=_times(near))
+        condition = f"{_times(near)} AND {sample.sql} AND {_IN_STREAMS}"
+        events = EVENTS.format(rows=self._rows.of(paths, "near_rows"), condition=condition)
         try:
             # Close the reader even if the caller stops early. An open result would block the next statement of this
             # connection.

@@ -119,8 +119,9 @@ VERSION = 2
 DRAFT_NS = 3600 * 10**9
 """Age (ns) from which an unfinished sidecar file counts as left by a killed process. Writing one takes seconds."""
 
-LEAST_ROWS = 20_000
-"""Minimum number of rows of a data file that gets a sidecar. For a smaller file, a sidecar saves no time."""
+LEAST_ROWS = 2_500
+"""Minimum number of rows of a data file that gets a sidecar. The sixty smaller files that may wait for a merge have so
+few rows that all of them can be read."""
 
 _HEADER = b"tailrace.rollup"
 _ROW_GROUP = 32_768
@@ -145,6 +146,14 @@ class RollupHeader(msgspec.Struct, frozen=True):
     levels: list[int]
     sizes: list[int]
     lanes: list[SidecarLane]
+
+
+class RollupProgress(msgspec.Struct, frozen=True):
+    """The numbers of rows in a table's large data files: in those that have sidecars (`rows`), and in all whose sidecar
+    can be written (`of`)."""
+
+    rows: int = 0
+    of: int = 0
 
 
 class Sidecar(msgspec.Struct, frozen=True):

@@ -170,7 +170,8 @@ class TimelineSnapshot:
         self.cache = FileCache(None) if cache is None else cache
         self.database = self.cache.database.cursor()
         self.rows = RowSource(engine.table, self.database)
-        self.files = self.cache.follow(self.rows.paths)
+        self._file_lanes: dict[str, FileLanes] | None = None
+        self.take_up()
         self._names: dict[AskedLabel, str | None] = {}
         self.begun = BegunSpans(self.cache, list(engine.rows(BEGUN)))
 
@@ -178,10 +179,20 @@ class TimelineSnapshot:
         """Interrupt the SQL statement that another thread runs for this snapshot."""
         self.database.interrupt()
 
-    @cached_property
+    def take_up(self) -> None:
+        """Use the sidecars that were written since the snapshot was opened."""
+        self.files = self.cache.follow(self.rows.paths)
+        self._file_lanes = None
+
+    @property
     def file_lanes(self) -> dict[str, FileLanes]:
         """Lanes (rows of the timeline) of each data file, by path. The lanes of a file without a sidecar (its roll-up)
         are read from the file once and cached."""
+        if self._file_lanes is None:
+            self._file_lanes = self._lanes_of_files()
+        return self._file_lanes
+
+    def _lanes_of_files(self) -> dict[str, FileLanes]:
         found = {path: file.lanes for path, file in self.files.items()}
         lacking = [path for path in self.rows.paths if path not in found]
         found |= {path: lanes for path in lacking if (lanes := self.cache.plain(path)) is not None}

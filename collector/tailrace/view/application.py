@@ -6,6 +6,7 @@ The endpoints `live` and `export` send their answer piece by piece.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -44,7 +45,7 @@ from tailrace.view.endpoints.inventory import (
 from tailrace.view.endpoints.sql import sql
 from tailrace.view.endpoints.statistics import compare, durations, flame, statistics
 from tailrace.view.endpoints.timeline import frame, lanes, row, search
-from tailrace.view.leases import ServedStore
+from tailrace.view.leases import TEND_SECONDS, ServedStore
 from tailrace.view.questions import (
     ApiQuestion,
     NewNote,
@@ -259,8 +260,8 @@ def _ending(path: str) -> str:
     return path[path.rfind(".") :] if "." in path else ""
 
 
-TEND_SECONDS = 30.0
-"""Time between two searches for data files that have no roll-ups (precomputed sums in files beside the table) yet."""
+TENDING_NICENESS = 10
+"""Niceness of the thread that writes roll-ups, so that answers to requests come first."""
 
 
 class Viewer:
@@ -272,7 +273,7 @@ class Viewer:
         self._first = stores[0]
         self._ending = threading.Event()
         self._pool = AnswerPool(stores)
-        self._watch = LiveWatch(stores[0].loaded, stores[0].clock)
+        self._watch = LiveWatch(stores[0])
         self._pages = PageFiles()
         self.routes = [
             Route(f"{PREFIX}/{each.path}", partial(self._pool.respond, each), methods=[each.method])
@@ -301,18 +302,22 @@ class Viewer:
         tending.start()
         yield
         self._ending.set()
+        self._first.changed.set()
         self._watch.close()
         self._pool.close()
 
     def _tend(self) -> None:
-        """Write roll-ups for data files that have none, until the application ends. Without them, a timeline must be
-        computed from all rows."""
+        """Write roll-ups for data files that have none, until the application ends. A timeline of files without
+        roll-ups is computed from their rows: from all, or from a sample."""
+        os.nice(TENDING_NICENESS)  # on Linux, of this thread alone
         while True:
+            self._first.changed.clear()
+            if self._ending.is_set():
+                return
             # ignore the error here, because the answers to requests report it
             with suppress(TailraceError):
                 self._first.tend(lambda: not self._ending.is_set())
-            if self._ending.wait(TEND_SECONDS):
-                return
+            self._first.changed.wait(TEND_SECONDS)
 
     async def _live(self, _: Request) -> Response:
         headers = {"cache-control": "no-store"}

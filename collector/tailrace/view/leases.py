@@ -20,9 +20,9 @@ from tailrace.query.limits import Limits
 from tailrace.query.live import NOBODY, Live, beside, look
 from tailrace.query.remote import RemoteEngine, StoreVersion
 from tailrace.query.unknown_names import checked_completeness
-from tailrace.rollups.building import tend
+from tailrace.rollups.building import SidecarWriter
 from tailrace.rollups.data_files import FileCache
-from tailrace.rollups.sidecar import Sidecars
+from tailrace.rollups.sidecar import RollupProgress, Sidecars
 from tailrace.rollups.snapshot import TimelineSnapshot
 from tailrace.store.notes import NoteStore
 
@@ -32,6 +32,10 @@ LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
 
 FRESH_SECONDS = 1.0
 """Time for which a snapshot, and the collectors' reports on its version of the table, are used without a new look."""
+
+TEND_SECONDS = 30.0
+"""Maximum time (seconds) between two searches for data files without roll-ups. After this time, roll-ups of deleted
+files are removed, and roll-ups that could not be written are tried again."""
 
 UNANSWERED_SECONDS = 15.0
 """Time for which no collector is asked again after one of them did not answer."""
@@ -45,10 +49,12 @@ class LeftError(TailraceError):
 
 
 class LeasedSnapshot(NamedTuple):
-    """One version of a store's table, and the number of events for which running collectors still wait."""
+    """One version of a store's table, the number of events for which running collectors still wait, and how many rows
+    have roll-ups."""
 
     engine: Engine
     live: Live
+    progress: RollupProgress = RollupProgress()
 
     @property
     def version(self) -> int:
@@ -62,7 +68,7 @@ class LeasedSnapshot(NamedTuple):
     def state(self) -> tuple[object, ...]:
         """Return a value that changes whenever an answer from this snapshot may change."""
         watchers = self.engine.table.watchers
-        return self.version, self.live, None if watchers is None else tuple(watchers)
+        return self.version, self.live, self.progress, None if watchers is None else tuple(watchers)
 
 
 class TimelineCache:
@@ -73,15 +79,20 @@ class TimelineCache:
         self._store = store
         self._cache: FileCache | None = None
         self._known: TimelineSnapshot | None = None
+        self._progress = RollupProgress()
 
-    def of(self, engine: Engine) -> TimelineSnapshot:
-        """Return the timeline of the snapshot that `engine` reads. Hold `lock` as long as the timeline is used."""
+    def of(self, engine: Engine, progress: RollupProgress) -> TimelineSnapshot:
+        """Return the timeline of the snapshot that `engine` reads, with further roll-ups if `progress` has changed.
+        Hold `lock` as long as the timeline is used."""
         if self._cache is None:
             self._cache = FileCache(Sidecars(self._store))
         if self._known is None or self._known.version != engine.version:
             # Forget the old timeline before the new one is constructed, because the constructor may fail
             self._known = None
             self._known = TimelineSnapshot(engine, self._cache)
+        elif self._progress != progress:
+            self._known.take_up()
+        self._progress = progress
         self._known.engine = engine
         return self._known
 
@@ -112,6 +123,15 @@ class ServedStore:
         self.timelines = TimelineCache(self.store)
         self._live_lock = threading.Lock()
         self._live: tuple[int, float, Live] | None = None
+        self._writer: SidecarWriter | None = None
+        self._writer_until = 0.0
+        self.changed = threading.Event()
+        """Set when a newer version of the table was found, which may lack roll-ups."""
+
+    @property
+    def progress(self) -> RollupProgress:
+        """How many rows of the table have roll-ups, as of the last call of `tend`."""
+        return RollupProgress() if self._writer is None else self._writer.progress
 
     def take(self) -> Engine:
         """Return an idle or new engine. Its snapshot was the newest version of the table at most `FRESH_SECONDS` ago.
@@ -154,7 +174,11 @@ class ServedStore:
     def tend(self, still: Callable[[], bool]) -> None:
         """Write roll-ups (precomputed sums) for large data files that have none, until `still` returns False. Raise
         StoreError if the table cannot be read."""
-        for _ in tend(self.store, self._options, Sidecars(self.store)):
+        now = self.clock.monotonic()
+        if self._writer is None or now > self._writer_until:
+            self._writer = SidecarWriter(self.store, self._options, Sidecars(self.store))
+            self._writer_until = now + TEND_SECONDS
+        for _ in self._writer.write():
             if not still():
                 return
 
@@ -188,19 +212,19 @@ class SnapshotLease:
             served = self.stores[store]
             engine = served.take()
             self._taken[store] = LeasedSnapshot(engine, NOBODY), -1
-            snapshot = LeasedSnapshot(engine, served.live(engine))
+            snapshot = LeasedSnapshot(engine, served.live(engine), served.progress)
             self._taken[store] = snapshot, snapshot.version
         return self._taken[store][0]
 
     def timeline(self) -> TimelineSnapshot:
         """Return the timeline of the first store's snapshot, once no other request uses it."""
-        engine = self.snapshot().engine
+        snapshot = self.snapshot()
         if self._timeline is None:
             cache = self.stores[0].timelines
             while not cache.lock.acquire(timeout=WAIT_SECONDS):
                 self.still_wanted()
             self._locked = cache.lock
-            self._timeline = cache.of(engine)
+            self._timeline = cache.of(snapshot.engine, snapshot.progress)
         return self._timeline
 
     def own_snapshot(self, limits: Limits) -> LeasedSnapshot:

@@ -23,8 +23,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from tailrace.clock import Clock
-from tailrace.config.load import Loaded, store_path
+from tailrace.config.load import store_path
 from tailrace.errors import TailraceError, UnknownError
 from tailrace.export import WRITERS
 from tailrace.export.output import Output, RowCount
@@ -34,7 +33,7 @@ from tailrace.query.live import ask
 from tailrace.query.patience import Patience
 from tailrace.query.table import TableReader
 from tailrace.view.answers import from_attributes
-from tailrace.view.leases import SnapshotLease
+from tailrace.view.leases import ServedStore, SnapshotLease
 from tailrace.view.questions import OfExport
 from tailrace.view.wire import CollectorHealth, News, Rate
 
@@ -112,9 +111,10 @@ class Rates:
 class LiveWatch:
     """Reads the `News` of one store in a thread, once a second, while at least one page is open."""
 
-    def __init__(self, loaded: Loaded, clock: Clock) -> None:
-        self._loaded = loaded
-        self._clock = clock
+    def __init__(self, store: ServedStore) -> None:
+        self._store = store
+        self._loaded = store.loaded
+        self._clock = store.clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="watch")
         self._table: TableReader | None = None
         self._statuses: dict[str, CollectorStatus] = {}
@@ -172,10 +172,12 @@ class LiveWatch:
             unasked = str(error)
         self._look_at_collectors()
         self._number += 1
+        progress = self._store.progress
         news = News(
             number=self._number,
             version=version,
             rows=rows,
+            preparing=None if progress.rows == progress.of else progress,
             collectors=[_health(name, status) for name, status in self._statuses.items()],
             unasked=unasked or self._unasked,
             rates=self._rates.of(self._clock.monotonic()),
@@ -198,8 +200,9 @@ class LiveWatch:
             self._table = TableReader(
                 store_path(self._loaded.config), self._loaded.config.store.options
             )
-        else:
-            self._table.refresh()
+            self._store.changed.set()
+        elif self._table.refresh():
+            self._store.changed.set()
         return self._table.version(), sum(file.rows for file in self._table.files())
 
 

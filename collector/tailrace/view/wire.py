@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from tailrace.rollups.frame import CounterColumns, InstantColumns, SpanColumns
+from tailrace.rollups.sidecar import RollupProgress
 
 Ns = Annotated[str, Meta(pattern=r"^-?[0-9]+$", description="nanoseconds, as a decimal text")]
 
@@ -323,12 +324,14 @@ class Rate(msgspec.Struct, kw_only=True):
 
 
 class News(msgspec.Struct, kw_only=True):
-    """A message of the stream `live`. `collectors` are those that answered. `unasked` states which others did not, and
-    why, or that the table cannot be read."""
+    """A message of the stream `live`. `preparing` states how many rows are summed for the timeline; null if all are.
+    `collectors` are those that answered. `unasked` states which others did not, and why, or that the table cannot be
+    read."""
 
     number: int
     version: int
     rows: int
+    preparing: RollupProgress | None
     collectors: list[CollectorHealth]
     unasked: str
     rates: list[Rate]
@@ -429,13 +432,15 @@ class FrameAnswer(msgspec.Struct, kw_only=True):
     """The content of a window of the timeline: long spans one by one, short spans combined in buckets, and the gaps.
 
     `bucket` is the width of a bucket in ns. `coarse` states that a bucket is wider than a pixel, because the answer
-    would otherwise be too large."""
+    would otherwise be too large. If `one_in` is greater than 1, one event in `one_in` was read, and counts are estimates.
+    """
 
     version: int
     from_: Ns = msgspec.field(name="from")
     to: Ns
     bucket: int
     coarse: bool
+    one_in: int
     lanes: list[LaneName]
     names: list[str]
     spans: SpanColumns

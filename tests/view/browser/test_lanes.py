@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from urllib.parse import parse_qs
 
@@ -222,19 +223,56 @@ def test_an_empty_window_does_not_claim_to_be_empty_while_a_newer_version_is_rea
     drawn(page)
 
 
-def test_a_fresh_import_is_drawn_at_the_width_of_a_pixel(viewers, open_page, tmp_path):
-    count = 100_000
-    store = make(tmp_path / "store", [clocked(epoch=EPOCH)])
-    times = {"start": range(0, 100 * count, 100), "end": range(70, 100 * count + 70, 100)}
-    commit_many(store, count, name="step", different=times)
-    viewers.append(Viewer("--store", store))
-    page = open_page(viewers[-1], "#/timeline")
-    drawn(page)
+def imported(directory, count):
+    """Return a store with `count` spans of 70 ns, one each 100 ns, in one file."""
+    store = make(directory / "store", [clocked(epoch=EPOCH)])
+    starts = range(0, 100 * count, 100)
+    different = {"offset": range(count), "start": starts, "end": [start + 70 for start in starts]}
+    commit_many(store, count, name="step", different=different)
+    return store
+
+
+def near(page):
+    """Hover over the middle of the first lane. Return the text, and the number of spans in it."""
     box = page.page.locator("canvas.lanes").bounding_box()
     page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 80)
     page.until_text(".status .hover", "spans, mostly step")
-    near = int(page.text(".status .hover").split(" ")[0].replace(",", ""))
-    assert 10 < near < 1000
+    text = page.text(".status .hover")
+    return text, int(text.removeprefix("about ").split(" ")[0].replace(",", ""))
+
+
+def test_a_fresh_import_is_drawn_at_the_width_of_a_pixel(viewers, open_page, tmp_path):
+    viewers.append(Viewer("--store", imported(tmp_path, 100_000)))
+    page = open_page(viewers[-1], "#/timeline")
+    drawn(page)
+    assert 10 < near(page)[1] < 1000
+
+
+def test_a_large_import_is_drawn_in_full_once_it_is_prepared(viewers, open_page, tmp_path):
+    viewers.append(Viewer("--store", imported(tmp_path, 400_000)))
+    page = open_page(viewers[-1], "#/timeline")
+    drawn(page)
+    page.until(lambda: not page.page.locator(".sample-note").is_visible(), "all events")
+    page.page.wait_for_timeout(1000)
+    text, count = near(page)
+    assert not text.startswith("about")
+    assert 100 < count < 1000
+
+
+def test_a_table_that_cannot_be_prepared_is_a_sample_that_says_so(open_page, tmp_path):
+    store = imported(tmp_path, 400_000)
+    for name in ("store/rollups", "cache"):
+        (tmp_path / name).write_text("a file where the directory would be")
+    viewer = Viewer("--store", store, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    page = open_page(viewer, "#/timeline")
+    drawn(page)
+    page.until_text(".sample-note", "A sample is drawn, one event in 4: counts are estimates")
+    text, count = near(page)
+    assert text.startswith("about")
+    assert 100 < count < 1000
+    page.close()
+    code, printed = viewer.end()
+    assert (code, "no roll-up was made" in printed) == (0, True)
 
 
 def test_a_small_loss_is_drawn_small_until_one_looks_closer(page_of):

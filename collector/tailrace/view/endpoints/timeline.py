@@ -84,6 +84,7 @@ def _frame(found: Frame) -> wire.FrameAnswer:
         to=str(found.window.end),
         bucket=found.bucket,
         coarse=found.coarse,
+        one_in=found.one_in,
         lanes=[from_row(wire.LaneName, key) for key in found.lanes],
         names=[cut(name, NAME_MAX) for name in found.names],
         spans=found.spans,

@@ -13,7 +13,7 @@ export function decodeFrame(answer) {
   addSpans(answer, content);
   addInstants(answer, content);
   addCounters(answer, content);
-  return { from, to: BigInt(answer.to), version: answer.version, lanes, losses: lossesOf(answer, ids), bucket: answer.bucket };
+  return { from, to: BigInt(answer.to), version: answer.version, lanes, losses: lossesOf(answer, ids), bucket: answer.bucket, oneIn: answer.one_in };
 }
 
 /** Call `add(time, count)` for all that happens in a lane: each span, instant and update of counters, or several of them

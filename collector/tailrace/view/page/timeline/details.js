@@ -68,9 +68,9 @@ export class Details {
   }
 
   /** Show several spans or instants that one mark stands for. */
-  several({ name, count: number, instant, start, end }, lane, clock) {
+  several({ name, count: number, about, instant, start, end }, lane, clock) {
     this._show(cut(name, 200), [
-      h("p", {}, `${count(number)} ${instant ? "instants" : "spans"} lie here, too close together to be drawn one by one. The longest gives the name.`),
+      h("p", {}, `${about ? "About " : ""}${count(number)} ${instant ? "instants" : "spans"} lie here, too close together to be drawn one by one. The longest gives the name.`),
       facts([["lane", placeOf(lane)], ["from", clock.moment(start)], ["to", clock.moment(end)]]),
       h("div", {}, h("button", { type: "button", on: { click: () => this._on.shown(start, end) } }, "Zoom to them")),
     ]);

@@ -76,7 +76,7 @@ function counterAt({ frame }, place, { shift, scale, left }, x, y) {
 
 function item(frame, lane, facts) {
   const time = (offset) => (offset === undefined ? undefined : frame.from + BigInt(Math.round(offset)));
-  return { ...facts, lane: lane.id, start: time(facts.start), end: time(facts.end) };
+  return { ...facts, about: frame.oneIn > 1, lane: lane.id, start: time(facts.start), end: time(facts.end) };
 }
 
 /** Return the index of the last of ascending values that is at most `most`, or -1. */

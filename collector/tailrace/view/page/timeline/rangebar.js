@@ -45,6 +45,11 @@ export class RangeBar {
     this._become("reading", null);
   }
 
+  /** Return one in how many events the bar was computed from. */
+  get oneIn() {
+    return this._frame?.oneIn ?? 1;
+  }
+
   /** Read the whole range of lanes, and show it. A later call supersedes this one. */
   async load(lanes) {
     const turn = (this._turn += 1);
@@ -198,6 +203,7 @@ function joined(parts) {
   return {
     from: parts[0].from,
     bucket: Math.max(...parts.map((part) => part.bucket)),
+    oneIn: Math.max(...parts.map((part) => part.oneIn)),
     lanes: new Map(parts.flatMap((part) => [...part.lanes])),
     losses: new Map(parts.flatMap((part) => [...part.losses])),
   };

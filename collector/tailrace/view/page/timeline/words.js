@@ -25,6 +25,13 @@ export function title({ count: number, reason }) {
 /** Return where a lane is: its source, session and name. */
 export const placeOf = (lane) => [lane.source, lane.title, lane.title.endsWith(lane.name) ? "" : lane.name].filter(Boolean).join(" · ");
 
+/** Return what stands above a timeline of which only a sample of the events is drawn, one in `oneIn`. */
+export function sampled(oneIn, preparing) {
+  const estimates = `one event in ${count(oneIn)}: counts are estimates`;
+  if (!preparing) return `A sample is drawn, ${estimates}. Zoom in to see every event.`;
+  return `Preparing the timeline: ${count(preparing.rows)} of ${count(preparing.of)} rows. Until then a sample is drawn, ${estimates}.`;
+}
+
 /** Return a sentence about an item of a lane. */
 export function describe(item, lane, clock) {
   const where = placeOf(lane);
@@ -34,7 +41,7 @@ export function describe(item, lane, clock) {
   }
   const name = cut(item.name, 80);
   if (item.counter) return `${name} = ${short(item.value)} (${short(item.least)} to ${short(item.most)} near) · ${where} · ${when}`;
-  if (item.count > 1) return `${count(item.count)} ${item.instant ? "instants" : "spans"}, mostly ${name} · ${where} · ${when}`;
+  if (item.count > 1) return `${item.about ? "about " : ""}${count(item.count)} ${item.instant ? "instants" : "spans"}, mostly ${name} · ${where} · ${when}`;
   if (item.instant) return `${name} · ${where} · ${when}`;
   return `${name} · ${item.open ? "still open" : clock.length(item.end - item.start)} · ${where} · ${when}`;
 }

@@ -11,7 +11,7 @@ import { Details } from "../timeline/details.js";
 import { Finder } from "../timeline/finder.js";
 import { Frames } from "../timeline/frames.js";
 import { itemAt } from "../timeline/hit.js";
-import { describe, placeOf } from "../timeline/words.js";
+import { describe, placeOf, sampled } from "../timeline/words.js";
 import { keys } from "../timeline/keys.js";
 import { Folds } from "../timeline/folds.js";
 import { axesOf, boundsOf, decodeLanes, firstLook, headingsOf, sessionsOf, settle, WALL } from "../timeline/lanes.js";
@@ -59,6 +59,7 @@ export class Timeline {
     this._folds = new Folds(params.folded);
     this._status = new StatusLine(this.canvas);
     this._clockNote = h("p", { class: "clock-note", hidden: true });
+    this._sampleNote = h("p", { class: "clock-note sample-note", hidden: true });
     this._notice = new Notice(this.canvas);
     this._legend = new Legend((name) => {
       this.canvas.only = name;
@@ -70,7 +71,7 @@ export class Timeline {
     };
     root.append(h("h1", { class: "spoken" }, "Timeline"), h("div", { class: "timeline" },
       this.toolbar.element,
-      h("div", { class: "sight" }, this.bar.element, this._clockNote, this.canvas.element, this._legend.element, this._notice.element),
+      h("div", { class: "sight" }, this.bar.element, this._clockNote, this._sampleNote, this.canvas.element, this._legend.element, this._notice.element),
       this.details.element,
       this._status.element));
     this._stop = frame.live.listen(({ latest }) => this._news(latest));
@@ -264,12 +265,14 @@ export class Timeline {
 
   async _load() {
     const turn = (this._turn = (this._turn ?? 0) + 1);
+    this._loadedRows = this._preparing?.rows;
     try {
       const answer = await get("lanes", this.filters);
       await this.frame.names.refresh(answer.version, answer.lanes);
       if (turn !== this._turn || this._closed) return;
       this._version = answer.version;
       await this.bar.load(this._lanes(decodeLanes(answer, this.frame.names)));
+      this._showSample();
     } catch (error) {
       if (turn !== this._turn || this._closed) return;
       this._failed(error);
@@ -321,12 +324,28 @@ export class Timeline {
   }
 
   _news(latest) {
-    if (latest && latest.version !== this._version) this._again.want();
+    if (!latest) return;
+    this._preparing = latest.preparing;
+    this._showSample();
+    const finer = this._oneIn > 1 && latest.preparing?.rows !== this._loadedRows;
+    if (latest.version !== this._version || finer) this._again.want();
+  }
+
+  /** Return one in how many events the lanes or the bar show. */
+  get _oneIn() {
+    return Math.max(this.canvas.frame?.oneIn ?? 1, this.bar.oneIn);
+  }
+
+  _showSample() {
+    const oneIn = this._oneIn;
+    this._sampleNote.hidden = oneIn === 1;
+    this._sampleNote.textContent = oneIn === 1 ? "" : sampled(oneIn, this._preparing);
   }
 
   _arrived(frame) {
     if (this._shapes.learn(frame, this.canvas.layout.lanes)) this._relay();
     this.canvas.frame = frame;
+    this._showSample();
     this._notice.rests();
     this.canvas.draw();
     this._status.draw(this._isNewest);

@@ -1,0 +1,125 @@
+"""A window with too many rows without sums is drawn from a sample that says so, until the sums are there."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from unittest import mock
+
+import pytest
+
+from tailrace.query.engine import Engine
+from tailrace.rollups import rows
+from tailrace.rollups.building import SidecarWriter
+from tailrace.rollups.data_files import FileCache
+from tailrace.rollups.frame import Range, frame
+from tailrace.rollups.rows import RowReader, Sample
+from tailrace.rollups.sidecar import RollupProgress, Sidecars
+from tailrace.rollups.snapshot import TimelineSnapshot
+from tests.export.traces import EPOCH
+from tests.query.tables import clocked, commit, commit_many, make, row
+
+COUNT = 40_000
+STEP = 1000
+ALL = Range(EPOCH, EPOCH + COUNT * STEP)
+PIXELS = 800
+
+
+@pytest.fixture(autouse=True)
+def _small_samples(monkeypatch):
+    monkeypatch.setattr(rows, "SAMPLE_ROWS", 3000)
+
+
+def times(count, *, timed):
+    starts = range(0, count * STEP, STEP)
+    ends = [start + STEP // 2 for start in starts]
+    ends[0] = count * STEP
+    found = {"start": starts, "end": ends, "offset": range(count)}
+    return found | ({"time": [EPOCH + start for start in starts]} if timed else {})
+
+
+@pytest.fixture(params=[True, False], ids=["times", "ticks"])
+def store(request, tmp_path):
+    """Return a store with many short spans. The first one lasts until the last one."""
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH)])
+    commit_many(store, COUNT, name="step", different=times(COUNT, timed=request.param))
+    return store
+
+
+def drawn(store, window=ALL, cache=None):
+    return frame(TimelineSnapshot(Engine(store), cache or FileCache(None)), window, PIXELS)
+
+
+def test_a_sample_says_so_and_estimates_the_counts(store):
+    found = drawn(store)
+    assert found.one_in == 16
+    assert sum(found.spans.count) == pytest.approx(COUNT, rel=0.1)
+    assert all(count % found.one_in == 0 for count in found.spans.count)
+    assert set(found.spans.offset) == {None}
+
+
+def test_a_sample_is_as_fine_as_a_pixel(store):
+    found = drawn(store)
+    length = (ALL.end - ALL.begin) // PIXELS
+    begins = {begin // length for begin in found.spans.begin}
+    assert len(begins) > 0.8 * PIXELS
+
+
+@pytest.mark.parametrize("store", [True], indirect=True, ids=["times"])
+def test_a_short_window_has_all_its_events_and_says_that_earlier_spans_may_lack(store):
+    found = drawn(store, Range(EPOCH + 20_000 * STEP, EPOCH + 21_000 * STEP))
+    assert (
+        1000 <= sum(found.spans.count) <= 1003
+    )  # with the buckets at the edges, and the long span
+    assert found.one_in == 8
+
+
+def test_sums_replace_the_sample_without_a_new_version(store, tmp_path):
+    sidecars = Sidecars(store, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    snapshot = TimelineSnapshot(Engine(store), FileCache(sidecars))
+    assert frame(snapshot, ALL, PIXELS).one_in == 16
+    writer = SidecarWriter(store, {}, sidecars)
+    assert len(list(writer.write())) == 1
+    assert writer.progress == RollupProgress(COUNT, COUNT)
+    snapshot.take_up()
+    found = frame(snapshot, ALL, PIXELS)
+    assert (found.one_in, sum(found.spans.count)) == (1, COUNT)
+
+
+def test_windows_inside_of_a_sample_are_read_once(store):
+    cache = FileCache(None)
+    read = RowReader._read
+    with mock.patch.object(RowReader, "_read", autospec=True, side_effect=read) as reads:
+        for window in (ALL, ALL._replace(end=ALL.end - STEP)):
+            drawn(store, window, cache)
+    assert reads.call_count == 1
+
+
+def test_a_larger_sample_has_the_rows_of_a_smaller_one(store):
+    sql = 'SELECT "offset" FROM stored WHERE {}'
+    engine = Engine(store)
+    chosen = [set(engine.rows(sql.format(Sample(n, n).sql))) for n in (1, 2, 8, 64)]
+    assert all(smaller < larger for larger, smaller in pairwise(chosen))
+
+
+def test_a_file_that_cannot_be_read_is_not_waited_for(tmp_path):
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH)])
+    commit_many(store, COUNT, name="step", different=times(COUNT, timed=True))
+    files = (tmp_path / "store" / "events").glob("day=*/*.parquet")
+    damaged = max(files, key=lambda file: file.stat().st_size)
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[: len(data) // 2])
+    writer = SidecarWriter(store, {}, Sidecars(store, {}))
+    assert list(writer.write()) == []
+    assert writer.progress == RollupProgress(0, 0)
+
+
+def test_the_newest_file_comes_first(tmp_path):
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH)])
+    writer = SidecarWriter(store, {}, Sidecars(store, {}), least_rows=2)
+    for number in range(2):
+        commit(store, [row(offset=number * 2 + n, start=n, end=n + 1) for n in range(2)])
+    known = [file.path for file in Engine(store).table.files() if file.rows == 2]
+    written = list(writer.write())
+    assert sorted(written) == sorted(known)
+    ages = [each.path for each in Engine(store).table.files_by_age() if each.path in known]
+    assert written == ages[::-1]
