@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from contextlib import contextmanager
+from random import Random
 
+from tailrace.clock import SystemClock
+from tailrace.demo.binary import epoch, event
 from tailrace_client import Emitter, _emitter
 
 MILLISECOND = 1_000_000
@@ -73,3 +77,64 @@ def emitting(address, *, pause=0.02):
         over.set()
         thread.join()
         emitter.close(30)
+
+
+FLOW_STREAMS = 4
+FLOW_NAMES = ("assemble", "exchange", "output", "solve")
+BURST_SECONDS = 0.01
+
+
+class Flow(threading.Thread):
+    """Sends `rate` Heph events a second over TCP, in several streams, until `over` is set.
+
+    A share of the events is left out: the share `lost` or, in the second `burst` of the flow, `lost_in_burst`. The last
+    event of each stream is sent.
+    """
+
+    def __init__(self, address, rate, *, lost=0.03, burst=4, lost_in_burst=0.6):
+        super().__init__()
+        self.over = threading.Event()
+        self.left_out = 0
+        self.burst_over = False
+        self._address = address
+        self._rate = rate
+        self._lost, self._burst, self._lost_in_burst = lost, burst, lost_in_burst
+
+    def run(self):
+        random = Random(1)
+        begun = SystemClock().wall_ns()
+        counters = [0] * FLOW_STREAMS
+        done = 0
+        with socket.create_connection(self._address) as sock:
+            sock.sendall(epoch(begun))
+            while not self.over.wait(BURST_SECONDS):
+                due = (SystemClock().wall_ns() - begun) * self._rate // 10**9
+                sock.sendall(b"".join(self._events(random, counters, done, due)))
+                done = due
+                self.burst_over = due > (self._burst + 2) * self._rate
+            self._lost = 0
+            sock.sendall(b"".join(self._events(random, counters, done, done + FLOW_STREAMS)))
+
+    def _events(self, random, counters, first, behind):
+        for number in range(first, behind):
+            start = number * 10**9 // self._rate
+            length = 10**9 // self._rate * 7 // 10
+            stream = number % FLOW_STREAMS
+            lost = self._lost_in_burst if start // 10**9 == self._burst else self._lost
+            if random.random() < lost:
+                self.left_out += 1
+            else:
+                name = FLOW_NAMES[number // 97 % len(FLOW_NAMES)]
+                yield event(stream, counters[stream], start, start + length, name, {})
+            counters[stream] += 1
+
+
+@contextmanager
+def flowing(address, rate):
+    flow = Flow(address, rate)
+    flow.start()
+    try:
+        yield flow
+    finally:
+        flow.over.set()
+        flow.join()

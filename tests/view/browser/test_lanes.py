@@ -294,6 +294,21 @@ def test_a_small_loss_is_drawn_small_until_one_looks_closer(page_of):
     page.until(lambda: max(lossy_in_lanes(page), default=0) > 6, "the hatch, higher than a band")
 
 
+def test_a_gap_row_of_a_range_is_no_area_in_which_nothing_is_left(page_of):
+    """The collector writes one row for the many gaps of two seconds. One of forty events is missing."""
+    every, count = 40, 12_000
+    spans = [
+        row(seq=n, offset=10 * n, start=STEP * n, end=STEP * n + STEP // 2, name="step")
+        for n in range(count)
+        if n % every != 1
+    ]
+    about = {"count": count // every, "of_range": True, "last": count - every + 1}
+    page = page_of([clocked(epoch=EPOCH), *spans, gap(count // every, 1, attributes=about)])
+    drawn(page)
+    page.until(lambda: len(lossy_in_lanes(page)) > 300, "the loss")
+    assert max(lossy_in_lanes(page)) <= 2
+
+
 def lossy_in_lanes(page):
     """Return the heights of the losses in the lanes. The names left of them have marks of the same colour."""
     return [pixels for column, pixels in page.lossy_pixels().items() if column > 184]

@@ -99,11 +99,17 @@ function lossesOf(answer, ids) {
     losses.get(stream).gaps.push({
       ...gap,
       missing: gap.remaining,
+      partly: isPartly(gap),
       start: gap.begin ?? Math.min(-length, gap.end ?? 0),
       end: gap.end ?? Math.max(2 * length, gap.begin ?? 0),
     });
   }
   return losses;
+}
+
+/** Return whether only a part of the numbers from a gap's first to its last is missing. */
+function isPartly({ first, last, remaining }) {
+  return first !== null && last !== null && remaining !== null && BigInt(last) - BigInt(first) >= BigInt(remaining);
 }
 
 function concerns({ source, session, stream }, lane) {

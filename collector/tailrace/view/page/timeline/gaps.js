@@ -37,12 +37,13 @@ function pattern(pen) {
 }
 
 /** Return where a gap is drawn: its left edge and width in pixels, and whether it is `wide`; null when it is out of sight.
- * Several gaps in one mark begin in one bucket and end in one bucket: nothing is left only between these two. */
+ * Several gaps in one mark begin in one bucket and end in one bucket: nothing is left only between these two. A gap row
+ * of a range of which only a part is missing has events between its ends. */
 export function extent(gap, { shift, scale, left, width, bucket }) {
   let begin = left + (gap.start + shift) * scale;
   let length = (gap.end - gap.start) * scale;
   const empty = gap.count === 1 ? length : length - 2 * bucket * scale;
-  const wide = gap.begin !== null && empty >= WIDE;
+  const wide = gap.begin !== null && !gap.partly && empty >= WIDE;
   if (length < NARROWEST) {
     begin -= (NARROWEST - length) / 2;
     length = NARROWEST;
