@@ -288,6 +288,26 @@ def test_no_more_is_spilled_to_disk_than_may_be(tmp_path):
     assert len(dicts(engine.ask("FROM events"))) == 1
 
 
+SPILLING = "SELECT i, printf('%0100d', i) AS t FROM range(1500000) AS t(i) ORDER BY hash(i)"
+SMALL = Limits(memory=Size.parse("100 MB"), threads=1, spill=Size.parse("20 MB"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "sql", "words"),
+    [
+        (Limits(seconds=0.5, threads=1), ENDLESS, "takes longer than 0.5 s: choose"),
+        (SMALL, SPILLING, "needs more memory or temporary disk space than"),
+        (Limits(), "SELECT error('of the engine')", "could not be evaluated"),
+    ],
+)
+def test_an_error_of_a_statement_of_ours_has_no_words_of_the_engine(tmp_path, limits, sql, words):
+    engine = Engine(make(tmp_path, [row()]), limits=limits)
+    with pytest.raises(QueryError, match=words) as raised:
+        list(engine.rows(sql))
+    assert "Error" not in str(raised.value)
+    assert "engine" not in str(raised.value)
+
+
 def test_another_thread_can_end_a_statement(tmp_path):
     engine = Engine(make(tmp_path, [row()]))
     stop = threading.Event()

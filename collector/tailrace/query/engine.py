@@ -8,6 +8,7 @@ fast as through Arrow (10 M rows, few of them selected). For a table behind a UR
 from __future__ import annotations
 
 import copy
+import logging
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -27,8 +28,11 @@ from tailrace.query.statement import Parameters, Statement, examine, regions_of
 from tailrace.query.table import Region, TableReader
 from tailrace.rows.schema import COLUMNS
 from tailrace.store.refusal import line
+from tailrace.units import Size
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 ATTEMPTS = 5
 """Maximum number of snapshots that a read tries, because upkeep may delete files of a snapshot meanwhile."""
@@ -66,7 +70,8 @@ class Engine:
         if room is not None:
             self.table.enter(room)
         self._catalog = ViewCatalog()
-        self.connection = connect(self.table, limits or Limits(), room)
+        self._limits = limits or Limits()
+        self.connection = connect(self.table, self._limits, room)
         self._catalog.forget(self.table.statistics)
         self._picked: list[str] | None = None
         keep(self)
@@ -111,10 +116,14 @@ class Engine:
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
         """Run a statement of this program, and yield its rows. It is not checked, so a value from outside must be a
-        parameter, or quoted. Columns must be numbers, truth values or text, because they are not converted."""
-        answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
-        while page := answer.next_page():
-            yield from page
+        parameter, or quoted. Columns must be numbers, truth values or text, because they are not converted. The text
+        of a QueryError has no words of DuckDB, because its reader did not write the statement."""
+        try:
+            answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
+            while page := answer.next_page():
+                yield from page
+        except QueryError as error:
+            raise refused(error, self._limits) from error
 
     def ask_arrow(self, sql: str, parameters: Parameters = ()) -> ArrowAnswer:
         """Start an SQL statement, wait for its first rows, and return an object with all rows as Arrow batches."""
@@ -290,6 +299,24 @@ def on_current(
             if moved is not None:
                 moved()
     raise too_fast(table)
+
+
+def refused(error: QueryError, limits: Limits) -> QueryError:
+    """Return the error of a statement of this program in words that name no SQL. Log the text of DuckDB if it is needed
+    to understand the error."""
+    cause = error.__cause__
+    less = "choose a shorter range, or fewer sessions"
+    if isinstance(cause, duckdb.InterruptException) and limits.seconds is not None:
+        return QueryError(f"this takes longer than {limits.seconds:g} s: {less}")
+    if isinstance(cause, duckdb.OutOfMemoryException):
+        memory = "the machine has" if limits.memory is None else f"{Size(limits.memory)}"
+        return QueryError(f"this needs more memory or temporary disk space than {memory}: {less}")
+    if isinstance(cause, duckdb.Error | OSError) and not isinstance(
+        cause, duckdb.InterruptException
+    ):
+        logger.warning("a statement failed: %s", line(cause))
+        return QueryError("the table could not be evaluated; the log has the details")
+    return error
 
 
 def unreadable(table: TableReader, error: Exception) -> StoreError:
