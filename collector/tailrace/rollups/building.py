@@ -1,20 +1,14 @@
-"""Write the sidecar of a data file: two further files, with sums of the data file's short spans and with each of its
-long spans.
+"""Write the sidecar of a data file: sums of its short spans, and each of its long spans.
 
-A sidecar has sums at several levels. A sum covers the short spans of one lane (stream or substream) that begin in the
-same bucket, a slice of time. At level k, a bucket is 2 ** k wide: in nanoseconds for rows with a stored time, in ticks
-for other rows. A span is short if its duration is less than the width of the bucket. To compare ticks with nanoseconds,
-a tick counts as 2 ** s ns; s follows from the first and last row of the session.
+A sum covers the short spans of one lane (stream or substream) that begin in the same bucket, a slice of time. At level
+k, a bucket is 2 ** k wide: in nanoseconds for rows with a stored time, in ticks for other rows. A span is short if it
+is shorter than the bucket, where a tick counts as 2 ** `scale` ns.
 
-The buckets of a level are four times as wide as those of the level below. The lowest level is chosen so that its sums
-and long spans together are at most `SHARE` (a quarter) of the number of spans. A level with hardly fewer sums than the
-level below is left out (`SAVES`).
+Each level has buckets four times as wide as the level below. The lowest level is chosen so that its sums and long spans
+are at most `SHARE` of the number of spans. A level with hardly fewer sums than the level below is left out (`SAVES`).
 
-The content of a sidecar depends on its data file alone. The process needs memory for a few row groups and for the sums.
-DuckDB writes to disk what exceeds `MEMORY`.
-
-`SidecarWriter` writes the missing sidecars of a table's data files.
-"""
+The content of a sidecar depends on its data file alone. The process needs memory for a few row groups and for the
+sums; DuckDB writes to disk what exceeds `MEMORY`."""
 
 from __future__ import annotations
 
@@ -44,26 +38,23 @@ from tailrace.store.refusal import line
 SHARE = 0.25
 MEMORY = "256MB"
 SAMPLE = 32_768
-"""Number of rows of a data file that are read to estimate the lowest level: the width of the narrowest buckets (slices
-of time) over which spans are summed."""
+"""Number of rows of a data file from which the lowest level is estimated."""
 
 GROUPS = 4
-"""Number of row groups of the data file that are read at a time. Files that upkeep merged have small row groups."""
+"""Number of row groups that are read at a time. Files that upkeep merged have small row groups."""
 
 STEP = 2
-"""Base-2 logarithm of the ratio between the bucket widths (slices of time) of two successive levels of sums."""
+"""Base-2 logarithm of the ratio between the bucket widths of two successive levels."""
 
 HIGHEST = 52
 SAVES = 0.9
-"""Maximum size of a level of sums, as a share (0 to 1) of the size of the next lower level, whose buckets are narrower.
-A larger level is left out of the sidecar."""
+"""Maximum size of a level, as a share of the level below. A larger level is left out."""
 
 FEW = 16
-"""Once a level has at most this number of sums, no level with wider buckets is computed. Such a level would have even
-fewer sums."""
+"""Number of sums of a level from which no level with wider buckets is computed."""
 
 EACH = "events"
-"""Name of a table in the temporary database. The table holds the events of the batch of rows that was read last."""
+"""Table in the temporary database with the events of the batch of rows that was read last."""
 
 _WORDS = ["source", "format", "session", "stream", "kind", "name"]
 _FAR = [
@@ -133,11 +124,10 @@ FROM longs ORDER BY floor(log2(greatest(longest, 1))), spot
 
 
 def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
-    """Write the sidecar of one data file. `path` is the path of the data file in the table, and `source` is its
-    location or the open file.
+    """Write the sidecar of one data file. `path` is its path in the table, and `source` its location or the open file.
 
-    Raise OSError or pyarrow's errors if the data file cannot be read or the sidecar cannot be written. Raise duckdb's
-    IOException or OutOfMemoryException if disk space or memory is too small."""
+    Raise OSError or pyarrow's errors if a file cannot be read or written, and duckdb's IOException or
+    OutOfMemoryException if disk space or memory is too small."""
     file = parquet.ParquetFile(source, read_dictionary=_WORDS)
     with (
         TemporaryDirectory(prefix="tailrace-rollups-") as spill,
@@ -175,11 +165,8 @@ def _batches(file: parquet.ParquetFile, columns: Sequence[str]) -> Iterator[pa.T
 def _gather(
     database: duckdb.DuckDBPyConnection, batches: Iterable[pa.Table], sqls: dict[str, str]
 ) -> None:
-    """Read a data file in batches of rows, and run SQL statements on each batch. `sqls` has a statement for each table
-    of the temporary database.
-
-    A statement reads the rows as the relation `batch`. Its result is appended to its table. Only the table `events` is
-    replaced by the result of each batch."""
+    """Read a data file in batches, and append the results of SQL statements over each batch (the relation `batch`)
+    to their tables. Only the table `events` is replaced by each batch."""
     made = False
     for batch in batches:
         database.register("batch", batch)
@@ -197,8 +184,7 @@ def _gather(
 def _note_lanes(
     database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile
 ) -> list[SidecarLane]:
-    """Create the table `lanes` in the temporary database: the lanes (streams and substreams) that have rows in the data
-    file. Return these lanes."""
+    """Create the table `lanes` with the lanes (streams and substreams) that have rows in the data file. Return them."""
     _gather(database, _batches(file, _FAR), {"extents": _EXTENTS, "paces": _PACES})
     database.execute(_LANES)
     fields = ", ".join(("scale", *LaneExtent._fields))
@@ -207,8 +193,7 @@ def _note_lanes(
 
 
 def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile) -> int:
-    """Return the level with the narrowest buckets in the sidecar. Estimate it from `SAMPLE` rows in the middle of the
-    data file."""
+    """Return the lowest level of the sidecar, estimated from `SAMPLE` rows in the middle of the data file."""
     middle = file.read_row_group(file.num_row_groups // 2, columns=list(COLUMNS), use_threads=False)
     batch = middle.slice(max(0, (middle.num_rows - SAMPLE) // 2), SAMPLE)
     _gather(database, [batch], {"sample": _IN_LANES})
@@ -217,8 +202,8 @@ def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile)
 
 
 def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, first: int) -> None:
-    """Create two tables in the temporary database. `longs` has each span that is at least as long as a bucket of the
-    level `first` (2 ** `first` ns or ticks). `cells` has the sums of all other spans, by bucket."""
+    """Create the table `longs` with each span at least as long as a bucket of the level `first`, and `cells` with
+    the sums of all other spans."""
     bound = _BOUND.format(level=first)
     of_batch = {
         EACH: _IN_LANES,
@@ -232,8 +217,6 @@ def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, firs
 
 
 def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
-    """Add the sums of the levels above `first` to the table `cells`, which already has the sums of the level `first`.
-    Leave out a level that has hardly fewer sums than the level below (`SAVES`)."""
     database.execute("CREATE TABLE finer AS FROM cells")
     kept = _count(database, "finer")
     for level in range(first + STEP, HIGHEST + 1, STEP):
@@ -252,7 +235,7 @@ def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
 
 
 def _level(rows: str, level: int) -> str:
-    """Return SQL that sums spans by buckets of 2 ** `level`. `rows` is SQL for the spans, or for their sums by narrower
+    """Return SQL that sums spans by buckets of 2 ** `level`. `rows` is SQL for the spans, or for sums by narrower
     buckets."""
     return added(rows, f"{level} AS level, lane, scale", _EDGE.format(level=level))
 
@@ -265,10 +248,8 @@ logger = logging.getLogger(__name__)
 
 
 class SidecarWriter:
-    """Writes the missing sidecars of a table's data files, and removes those of deleted files when it is constructed.
-    It leaves out files with fewer than `least_rows` rows.
-
-    A file whose sidecar could not be written is not tried again by this object."""
+    """Writes the missing sidecars of a table's data files with at least `least_rows` rows. Removes those of deleted
+    files when it is constructed. A file whose sidecar could not be written is not tried again."""
 
     def __init__(
         self,
@@ -332,9 +313,8 @@ class SidecarWriter:
 
 
 def _existing(table: TableReader) -> list[str]:
-    """Return the paths of all data files of a local table. Return an empty list for a table behind a URL.
-
-    The paths include files of older versions, because a reader may still use these files."""
+    """Return the paths of all data files of a local table, also of older versions, which readers may still use.
+    Return an empty list for a table behind a URL."""
     if not table.local:
         return []
     root = Path(table.root)

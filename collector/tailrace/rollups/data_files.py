@@ -1,13 +1,8 @@
-"""Cache facts about a table's data files, and read precomputed sums of their rows for a frame. A frame is the drawing
-of one window of time.
+"""Cache facts about a table's data files, and read precomputed sums of their rows.
 
-The sums of a data file are in its sidecar, a pair of files (see `sidecar`). For each data file, `FileCache` holds the
-first and last times of its lanes (streams and substreams), its sidecar, and parts of the sidecar. It forgets a file
-that a newer version of the table no longer has.
-
-`reach` finds the lanes of a file that may overlap the window of a frame. `SidecarReader` reads the sums and the long
-spans of these lanes.
-"""
+The sums of a data file are in its sidecar, a pair of files (see `sidecar`). `reach` finds the lanes (streams and
+substreams) of a file that may overlap a drawn window. `SidecarReader` reads the sums and the long spans of these
+lanes."""
 
 from __future__ import annotations
 
@@ -33,7 +28,7 @@ from tailrace.rollups.sidecar import MEMORY, KeptPages, PagedFile, Sidecar, Side
 
 THREADS = 2
 DATABASE = "256MB"
-"""Memory limit of the DuckDB instance that reads rows of data files. DuckDB writes to disk what exceeds the limit."""
+"""Memory limit of the DuckDB instance that reads rows of data files. What exceeds it goes to disk."""
 
 LaneId = tuple[str, str, str, int | None]
 
@@ -42,9 +37,8 @@ class FileLanes:
     """The lanes of a data file, as columns. A lane (a stream or substream) has one entry for its rows with a stored
     time, and one for its other rows.
 
-    `low` and `high` are the least and the greatest stored time of an entry's rows; for rows without one, the least and
-    the greatest tick. `longest` is the duration (ticks) of the lane's longest span. `id` is the number that `FileCache`
-    gave to the lane."""
+    `low` and `high` are the least and the greatest stored time or tick of an entry's rows. `longest` is the duration
+    (ticks) of the lane's longest span. `id` is the number that `FileCache` gave to the lane."""
 
     def __init__(self, extents: Sequence[LaneExtent], scales: Iterable[int], ids: list[int]) -> None:  # fmt: skip
         self.extents = extents
@@ -67,10 +61,8 @@ class FileLanes:
 
 
 class CachedFile:
-    """A data file that has a sidecar (precomputed sums), with the footers of the sidecar's two files.
-
-    `levels` has the base-2 logarithms of the bucket widths by which spans are summed, and `sizes` the number of sums
-    for each of these widths."""
+    """A data file with a sidecar. `levels` has the base-2 logarithms of the bucket widths by which spans are summed,
+    and `sizes` the number of sums for each of them."""
 
     def __init__(self, sidecar: Sidecar, lanes: FileLanes) -> None:
         """Open both files of the sidecar. Raise OSError or pyarrow's errors if one of them cannot be read."""
@@ -83,10 +75,8 @@ class CachedFile:
 
 
 class FileCache:
-    """Cache for the data files of one table: their lanes (streams and substreams), their sidecars (precomputed sums),
-    pages of the sidecars, and rows.
-
-    A caller that reads pages must hold `lock`."""
+    """The lanes (streams and substreams), sidecars, sidecar pages and rows of a table's data files that are kept in
+    memory. A caller that reads pages must hold `lock`."""
 
     def __init__(self, sidecars: Sidecars | None, memory: int = MEMORY) -> None:
         self.sidecars = sidecars
@@ -117,8 +107,8 @@ class FileCache:
         self.places = GapPlaces()
 
     def follow(self, paths: Collection[str]) -> dict[str, CachedFile]:
-        """Find and cache the sidecars (precomputed sums) of the given data files, and forget all other data files.
-        Return the cached files that have a sidecar, by the path of the data file."""
+        """Find and cache the sidecars of the given data files, and forget all other files. Return the files that
+        have a sidecar, by path."""
         with self.lock:
             wanted = set(paths)
             for path in self.files.keys() - wanted:
@@ -130,7 +120,7 @@ class FileCache:
             return dict(self.files)
 
     def drop_damaged(self) -> bool:
-        """Read all cached sidecars completely, and forget those that are damaged or deleted. Return whether there were
+        """Read all cached sidecars completely, and forget the damaged and deleted ones. Return whether there were
         any."""
         if self.sidecars is None:
             return False
@@ -141,25 +131,24 @@ class FileCache:
         return bool(damaged)
 
     def plain(self, path: str) -> FileLanes | None:
-        """Return the lanes (streams, substreams) of a data file without a sidecar, or None if they are not cached."""
+        """Return the lanes of a data file without a sidecar, or None if they are not cached."""
         return self._plain.get(path)
 
     def learn(self, path: str, extents: Sequence[LaneExtent]) -> FileLanes:
-        """Cache and return the lanes of a data file without a sidecar. `extents` has each lane's times and ticks."""
+        """Cache and return the lanes of a data file without a sidecar."""
         with self.lock:
             lanes = FileLanes(extents, [0] * len(extents), [self.id_of(each.key) for each in extents])  # fmt: skip
             self._plain[path] = lanes
             return lanes
 
     def id_of(self, key: LaneId) -> int:
-        """Return the number that this cache gives to a lane. It is the same in all data files, and does not change as
-        long as the cache exists."""
+        """Return the number of a lane in this cache, the same for all data files and versions of the table."""
         with self.lock:
             return self._ids.setdefault(key, len(self._ids))
 
     @property
     def lanes(self) -> int:
-        """Number of lanes (streams and substreams) to which `id_of` has given an id."""
+        """Number of lanes to which `id_of` has given a number."""
         return len(self._ids)
 
     def _note(self, path: str) -> None:
@@ -181,8 +170,8 @@ class FileCache:
 
 
 ROUNDED = 1 + 1e-9
-"""Factor for durations that were computed in floating point, so that no rounding error leaves out a span that overlaps
-the window. A selection may therefore include too many spans. The code that draws spans compares their times exactly."""
+"""Factor for durations in floating point, so that no rounding error leaves out a span. Times are compared exactly
+later."""
 
 
 class Reach(NamedTuple):
@@ -204,10 +193,8 @@ class Reach(NamedTuple):
 
 
 def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
-    """Return the lanes (streams and substreams) of a data file that may overlap the drawn window.
-
-    `numbers` maps the id of a lane to the lane's index in the drawing, or to `NONE` if the lane is not drawn. `scales`
-    has the window's bounds in the times and ticks of each lane."""
+    """Return the lanes of a data file that may overlap the drawn window. `numbers` maps the id of a lane to its
+    index in the drawing, or to `NONE`."""
     number = numbers[file.id]
     timed = file.timed
     (times, times_end), (ticks, ticks_end) = scales.ranges[True], scales.ranges[False]
@@ -232,15 +219,15 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return, for each lane in `reached`, the level of sums to read from the file's sidecar: the level with the widest
-    buckets that are not wider than the drawing's. Return None if a lane has no such level."""
+    """Return for each lane in `reached` the widest bucket width (base-2 logarithm) of the sidecar that is not wider
+    than the drawing's. Return None if a lane has none."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return, for each lane in `reached`, the duration (ticks) from which a span is stored as a long span. Shorter
-    spans are in the sums of the sidecar level `level`."""
+    """Return for each lane in `reached` the duration (ticks) from which a span is stored singly. Shorter spans are
+    in the sums of the sidecar level `level`."""
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 
@@ -253,8 +240,7 @@ class SidecarReader:
         self._texts = texts
 
     def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
-        """Yield the precomputed sums in the drawn window. `level` has for each lane in `reached` the level of its sums
-        (see `levels`)."""
+        """Yield the sums in the drawn window, of the level in `level` for each lane in `reached`."""
         table = _Lookup(self._file.lanes, reached)
         of_level = table.column(level, NONE)
         for each in sorted(set(level.tolist())):
@@ -271,10 +257,8 @@ class SidecarReader:
                 yield self._pieces(page, chosen, table.number[row])
 
     def longs(self, reached: Reach, least: Longs, before: Longs) -> Iterator[Pieces]:
-        """Yield the long spans that overlap the drawn window.
-
-        For each lane in `reached`, `least` has the minimum duration (ticks) of these spans, and `before` the exclusive
-        upper limit of their begins (stored times or ticks)."""
+        """Yield the long spans that overlap the drawn window. For each lane, `least` is their minimum duration
+        (ticks), and `before` limits their begins (exclusive)."""
         table = _Lookup(self._file.lanes, reached)
         bound, last = table.column(least, FARTHEST), table.column(before, -FARTHEST)
         rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
@@ -295,10 +279,8 @@ class SidecarReader:
             yield self._cache.pages.of(file, number)
 
     def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> Iterator[SidecarPage]:
-        """Yield the pages of the sidecar (parts of its file) that may have long spans which overlap the window and last
-        at least `shortest` ticks.
-
-        In the sidecar, long spans are sorted by duration, then by begin."""
+        """Yield the pages that may have long spans of at least `shortest` ticks in the window. Long spans are sorted
+        by duration, then by begin."""
         file = self._file.longs
         chosen = np.zeros(len(file.rows), np.bool_)
         for timed in (False, True):
@@ -347,11 +329,7 @@ class SidecarReader:
 
 
 class _Lookup:
-    """Facts about the lanes (streams and substreams) of a sidecar, as arrays. A lane has two entries in each array: one
-    for rows with a stored time, and one for other rows. The method `rows` returns the index of the entry for each row.
-
-    `number` is the index of the lane in the drawing. `opens` and `closes` are the bounds of the drawn window, as times
-    or ticks of the lane."""
+    """Arrays with two entries for each lane of a sidecar: for rows with a stored time, and for other rows."""
 
     def __init__(self, file: FileLanes, reached: Reach) -> None:
         self._size = 2 * len(file.extents)
@@ -361,14 +339,14 @@ class _Lookup:
         self.closes = self.column(reached.closes, -FARTHEST)
 
     def column(self, values: NDArray[Any], missing: float) -> NDArray[Any]:
-        """Return an array with one of `values` for each lane that may overlap the drawn window, and with `missing` for
-        each other lane of the file. The method `rows` returns the indices into this array."""
+        """Return an array with one of `values` for each lane that may overlap the window, and `missing` for all
+        others."""
         found = np.full(self._size, missing, values.dtype)
         found[self._at] = values
         return found
 
     @staticmethod
     def rows(page: SidecarPage) -> Longs:
-        """Return for each row of a sidecar page the index of the row's lane in the arrays of this class."""
+        """Return for each row of a sidecar page the index of its lane in these arrays."""
         found: Longs = 2 * page.columns["lane"].astype(np.int64) + page.columns["timed"]
         return found

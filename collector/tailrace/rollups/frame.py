@@ -1,18 +1,12 @@
-"""Compute the columns of a frame, the drawing of one window of time.
+"""Compute a frame, the drawing of one window of time in buckets (see `scale`).
 
-The window is divided into buckets (see `scale`). A span at least as long as a bucket, an open span and a gap each have
-a drawn row. All shorter spans of a lane (a stream or substream) in a bucket share one drawn row, and so do all
-instants. This row has the count of its events. If the count is 1, the row describes the event exactly. Counters have
-the least, greatest and latest value in each bucket.
+A span at least as long as a bucket, an open span and a gap each have a drawn row. All shorter spans of a lane (a stream
+or substream) in a bucket share one row, and so do all instants. If a row counts one event, it describes the event
+exactly. Counters have the least, greatest and latest value in each bucket.
 
-A frame is computed from the sidecars of data files (see `sidecar`). A sidecar has each long span, and precomputed sums
-of short spans by buckets of several widths. For each lane, the frame uses the sums with the widest buckets that are not
-wider than its own, and the spans that are not in these sums.
-
-If a file has no sidecar, or all its sums have too wide buckets, the rows of the file are read instead. The range of
-rows begins before the window, so that it has all short spans that overlap the window. Longer spans come from the
-sidecar.
-"""
+For each data file and lane, the frame uses the sums of the file's sidecar with the widest buckets that are not wider
+than its own. If there are none, the rows of the file are read, from so early that all short spans that overlap the
+window are among them."""
 
 from __future__ import annotations
 
@@ -59,9 +53,8 @@ from tailrace.rollups.snapshot import AskedLabel, LaneKey, TimelineSnapshot
 from tailrace.store.refusal import line
 
 MOST_ROWS = 50_000
-"""Maximum number of rows of each kind (spans, instants, counter values) in one frame.
-
-If a window has more rows, the frame gets buckets that are wider than a pixel."""
+"""Maximum number of rows of each kind (spans, instants, counter values) in one frame. If there are more, its buckets
+are wider than a pixel."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,15 +62,15 @@ UNNAMED = "(span without a name)"
 
 
 class SpanColumns(msgspec.Struct, frozen=True):
-    """The drawn spans, as columns. Spans of a lane that are shorter than a bucket (a slice of time) are drawn as one
-    entry for each bucket.
+    """The drawn spans, as columns. The spans of a lane that are shorter than a bucket (a slice of time) are one entry
+    for each bucket.
 
     - `lane`: an index into `Frame.lanes`.
     - `name`: an index into `Frame.names`; a bucket has the name of its longest span.
     - `begin`, `end`: nanoseconds from the begin of the window; `end` is null for an open span.
     - `busy`: the sum of the durations (ns).
-    - `offset`: null for a bucket of several spans. With the source and the session of the lane, it identifies the row
-      in the table."""
+    - `offset`: null for several spans. With the source and the session of the lane, it identifies the row in the table.
+    """
 
     lane: list[int]
     depth: list[int]
@@ -91,11 +84,8 @@ class SpanColumns(msgspec.Struct, frozen=True):
 
 
 class InstantColumns(msgspec.Struct, frozen=True):
-    """The drawn events without a duration, as columns: instants, annotations, ends without a begin, and counters
-    without a number. Several events of a lane in one slice of time are one entry.
-
-    `time` is nanoseconds from the begin of the window. `kind`, `name` and `offset` are null for an entry of several
-    events."""
+    """The drawn events without a duration, as columns. Several events of a lane in one bucket (a slice of time) are
+    one entry, with null for `kind`, `name` and `offset`. `time` is nanoseconds from the begin of the window."""
 
     lane: list[int]
     time: list[int]
@@ -106,10 +96,9 @@ class InstantColumns(msgspec.Struct, frozen=True):
 
 
 class CounterColumns(msgspec.Struct, frozen=True):
-    """The least, greatest and latest value of each counter in each bucket of a frame, as columns.
-
-    `time` is nanoseconds from the begin of the window. An event may have several members, each of which is a counter
-    with a name of its own; within a lane, these counters have the same number as `label`."""
+    """The least, greatest and latest value of each counter in each bucket (a slice of time), as columns. `time` is
+    nanoseconds from the begin of the window. The members of one event are counters with an equal `label` and names
+    of their own."""
 
     lane: list[int]
     label: list[int]
@@ -124,10 +113,10 @@ class CounterColumns(msgspec.Struct, frozen=True):
 class Frame(msgspec.Struct, frozen=True):
     """All that a timeline draws in a window of time.
 
-    `bucket` is the width (ns) of the buckets. `coarse` states that a bucket is wider than a pixel, because the frame
-    would otherwise have too many rows. `one_in` is 1 if all events were read. A greater number n states that one event
-    in n was read from the files without precomputed sums, so that counts are estimates. `gaps` are the gaps in the window: those of the streams in `lanes`, and those of
-    the same sessions whose stream is unknown."""
+    `bucket` is the width (ns) of the buckets. `coarse` states that it is wider than a pixel, because there are too
+    many rows. `one_in` is 1 if all events were read. A greater number n states that one event in n was read from
+    files without sums, so that counts are estimates. `gaps` are those of the drawn streams, and those of their
+    sessions whose stream is unknown."""
 
     version: int
     window: Range
@@ -145,11 +134,10 @@ class Frame(msgspec.Struct, frozen=True):
 def frame(
     snapshot: TimelineSnapshot, window: Range, pixels: int, lanes: Sequence[LaneKey] | None = None
 ) -> Frame:
-    """Return all that a timeline draws in a window of time that is `pixels` wide on the screen. If `lanes` is None,
-    draw all lanes.
+    """Return all that a timeline draws in a window that is `pixels` wide. If `lanes` is None, draw all lanes.
 
-    Raise QueryError or StoreError if the table cannot be read, BrokenOffError if upkeep (merges and clean-up) has
-    deleted files of the table during the read, and ValueError for an empty window."""
+    Raise QueryError or StoreError if the table cannot be read, BrokenOffError if files of the table were deleted
+    during the read, and ValueError for an empty window."""
     if window.end <= window.begin or pixels < 1:
         raise ValueError(f"an empty window: {window}, {pixels} pixels")
     keys = [lane.key for lane in snapshot.lanes] if lanes is None else list(lanes)
@@ -174,8 +162,7 @@ def frame(
 
 
 class Drawing(NamedTuple):
-    """The drawn rows of a window, before their names are looked up. All buckets (slices of time) are 2 ** `log` ns wide.
-    `one_in` is that of the frame."""
+    """The drawn rows of a window, before their names are looked up, in buckets of 2 ** `log` ns."""
 
     log: int
     one_in: int
@@ -188,8 +175,7 @@ class Drawing(NamedTuple):
 def _drawn(
     snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
 ) -> Drawing:
-    """Return the rows of a frame. If the read fails because a sidecar is damaged or gone, forget this sidecar and draw
-    again."""
+    """Return the rows of a frame. If a sidecar turns out to be damaged or gone, forget it and draw again."""
     while True:
         try:
             return _draw(snapshot, window, finest, keys)
@@ -203,11 +189,10 @@ def _drawn(
 def _draw(
     snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
 ) -> Drawing:
-    """Return the rows that are drawn for a window. Make the buckets (slices of time) so wide that there are at most
-    `MOST_ROWS` rows of each kind.
+    """Return the rows of a frame, in buckets so wide that there are at most `MOST_ROWS` rows of each kind.
 
-    If wider buckets are needed, compute them from the rows in memory. Only if the width grows by more than 2 **
-    `SPARE`, read the data files again."""
+    Wider buckets are computed from the rows in memory. Only if the width grows by more than 2 ** `SPARE`, the files
+    are read again."""
     sessions = [snapshot.session(key) for key in keys]
 
     def scales_of(log: int) -> Scales:
@@ -238,7 +223,7 @@ def _refusal(snapshot: TimelineSnapshot, error: Exception) -> QueryError | Broke
 
 
 class FrameNames:
-    """All drawn names, each once. A drawn row refers to its name by the index in `names`."""
+    """All names in a frame, each once. A drawn row refers to its name by the index in `names`."""
 
     def __init__(
         self, snapshot: TimelineSnapshot, texts: FrameTexts, lanes: Sequence[LaneKey]
@@ -250,12 +235,10 @@ class FrameNames:
         self._codes: dict[str, int] = {}
 
     def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        """Return the texts that have the given numbers in `FrameTexts`, each text once. Also return, for each number,
-        the index of its text in this list."""
         return self._texts.unified(numbers)
 
     def of(self, pieces: Pieces) -> Longs:
-        """Return, for each drawn row, the index of its name in `names`."""
+        """Return the index in `names` of the name of each drawn row."""
         counters = pieces.member if pieces.rows and pieces.what[0] == COUNTER else None
         labels, label = self.unified(pieces.label)
         members, member = ([None], np.zeros_like(label)) if counters is None else self.unified(counters)  # fmt: skip
@@ -341,21 +324,17 @@ def _counters(drawn: Drawn, texts: FrameNames, zero: int) -> CounterColumns:
 
 
 def _streams(lanes: Sequence[LaneKey]) -> set[tuple[str, str, str]]:
-    """Return the streams of the given lanes. For the session of each lane, also return the unknown stream, whose name
-    is "".
-    """
+    """Return the streams of the given lanes and, for the session of each lane, the unknown stream ""."""
     return {key[:3] for key in lanes} | {(*key[:2], "") for key in lanes}
 
 
 def _from(zero: int, times: Longs) -> list[int]:
-    """Return the times as numbers of nanoseconds after `zero`. They are Python integers, because a difference may
-    exceed 64 bits.
-    """
+    """Return the times as nanoseconds after `zero`, as Python integers, because a difference may exceed 64 bits."""
     return [time - zero for time in times.tolist()]
 
 
 def _masked(values: Longs, missing: Truths) -> list[int | None]:
-    """Return the values as a list, with None instead of each value for which `missing` is true."""
+    """Return the values as a list, with None where `missing` is true."""
     found: list[int | None] = values.tolist()
     for place in np.flatnonzero(missing).tolist():
         found[place] = None
@@ -363,16 +342,15 @@ def _masked(values: Longs, missing: Truths) -> list[int | None]:
 
 
 ENOUGH = 300_000
-"""Maximum number of pieces (rows and partial sums that were read) that are held in memory. If there are more, they are
-summed by bucket, to save memory."""
+"""Maximum number of rows and partial sums in memory. If there are more, they are summed by bucket."""
 
 RAW = 1.5
-"""Estimated time to process a row of a data file, relative to the time to process a precomputed sum of rows."""
+"""Estimated time to process a row of a data file, relative to that for a precomputed sum."""
 
 
 class FileRows(NamedTuple):
-    """The rows that the drawing of a window needs from one data file: for each lane in `reached`, the rows from its
-    entry in `since` to the end of the window."""
+    """The rows that a window needs from one data file: for each lane in `reached`, those from its entry in `since`
+    to the end of the window."""
 
     path: str
     lanes: FileLanes
@@ -381,10 +359,8 @@ class FileRows(NamedTuple):
 
     @classmethod
     def of(cls, path: str, lanes: FileLanes, reached: Reach, bounds: Longs) -> FileRows:
-        """Return the rows of a data file that include every span that overlaps the window.
-
-        A span of the n-th lane in `reached` lasts at most `bounds[n]` ticks. The returned rows therefore begin this
-        duration before the window."""
+        """Return the rows with every span that overlaps the window. A span of the n-th lane in `reached` lasts at
+        most `bounds[n]` ticks."""
         length = np.where(reached.timed, bounds * (1e9 / reached.rate) * ROUNDED + 2, bounds.astype(float))  # fmt: skip
         # The rounding error of `opens - length` is less than 4096 ns or ticks.
         since = np.maximum(reached.opens.astype(float) - length - 4096, -9.2e18).astype(np.int64)
@@ -398,7 +374,7 @@ class FileRows(NamedTuple):
 
     @property
     def about(self) -> float:
-        """Estimated number of rows that the frame must read from the data file."""
+        """Estimated number of rows that must be read."""
         return self._about(self.since)
 
     @property
@@ -412,11 +388,8 @@ class FileRows(NamedTuple):
 
 
 def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
-    """Return an estimate of the number of drawn spans: from the numbers of precomputed sums and long spans in the
-    sidecars, and from the numbers of events in files without a sidecar.
-
-    The rows of a file without a sidecar are read whatever the width of the buckets. Such a file therefore counts only
-    what it draws: at most one row for each bucket and lane."""
+    """Return an estimate of the number of drawn spans. A file without a sidecar counts at most one row for each
+    bucket and lane, because its rows are read whatever the width of the buckets."""
     found = 0.0
     numbers = _numbers(snapshot.cache, lanes)
     for path, lanes_of in snapshot.file_lanes.items():
@@ -444,7 +417,7 @@ def pieces_of(
     """Read the rows and precomputed sums from which the window is drawn. Return them summed by bucket, and a number n:
     one row in n was read where there are no precomputed sums.
 
-    Raise OSError, or the errors of Arrow and DuckDB, if a sidecar or data file cannot be read."""
+    Raise OSError, or the errors of Arrow and DuckDB, if a file cannot be read."""
     waiting: list[Pieces] = []
     with snapshot.cache.lock:
         parts = WindowParts(snapshot, lanes, scales)
@@ -457,8 +430,8 @@ def pieces_of(
 
 
 class WindowParts:
-    """The files from which one window is drawn, in three groups: files of whose sidecars the sums are read, files with
-    sidecars whose sums have too wide buckets, and files without a sidecar."""
+    """The files from which one window is drawn: files whose precomputed sums are read, files whose sums have too
+    wide buckets, and files without a sidecar."""
 
     def __init__(
         self, snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales
@@ -518,32 +491,31 @@ def _sample(files: Sequence[FileRows]) -> Sample:
 
 
 def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
-    """Return the estimated fraction of the rows of each lane in `reached` that lie between `since` and the end of the
-    window, assuming that the lane's rows in the data file are evenly distributed over time."""
+    """Return the estimated fraction of the rows of each lane in `reached` between `since` and the end of the window,
+    as if rows were evenly distributed over time."""
     length = lanes.high[reached.lanes] - lanes.low[reached.lanes].astype(float)
     found: Floats = np.clip(_inside(lanes, reached, since) / np.maximum(length, 1), 0, 1)
     return found
 
 
 def _buckets(lanes: FileLanes, reached: Reach, scales: Scales) -> Floats:
-    """Return for each lane in `reached` the number of buckets of the window between its first and last row in the data
-    file."""
+    """Return for each lane in `reached` the number of buckets of the window between its first and last row in the
+    data file."""
     width = np.where(reached.timed, scales.log, scales.short[reached.number])
     found: Floats = np.maximum(_inside(lanes, reached, reached.opens), 0) / 2.0**width + 1
     return found
 
 
 def _inside(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
-    """Return for each lane in `reached` the length (ns or ticks) from `since` to the end of the window, as far as the
-    lane has rows in the data file. The length of a lane without rows there is not positive."""
+    """Return for each lane in `reached` the length (ns or ticks) from `since` to the end of the window, as far as
+    the lane has rows there. Without rows, it is not positive."""
     low, high = lanes.low[reached.lanes], lanes.high[reached.lanes]
     found: Floats = np.minimum(high, reached.closes) - np.maximum(low, since).astype(float)
     return found
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return the range of rows to read for each lane (a stream or substream), for all files alike. Among the ranges
-    that the files need for the lane, it is the one that begins first."""
+    """Return for each lane the range of rows to read from all files alike: the one that begins first."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])
@@ -556,9 +528,7 @@ def _lowest(file: CachedFile, reached: Reach) -> Longs:
 
 
 def _numbers(cache: FileCache, lanes: Sequence[LaneKey]) -> NDArray[np.int32]:
-    """Return an array that maps a lane's id in `cache` to the lane's index in `lanes`.
-
-    The index is `NONE` for other lanes."""
+    """Return an array that maps a lane's id in `cache` to its index in `lanes`, or to `NONE`."""
     found = np.full(cache.lanes + len(lanes), NONE, np.int32)
     for number, key in enumerate(lanes):
         found[cache.id_of(key)] = number

@@ -1,7 +1,5 @@
-"""Read rows of data files to draw a window, for lanes (streams and substreams) without usable precomputed sums.
-
-The rows around recently read windows are cached, so that a window beside or inside them needs no read.
-"""
+"""Read rows of data files to draw a window, where there are no usable precomputed sums. The rows around recently
+read windows are cached."""
 
 from __future__ import annotations
 
@@ -21,15 +19,14 @@ from tailrace.rollups.events import EVENTS
 from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, coded, numbers
 
 ROWS_KEPT = 200_000
-"""Maximum number of cached rows in all blocks together. A row takes about 120 bytes of memory."""
+"""Maximum number of cached rows. A row takes about 120 bytes of memory."""
 
 BLOCK_ROWS = 60_000
-"""Maximum estimated number of rows in a block: the rows of a window and of margins around it. Reading more rows would
-take longer than the margins save in later reads."""
+"""Maximum estimated number of rows of a window and its margins. Reading more takes longer than the margins save in
+later reads."""
 
 _MARGINS = (8, 4, 2, 1)
-"""Margins that may be read before and after a window, as multiples of the window's length. `margin_of` chooses one of
-them."""
+"""Margins that may be read before and after a window, in lengths of the window."""
 
 _BOUND = 2**62
 FARTHEST = 2**63 - 1
@@ -42,9 +39,8 @@ StoredLane = tuple[str, str, str, int | None]
 
 
 class Since(NamedTuple):
-    """A range of rows of one lane (stream or substream) that must be read, from `since` (inclusive) to `before`
-    (exclusive). Both are stored times if `timed` is true, otherwise ticks. `number` is the index of the lane in the
-    drawing."""
+    """A range of rows of one lane (stream or substream), from `since` (inclusive) to `before` (exclusive): stored
+    times if `timed` is true, otherwise ticks. `number` is the index of the lane in the drawing."""
 
     number: int
     timed: bool
@@ -52,7 +48,7 @@ class Since(NamedTuple):
     before: int
 
     def widened(self, margin: int) -> Since:
-        """Return this range of times or ticks, extended on both sides by `margin` times its length."""
+        """Return this range, extended on both sides by `margin` times its length."""
         more = margin * (self.before - self.since)
         since, before = max(self.since - more, -_BOUND), min(self.before + more, _BOUND)
         return self._replace(since=min(since, self.since), before=max(before, self.before))
@@ -104,8 +100,7 @@ def _one_in(rows: float) -> int:
 
 
 Ranges = Mapping[tuple[StoredLane, bool], Since]
-"""Ranges of rows to read. The key consists of a lane (a stream or substream), and whether the range is one of stored
-times (True) or of ticks (False)."""
+"""Ranges of rows by lane (a stream or substream), and by whether they are ranges of stored times."""
 
 
 class CodedRows(NamedTuple):
@@ -118,7 +113,7 @@ class CodedRows(NamedTuple):
 
     @classmethod
     def of(cls, rows: pa.Table) -> CodedRows:
-        """Return the rows of a DuckDB result. Their texts become codes of Arrow dictionaries."""
+        """Return the rows of a DuckDB result, with codes for texts."""
         column = {name: rows.column(name) for name in rows.column_names}
         label, member, kind = (coded(column[name]) for name in ("label", "member", "kind"))
         pieces = Pieces(
@@ -144,7 +139,7 @@ class CodedRows(NamedTuple):
         return cls(pieces, label[1], member[1], kind[1])
 
     def numbered(self, texts: FrameTexts) -> Pieces:
-        """Return the rows as columns. Replace the dictionary code of each text by the number of this text in `texts`."""
+        """Return the rows with the numbers of their texts in `texts`."""
         pieces = self.pieces
         return pieces._replace(
             label=texts.numbered(pieces.label, self.labels),
@@ -154,11 +149,8 @@ class CodedRows(NamedTuple):
 
 
 class RowBlock:
-    """Cached rows of some data files: for each lane (a stream or substream), the rows of a sample in one range of times
-    or ticks.
-
-    The column `number` has the index of the lane in the drawing for which the rows were read. For another drawing,
-    `within` replaces these indices."""
+    """Cached rows of some data files: for each lane (a stream or substream), the rows of a sample in one range of
+    times or ticks."""
 
     def __init__(
         self,
@@ -173,8 +165,7 @@ class RowBlock:
         self._ranges = ranges
 
     def has(self, paths: Collection[str], asked: Ranges, sample: Sample) -> bool:
-        """Return whether the block has this sample of exactly the files `paths`, and covers the ranges of times or
-        ticks `asked`, by lane."""
+        """Return whether the block has this sample of exactly the files `paths`, and covers the ranges `asked`."""
         if self._paths != frozenset(paths) or self._sample != sample:
             return False
         found = ((self._ranges.get(name), each) for name, each in asked.items())
@@ -184,8 +175,7 @@ class RowBlock:
         )
 
     def within(self, asked: Ranges) -> CodedRows:
-        """Return the cached rows that lie in the ranges `asked`. Each row gets the lane number of the range in which it
-        lies."""
+        """Return the cached rows that lie in the ranges `asked`, with the lane numbers of these ranges."""
         pieces = self.rows.pieces
         size = 2 * (1 + max((each.number for each in self._ranges.values()), default=0))
         number, since, before = np.full(size, NONE, np.int32), *np.zeros((2, size), np.int64)
@@ -198,15 +188,13 @@ class RowBlock:
 
 
 class KeptBlocks:
-    """A cache of blocks of table rows, each read for one window and its surroundings. It keeps the blocks that were
-    used last."""
+    """The blocks of rows that were used last, with at most `ROWS_KEPT` rows together."""
 
     def __init__(self) -> None:
         self._blocks: list[RowBlock] = []
 
     def with_all(self, paths: Collection[str], asked: Ranges, sample: Sample) -> RowBlock | None:
-        """Return a cached block with this sample of the rows of the given files in the ranges `asked`, or None if there
-        is none."""
+        """Return a cached block with this sample of the rows of the given files in the ranges `asked`, or None."""
         for place, block in enumerate(self._blocks):
             if block.has(paths, asked, sample):
                 self._blocks.append(self._blocks.pop(place))
@@ -214,30 +202,23 @@ class KeptBlocks:
         return None
 
     def keep(self, block: RowBlock) -> None:
-        """Add a block to the cache. While the cache has more than `ROWS_KEPT` rows, remove the block whose last use is
-        longest ago.
-        """
         self._blocks.append(block)
         while sum(each.rows.pieces.rows for each in self._blocks) > ROWS_KEPT:
             del self._blocks[0]
 
 
 def margin_of(rows: float) -> int:
-    """Return the largest of `_MARGINS` with which a block has at most `BLOCK_ROWS` rows, or 0 if there is none.
-
-    `rows` is the estimated number of rows in the window without a margin. The estimate assumes that the margin has
-    equally many rows per time."""
+    """Return the largest of `_MARGINS` with which a window of `rows` rows has at most `BLOCK_ROWS`, or 0."""
     return next((each for each in _MARGINS if rows * (1 + 2 * each) <= BLOCK_ROWS), 0)
 
 
 def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
-    """Return the ranges `near` in a dictionary. A key has the lane (a stream or substream) and `timed` of a range. The
-    `number` of a range is the index of its lane in `lanes`."""
+    """Return the ranges `near` by lane and `timed`. The `number` of a range is the index of its lane in `lanes`."""
     return {(lanes[each.number], each.timed): each for each in near}
 
 
 class RowSource:
-    """The data files of one version of a table. It gives DuckDB access to their rows."""
+    """The data files of one version of a table, for DuckDB."""
 
     def __init__(self, table: TableReader, database: duckdb.DuckDBPyConnection) -> None:
         self.paths = [file.path for file in table.files()]
@@ -245,9 +226,8 @@ class RowSource:
         self._database = database
 
     def of(self, paths: Collection[str], name: str) -> str:
-        """Return SQL for the rows of the given data files, which can follow FROM in a statement.
-
-        For a table behind a URL, register the files in DuckDB as the relation `name`."""
+        """Return SQL for the rows of the given data files. For a table behind a URL, register the files in DuckDB as
+        the relation `name`."""
         if self._table.local:
             files = ", ".join(pattern(f"{self._table.root}/{path}") for path in paths)
             return f"read_parquet([{files}], hive_partitioning = false)"
@@ -315,8 +295,8 @@ class RowReader:
     def read(
         self, paths: Collection[str], near: Collection[Since], about: float, sample: Sample = WHOLE
     ) -> Iterator[Pieces]:
-        """Yield the rows of some data files in the ranges `near`, or a sample of them. Cached blocks are used if they
-        have these rows. `about` is an estimate of the number of these rows."""
+        """Yield the rows of some data files in the ranges `near`, or a sample of them, from cached blocks if
+        possible. `about` is an estimate of the number of rows."""
         if not paths or not near:
             return
         asked = by_lane(near, self._lanes)
@@ -332,9 +312,8 @@ class RowReader:
     def _block(
         self, paths: Collection[str], asked: Ranges, margin: int, sample: Sample
     ) -> RowBlock | None:
-        """Return a block with this sample of the rows in the ranges `asked`: a cached block, or one that is read now.
-
-        Return None if the block would have more than `ROWS_KEPT` rows."""
+        """Return a cached block with this sample of the rows in the ranges `asked`, or read one. Return None if it
+        would have more than `ROWS_KEPT` rows."""
         block = self._kept.with_all(paths, asked, sample)
         if block is not None:
             return block
@@ -353,9 +332,7 @@ class RowReader:
     def _read(
         self, paths: Collection[str], near: Collection[Since], sample: Sample
     ) -> Generator[pa.Table]:
-        """Yield the rows of some data files in batches. `near` has the range of times or ticks to read for each lane.
-
-        The first batch is always empty, so that the caller can read the columns even if there are no rows."""
+        """Yield rows in batches. The first batch is empty, so that the columns are known even without rows."""
         self._database.register("near", self._near(near))
         condition = f"{_times(near)} AND {sample.sql} AND {_IN_STREAMS}"
         events = EVENTS.format(rows=self._rows.of(paths, "near_rows"), condition=condition)
@@ -382,9 +359,8 @@ class RowReader:
 
 
 def _times(near: Collection[Since]) -> str:
-    """Return an SQL condition on the stored time that all rows in the given ranges meet.
-
-    With this condition, DuckDB can skip parts of files."""
+    """Return an SQL condition on the stored time that all rows in the given ranges meet, so that DuckDB can skip
+    parts of files."""
     if any(not each.timed for each in near):
         return "true"
     since, before = min(each.since for each in near), max(each.before for each in near)

@@ -1,8 +1,7 @@
 """Compute the sessions, lanes and gaps of one snapshot of the table, for a timeline.
 
-A lane is a stream of a session, or one of its substreams. Times are on the axis of `timeline`: Unix nanoseconds or, for
-a session without wall time, nanoseconds since its arrival.
-"""
+A lane is a stream of a session, or one of its substreams. Times are on the axis of the module `timeline`, in
+nanoseconds."""
 
 from __future__ import annotations
 
@@ -38,10 +37,8 @@ WHERE b.start IS NOT NULL
 
 
 class BegunSpans:
-    """The spans for which the snapshot has a begin row, but no row of the whole span, as columns. Such a span is still
-    open, or it ended after the collector had forgotten its begin.
-
-    `rows` is the result of the SQL statement `BEGUN`."""
+    """The spans of which a snapshot has only a begin row, as columns. Such a span is still open, or it ended after
+    the collector had forgotten its begin. `rows` is the result of the SQL `BEGUN`."""
 
     def __init__(self, cache: FileCache, rows: Sequence[tuple[Any, ...]]) -> None:
         self._lanes = np.array([cache.id_of(row[:4]) for row in rows], np.int64)
@@ -71,8 +68,8 @@ class BegunSpans:
         )
 
     def pieces(self, numbers: NDArray[np.int32], texts: FrameTexts) -> Pieces:
-        """Return the spans in drawn lanes for which only a begin row is stored. `numbers` maps the id of a lane to the
-        index of the lane in the drawing, or to `NONE` if the lane is not drawn."""
+        """Return these spans in drawn lanes. `numbers` maps the id of a lane to its index in the drawing, or to
+        `NONE`."""
         number = numbers[self._lanes]
         rows = np.flatnonzero(number != NONE)
         label = texts.numbered(rows.astype(np.int32), self._labels)
@@ -85,8 +82,7 @@ _HIDDEN = """
 SELECT DISTINCT split_part(session, '.', 1) FROM stored WHERE kind = 'session'
 EXCEPT SELECT DISTINCT split_part(session, '.', 1) FROM part.shown WHERE kind = 'session'
 """
-"""SQL for the ids of the sessions that no view shows (`inner_views.HIDE`). A suffix of the id after a dot is left out.
-"""
+"""SQL for the ids of the sessions that no view shows (`inner_views.HIDE`), without the suffix after a dot."""
 
 _FACTS = """
 SELECT w.source, w.format, w.session, r.opened, w.closed_at, r.run, c.clock, c.ticks_per_second, c.epoch,
@@ -98,10 +94,8 @@ FROM (
 ) AS w
 LEFT JOIN part.runs AS r USING (source, session) LEFT JOIN part.clocks AS c USING (source, session)
 """
-"""SQL for the clock, run and peer of each session that has a session row, and for the times at which the session was
-opened and closed. The columns are those of `timeline.FACTS`.
-
-Unlike the view `sessions`, this SQL does not count the rows of each session."""
+"""SQL for the columns of `timeline.FACTS` of each session with a session row. Unlike the view `sessions`, it does
+not count rows."""
 
 _NAMES = """
 SELECT a.source, a.session, a.label, coalesce(
@@ -111,8 +105,7 @@ LEFT JOIN part.learnt AS k ON true
 LEFT JOIN part.late_names AS n
   ON n.source = a.source AND n.session = a.session AND n.id = try_cast(split_part(substr(a.label, 2), ' ', 1) AS BIGINT)
 """
-"""SQL that looks up the names of events whose rows have no name. The label of such an event is "?", its id, a space and
-the key of its name (see `events`)."""
+"""SQL that looks up the names of events whose rows have no name, from their labels (see `events`)."""
 
 WALL = "wall"
 """Name of the time axis that all lanes with wall time share."""
@@ -132,20 +125,16 @@ class LaneKey(NamedTuple):
 
 
 class TimelineLane(NamedTuple):
-    """A lane of a timeline (a stream or substream), and facts about its rows.
+    """A lane of a timeline (a stream or substream).
 
-    `first` and `last` are times (ns) on the time axis `axis`, or None if no row has a time. Lanes with wall time share
-    the axis `wall`. A lane without wall time shares an axis with the other such lanes of its run or, if its session
-    belongs to no run, of its session.
-
-    `missing` is the number of events that are known to be missing from the stream. `unknown` states whether further
-    events may be missing. For a lane of a substream, `missing` is 0 and `unknown` is false."""
+    `first` and `last` are times (ns) on the time axis `axis`, or None if no row has a time. `missing` is the number
+    of events that are known to be missing from the stream, and `unknown` states whether more may be missing. The
+    lane of a substream has neither."""
 
     key: LaneKey
     format: str
     depths: int
-    """Number of rows in the drawing for those spans whose depth was recorded. All other spans of the lane are drawn
-    below these rows."""
+    """Number of rows of the drawing for spans with a recorded depth. All other spans are drawn below."""
     events: int
     open: int
     first: int | None
@@ -158,13 +147,12 @@ class TimelineLane(NamedTuple):
 
 
 class TimelineSnapshot:
-    """The sessions, lanes, gaps and files of one version of the table, for the frames of a timeline.
-
-    The caller owns the engine, which must not move to another version."""
+    """The sessions, lanes, gaps and files of one version of the table. The caller owns the engine, which must not
+    move to another version."""
 
     def __init__(self, engine: Engine, cache: FileCache | None = None) -> None:
-        """Open the timeline of the version that `engine` shows. If `cache` is None, draw all windows from stored rows,
-        without precomputed sums."""
+        """Open the timeline of the version that `engine` shows. If `cache` is None, draw all windows from stored
+        rows."""
         self.engine = engine
         self.version = engine.version
         self.cache = FileCache(None) if cache is None else cache
@@ -186,8 +174,7 @@ class TimelineSnapshot:
 
     @property
     def file_lanes(self) -> dict[str, FileLanes]:
-        """Lanes (rows of the timeline) of each data file, by path. The lanes of a file without a sidecar (its roll-up)
-        are read from the file once and cached."""
+        """The lanes of each data file, by path. Those of a file without a sidecar are read from the file once."""
         if self._file_lanes is None:
             self._file_lanes = self._lanes_of_files()
         return self._file_lanes
@@ -223,19 +210,19 @@ class TimelineSnapshot:
 
     @cached_property
     def gaps(self) -> list[PlacedGap]:
-        """All gaps of the snapshot by stream, each with the times of the events between which it lies."""
+        """All gaps by stream, each with the times of the events between which it lies."""
         gaps = [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
         with self.cache.lock:
             return self.cache.places.placed(gaps, self.rows, self.database, self.sessions)
 
     @cached_property
     def losses(self) -> GapTable:
-        """All gaps of the snapshot as a table, from which a frame selects the gaps of its window."""
+        """All gaps as a table, from which a frame selects those of its window."""
         return GapTable(self.gaps)
 
     @cached_property
     def lanes(self) -> list[TimelineLane]:
-        """All lanes of the snapshot, sorted by source, session and stream."""
+        """All lanes, sorted by source, session and stream."""
         opened = {LaneKey(*row[:4]): row[4] for row in self.engine.rows(_OPEN)}
         missing: dict[LaneKey, list[Gap]] = {
             LaneKey(*place): list(each)
@@ -245,27 +232,24 @@ class TimelineSnapshot:
         return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
 
     def on(self, axis: str) -> set[SessionKey]:
-        """Return the sessions that share the time axis with this name.
-
-        Raise UnknownError if there is no such axis. The axis `WALL` always exists: without a session with wall time,
-        return an empty set."""
+        """Return the sessions that share a time axis. The axis `WALL` may have none. Raise UnknownError if there is
+        no other axis of this name."""
         found = {lane.key[:2] for lane in self.lanes if lane.axis == axis}
         if not found and axis != WALL:
             raise UnknownError(f"there is no axis {axis[:100]!r}; each lane names its axis")
         return found
 
     def depths(self, keys: Sequence[LaneKey]) -> list[int]:
-        """Return the number of drawing rows for spans with a recorded depth, for each of the given lanes."""
+        """Return for each lane the number of rows of the drawing for spans with a recorded depth."""
         known = (self.extents.get(key) for key in keys)
         return [0 if each is None or each.deepest is None else each.deepest + 1 for each in known]
 
     def session(self, key: LaneKey) -> SessionClock:
-        """Return the clock of a lane's session. If the table has only gaps of the session, return a clock without tick
-        rate and epoch."""
+        """Return the clock of a lane's session, without tick rate and epoch if the table has only gaps of it."""
         return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
     def names(self, labels: set[AskedLabel]) -> dict[AskedLabel, str | None]:
-        """Return the names of the events with the given labels (see `events`). A name is None if it is unknown."""
+        """Return the names of the events with the given labels (see `events`), or None where unknown."""
         asked = [each for each in labels if each[2].startswith("?") and each not in self._names]
         if asked:
             fields = [
@@ -299,8 +283,7 @@ class TimelineSnapshot:
 
 
 def in_order(key: LaneKey) -> tuple[Any, ...]:
-    """Return a key for sorting lanes: streams whose names are numbers are sorted by number, and a stream precedes its
-    substreams."""
+    """Return a key for sorting lanes: numbered streams by number, and a stream before its substreams."""
     number = int(key.stream) if key.stream.isdecimal() else -1
     substream = () if key.substream is None else (key.substream,)
     return key.source, key.session, number, key.stream, substream
