@@ -12,7 +12,7 @@ from tailrace.rollups import rows
 from tailrace.rollups.building import SidecarWriter
 from tailrace.rollups.data_files import FileCache
 from tailrace.rollups.frame import Range, frame
-from tailrace.rollups.rows import RowReader, Sample
+from tailrace.rollups.rows import RowReader, RowSample
 from tailrace.rollups.sidecar import RollupProgress, Sidecars
 from tailrace.rollups.snapshot import TimelineSnapshot
 from tests.export.traces import EPOCH
@@ -97,7 +97,7 @@ def test_windows_inside_of_a_sample_are_read_once(store):
 def test_a_larger_sample_has_the_rows_of_a_smaller_one(store):
     sql = 'SELECT "offset" FROM stored WHERE {}'
     engine = Engine(store)
-    chosen = [set(engine.rows(sql.format(Sample(n, n).sql))) for n in (1, 2, 8, 64)]
+    chosen = [set(engine.rows(sql.format(RowSample(n, n).sql))) for n in (1, 2, 8, 64)]
     assert all(smaller < larger for larger, smaller in pairwise(chosen))
 
 

@@ -28,7 +28,7 @@ from tailrace.rollups.sidecar import MEMORY, KeptPages, PagedFile, Sidecar, Side
 
 THREADS = 2
 DATABASE = "256MB"
-"""Memory limit of the DuckDB instance that reads rows of data files. What exceeds it goes to disk."""
+"""Memory limit of the DuckDB instance that reads rows of data files. DuckDB writes to disk the data that exceeds it."""
 
 LaneId = tuple[str, str, str, int | None]
 

@@ -47,7 +47,7 @@ from tailrace.rollups.drawing import (
 from tailrace.rollups.events import COUNTER
 from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.pieces import NONE, Floats, FrameTexts, Longs, Pieces, Truths, joined
-from tailrace.rollups.rows import WHOLE, RowReader, Sample, Since
+from tailrace.rollups.rows import WHOLE, RowReader, RowSample, Since
 from tailrace.rollups.scale import SPARE, WIDEST, Range, Scales, log_at_most, scale
 from tailrace.rollups.snapshot import AskedLabel, LaneKey, TimelineSnapshot
 from tailrace.store.refusal import line
@@ -479,11 +479,11 @@ class WindowParts:
             yield from rows.read([each.path for each in files], ranges.values(), about, sample)
 
 
-def _sample(files: Sequence[FileRows]) -> Sample:
+def _sample(files: Sequence[FileRows]) -> RowSample:
     """Return which rows of files without a sidecar are read."""
     timed = all(file.reached.timed.all() for file in files)
     opens = [int(file.reached.opens.min()) for file in files]
-    return Sample.of(
+    return RowSample.of(
         sum(each.about_inside for each in files),
         sum(each.about for each in files),
         min(opens) if timed and opens else None,

@@ -54,7 +54,7 @@ class Since(NamedTuple):
         return self._replace(since=min(since, self.since), before=max(before, self.before))
 
 
-class Sample(NamedTuple):
+class RowSample(NamedTuple):
     """The share of the rows that is read for a window: one row in `inside` of those that begin in the window, and one in
     `before` of those that begin earlier. All numbers are powers of two.
 
@@ -65,7 +65,7 @@ class Sample(NamedTuple):
     opens: int | None = None
 
     @classmethod
-    def of(cls, inside: float, all_rows: float, opens: int | None) -> Sample:
+    def of(cls, inside: float, all_rows: float, opens: int | None) -> RowSample:
         """Return a sample of about `SAMPLE_ROWS` rows, given estimates of the rows in the window and of all rows."""
         before = _one_in(all_rows)
         one_in = before if opens is None else _one_in(inside)
@@ -89,7 +89,7 @@ class Sample(NamedTuple):
         return pieces._replace(events=pieces.events * self.inside, busy=busy)
 
 
-WHOLE = Sample()
+WHOLE = RowSample()
 
 
 def _one_in(rows: float) -> int:
@@ -157,14 +157,14 @@ class RowBlock:
         paths: Collection[str],
         ranges: Ranges,
         rows: CodedRows,
-        sample: Sample,
+        sample: RowSample,
     ) -> None:
         self.rows = rows
         self._sample = sample
         self._paths = frozenset(paths)
         self._ranges = ranges
 
-    def has(self, paths: Collection[str], asked: Ranges, sample: Sample) -> bool:
+    def has(self, paths: Collection[str], asked: Ranges, sample: RowSample) -> bool:
         """Return whether the block has this sample of exactly the files `paths`, and covers the ranges `asked`."""
         if self._paths != frozenset(paths) or self._sample != sample:
             return False
@@ -193,7 +193,7 @@ class KeptBlocks:
     def __init__(self) -> None:
         self._blocks: list[RowBlock] = []
 
-    def with_all(self, paths: Collection[str], asked: Ranges, sample: Sample) -> RowBlock | None:
+    def with_all(self, paths: Collection[str], asked: Ranges, sample: RowSample) -> RowBlock | None:
         """Return a cached block with this sample of the rows of the given files in the ranges `asked`, or None."""
         for place, block in enumerate(self._blocks):
             if block.has(paths, asked, sample):
@@ -293,7 +293,11 @@ class RowReader:
         self._kept = kept
 
     def read(
-        self, paths: Collection[str], near: Collection[Since], about: float, sample: Sample = WHOLE
+        self,
+        paths: Collection[str],
+        near: Collection[Since],
+        about: float,
+        sample: RowSample = WHOLE,
     ) -> Iterator[Pieces]:
         """Yield the rows of some data files in the ranges `near`, or a sample of them, from cached blocks if
         possible. `about` is an estimate of the number of rows."""
@@ -310,7 +314,7 @@ class RowReader:
             yield sample.weighed(CodedRows.of(rows).numbered(self._texts))
 
     def _block(
-        self, paths: Collection[str], asked: Ranges, margin: int, sample: Sample
+        self, paths: Collection[str], asked: Ranges, margin: int, sample: RowSample
     ) -> RowBlock | None:
         """Return a cached block with this sample of the rows in the ranges `asked`, or read one. Return None if it
         would have more than `ROWS_KEPT` rows."""
@@ -330,7 +334,7 @@ class RowReader:
         return block
 
     def _read(
-        self, paths: Collection[str], near: Collection[Since], sample: Sample
+        self, paths: Collection[str], near: Collection[Since], sample: RowSample
     ) -> Generator[pa.Table]:
         """Yield rows in batches. The first batch is empty, so that the columns are known even without rows."""
         self._database.register("near", self._near(near))
