@@ -43,6 +43,23 @@ def test_statistics_have_a_table_a_flame_graph_and_durations(open_page, runs_vie
     assert answer.text().splitlines()[0].startswith("name,")
 
 
+def test_figures_are_shown_before_self_times_are_read(open_page, runs_viewer):
+    page = open_page(runs_viewer, "#/overview")
+    held = []
+
+    def hold(request):
+        held.append(request)
+
+    page.page.route("**/api/v1/statistics?*self=true*", hold)
+    page.go("/statistics")
+    page.until_text(".grid", "solve")
+    page.until(lambda: held, "the question for self times")
+    assert "reading …" in page.text(".grid")
+    for request in held:
+        request.continue_()
+    page.until(lambda: "reading …" not in page.text(".grid"), "the self times")
+
+
 def test_statistics_are_intervals_where_spans_are_missing(viewer_of, open_page, tmp_path):
     """The second session lacks two spans; the first one lacks nothing."""
     rows = []
@@ -64,6 +81,7 @@ def test_statistics_are_intervals_where_spans_are_missing(viewer_of, open_page, 
     assert "cannot be told" not in page.text(".grid")
     page.go("/statistics?by=session&session=ab")
     page.until_text(".grid", "at least")
+    page.until(lambda: "reading …" not in page.text(".grid"), "the self times")
     cells = [
         text.replace("\N{EN DASH}", "...")
         for text in page.page.locator(".grid td").all_inner_texts()

@@ -13,6 +13,8 @@ import { count, cut, figureOf, isWide, length, moment } from "../parts/text.js";
 import { mark } from "../parts/whole.js";
 
 const LIMIT = 5000;
+/** What stands in the column of self times, unless they are read. */
+const SELVES = { reading: "reading …", failed: "not read", read: "" };
 const FIGURES = [["count", "Spans"], ["open", "Open"], ["total", "Total"], ["self", "Self"], ["min", "Min"], ["p50", "p50"], ["p90", "p90"], ["p95", "p95"], ["p99", "p99"], ["max", "Max"]];
 
 class Statistics {
@@ -75,19 +77,24 @@ class Statistics {
     return { from, to, session, source, ...placesOf(this._params) };
   }
 
+  /** Load what is quick first. Self times and the flame graph need all spans in order. */
   async _load() {
-    await this._loadTable();
-    await this._loadFlame();
-    await this._loadHeat();
+    const turn = (this._turn = (this._turn ?? 0) + 1);
+    this._selves = SELVES.reading;
+    for (const step of [this._loadTable, this._loadHeat, this._loadSelves, this._loadFlame]) {
+      if (turn !== this._turn) return;
+      await step.call(this);
+    }
   }
 
   async _loadTable() {
+    const turn = this._turn;
     try {
-      const answer = await this._asks.table.ask("statistics", { ...this._filters, by: this._by, limit: LIMIT });
+      const answer = await this._figures(false);
       if (!answer) return;
       await this._frame.names.refresh(answer.version, []);
+      if (turn !== this._turn) return;
       this._showRange();
-      this._groups = answer.groups.map((each) => ({ ...Object.fromEntries(answer.by.map((key, index) => [key, each.group[index]])), ...each }));
       fill(this._mark, mark(answer.whole));
       fill(this._table, this._grid.element, answer.total > answer.groups.length ? h("p", { class: "note body" }, `The ${count(answer.groups.length)} groups with the longest totals of ${count(answer.total)}; the CSV file has all.`) : null);
       await this._grid.replace(this._columns(answer.by), listed(() => this._groups));
@@ -95,6 +102,28 @@ class Statistics {
     } catch (error) {
       fill(this._table, h("div", { class: "body" }, problem(error)));
     }
+  }
+
+  /** Add the self times to the table, which stays if they cannot be had. */
+  async _loadSelves() {
+    if (!this._groups.length) return;
+    try {
+      await this._figures(true);
+    } catch (error) {
+      this._selves = SELVES.failed;
+      this._table.append(h("div", { class: "body" }, "No self times.", problem(error)));
+    }
+    await this._grid.refresh();
+  }
+
+  /** Ask for the groups, sorted as a person wants them. */
+  async _figures(self) {
+    const answer = await this._asks.table.ask("statistics", { ...this._filters, by: this._by, limit: LIMIT, self });
+    if (!answer) return answer;
+    this._groups = answer.groups.map((each) => ({ ...Object.fromEntries(answer.by.map((key, index) => [key, each.group[index]])), ...each }));
+    if (this._grid.order) this._sort(this._grid.order);
+    if (self) this._selves = SELVES.read;
+    return answer;
   }
 
   async _loadFlame() {
@@ -141,7 +170,7 @@ class Statistics {
       ...FIGURES.map(([name, label]) => ({
         name, label, number: true, sort: true, loss: true,
         lossy: (row) => isWide(row.bounds[name]),
-        text: (value, row) => figureOf(value, row.bounds[name], (each) => (name === "count" || name === "open" ? count(each) : length(each, row.unit))),
+        text: (value, row) => name === "self" && this._selves !== SELVES.read ? this._selves : figureOf(value, row.bounds[name], (each) => (name === "count" || name === "open" ? count(each) : length(each, row.unit))),
       })),
     ];
   }
