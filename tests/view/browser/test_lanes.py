@@ -249,7 +249,7 @@ def test_a_fresh_import_is_drawn_at_the_width_of_a_pixel(viewers, open_page, tmp
 
 
 def test_a_large_import_is_drawn_in_full_once_it_is_prepared(viewers, open_page, tmp_path):
-    viewers.append(Viewer("--store", imported(tmp_path, 400_000)))
+    viewers.append(Viewer("--store", imported(tmp_path, 300_000)))
     page = open_page(viewers[-1], "#/timeline")
     drawn(page)
     page.until(lambda: not page.page.locator(".sample-note").is_visible(), "all events")
@@ -260,7 +260,7 @@ def test_a_large_import_is_drawn_in_full_once_it_is_prepared(viewers, open_page,
 
 
 def test_a_table_that_cannot_be_prepared_is_a_sample_that_says_so(open_page, tmp_path):
-    store = imported(tmp_path, 400_000)
+    store = imported(tmp_path, 300_000)
     for name in ("store/rollups", "cache"):
         (tmp_path / name).write_text("a file where the directory would be")
     viewer = Viewer("--store", store, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")})
