@@ -59,7 +59,7 @@ export class Timeline {
     this._folds = new Folds(params.folded);
     this._status = new StatusLine(this.canvas);
     this._clockNote = h("p", { class: "clock-note", hidden: true });
-    this._sampleNote = h("p", { class: "clock-note sample-note", hidden: true });
+    this._sampleNote = h("p", { class: "sample-note", hidden: true });
     this._notice = new Notice(this.canvas);
     this._legend = new Legend((name) => {
       this.canvas.only = name;
