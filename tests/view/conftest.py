@@ -46,8 +46,8 @@ def viewer(few_store):
 
 
 @pytest.fixture
-def viewer_of():
-    """Return a function that starts viewers. Lines that they print beside their address must be expected."""
+def viewer_of(tmp_path):
+    """Return a function that starts viewers. They end before `tmp_path`, in which their store may be, is removed."""
     made = []
 
     def make_viewer(*arguments, **options):

@@ -44,10 +44,11 @@ def live_viewer(collector):
 
 
 @pytest.fixture
-def open_page(browser):
+def open_page(browser, tmp_path):
     """Return a function that opens a page of a viewer.
 
-    At the end, no page may have printed or requested anything unexpected.
+    At the end, no page may have printed or requested anything unexpected. The directory `tmp_path`, in which the store
+    of a page may be, is removed after the pages are closed: a page that still asks would get an error.
     """
     opened = []
 

@@ -16,8 +16,8 @@ STEP = 1_000_000
 
 
 @pytest.fixture
-def viewers():
-    """Viewers that end behind their pages, which are closed first."""
+def viewers(tmp_path):
+    """Viewers that end after their pages, and before `tmp_path`, in which their stores are, is removed."""
     started = []
     yield started
     for viewer in started:

@@ -62,7 +62,7 @@ def test_a_gap_of_several_lanes_counts_once(open_page, tmp_path):
 
 @pytest.mark.parametrize("key", ["g", "G"])
 def test_a_key_goes_to_a_gap_in_sight_wherever_it_is(open_page, runs_viewer, key):
-    page = open_page(runs_viewer, "#/timeline")
+    page = open_page(runs_viewer, "#/timeline?source=tcp")
     page.until(page.lossy_columns, "the gap")
     page.page.keyboard.press(key)
     page.until(lambda: "from" in parse_qs(page.hash.partition("?")[2]), "the move to the gap")
@@ -71,7 +71,7 @@ def test_a_key_goes_to_a_gap_in_sight_wherever_it_is(open_page, runs_viewer, key
 
 
 def test_a_gap_says_what_is_missing(open_page, runs_viewer):
-    page = open_page(runs_viewer, "#/timeline")
+    page = open_page(runs_viewer, "#/timeline?source=tcp")
     page.until(page.lossy_columns, "the gap")
     page.page.keyboard.press("g")
     page.until(lambda: "from" in parse_qs(page.hash.partition("?")[2]), "the move to the gap")
