@@ -9,13 +9,18 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tailrace.clock import SystemClock
+from tailrace.configuration import choose
 from tailrace.query.engine import Engine
 from tailrace.rollups import building
 from tailrace.rollups.building import SidecarWriter
 from tailrace.rollups.data_files import FileCache
 from tailrace.rollups.frame import Range, frame
+from tailrace.rollups.rows import SAMPLE_ROWS
 from tailrace.rollups.sidecar import DRAFT_NS, Sidecars
 from tailrace.rollups.snapshot import TimelineSnapshot
+from tailrace.view.leases import ServedStore
+from tailrace.view.streaming import LiveWatch
 from tests.export.traces import EPOCH
 from tests.query.tables import clocked, commit_many, compact, make, row, vacuum
 
@@ -217,3 +222,21 @@ def test_a_defect_of_ours_is_not_taken_for_a_damaged_file(store, sidecars, monke
     monkeypatch.setattr(building, "_CELLS", "SELECT * FROM a_table_that_nobody_made")
     with pytest.raises(duckdb.CatalogException):
         tended(store, sidecars)
+
+
+def test_a_viewer_sums_many_rows_at_once_and_lets_few_wait(tmp_path):
+    """A live store gets a new version each second. Sums of each would take the time of the answers."""
+    store = make(tmp_path / "store", [clocked(), row(seq=0)])
+    served = ServedStore(choose(None, store), SystemClock())
+    watch = LiveWatch(served)
+
+    def lacking(count):
+        served.lacking.clear()
+        commit_many(store, count, name="step", different={"offset": range(count), "start": range(count)})  # fmt: skip
+        watch._look_at_table()
+        return served.lacking.is_set()
+
+    assert [lacking(count) for count in (3_000, SAMPLE_ROWS)] == [False, True]
+    served.tend(lambda: True)
+    assert not lacking(3_000)
+    watch.close()

@@ -302,7 +302,7 @@ class Viewer:
         tending.start()
         yield
         self._ending.set()
-        self._first.changed.set()
+        self._first.lacking.set()
         self._watch.close()
         self._pool.close()
 
@@ -311,13 +311,13 @@ class Viewer:
         roll-ups is computed from their rows: from all, or from a sample."""
         os.nice(TENDING_NICENESS)  # on Linux, of this thread alone
         while True:
-            self._first.changed.clear()
+            self._first.lacking.clear()
             if self._ending.is_set():
                 return
             # ignore the error here, because the answers to requests report it
             with suppress(TailraceError):
                 self._first.tend(lambda: not self._ending.is_set())
-            self._first.changed.wait(TEND_SECONDS)
+            self._first.lacking.wait(TEND_SECONDS)
 
     async def _live(self, _: Request) -> Response:
         headers = {"cache-control": "no-store"}

@@ -22,6 +22,7 @@ from tailrace.query.remote import RemoteEngine, StoreVersion
 from tailrace.query.unknown_names import checked_completeness
 from tailrace.rollups.building import SidecarWriter
 from tailrace.rollups.data_files import FileCache
+from tailrace.rollups.rows import SAMPLE_ROWS
 from tailrace.rollups.sidecar import RollupProgress, Sidecars
 from tailrace.rollups.snapshot import TimelineSnapshot
 from tailrace.store.notes import NoteStore
@@ -125,13 +126,19 @@ class ServedStore:
         self._live: tuple[int, float, Live] | None = None
         self._writer: SidecarWriter | None = None
         self._writer_until = 0.0
-        self.changed = threading.Event()
-        """Set when a newer version of the table was found, which may lack roll-ups."""
+        self.lacking = threading.Event()
+        """Set when so many rows have no roll-ups that a timeline would be drawn from a sample of them."""
 
     @property
     def progress(self) -> RollupProgress:
         """How many rows of the table have roll-ups, as of the last call of `tend`."""
         return RollupProgress() if self._writer is None else self._writer.progress
+
+    def note_rows(self, rows: int) -> None:
+        """Take note of the number of rows of a newer version. Few rows without roll-ups wait for the next search: a
+        viewer that follows a program would otherwise write roll-ups all the time."""
+        if rows - self.progress.rows > SAMPLE_ROWS:
+            self.lacking.set()
 
     def take(self) -> Engine:
         """Return an idle or new engine. Its snapshot was the newest version of the table at most `FRESH_SECONDS` ago.

@@ -200,10 +200,13 @@ class LiveWatch:
             self._table = TableReader(
                 store_path(self._loaded.config), self._loaded.config.store.options
             )
-            self._store.changed.set()
-        elif self._table.refresh():
-            self._store.changed.set()
-        return self._table.version(), sum(file.rows for file in self._table.files())
+            newer = True
+        else:
+            newer = self._table.refresh()
+        rows = sum(file.rows for file in self._table.files())
+        if newer:
+            self._store.note_rows(rows)
+        return self._table.version(), rows
 
 
 def _health(name: str, status: CollectorStatus) -> CollectorHealth:
