@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from tailrace.errors import QueryError, StoreError
 from tailrace.query import catalog, engine as engine_module
 from tailrace.query.answer import PAGE_ROWS
-from tailrace.query.engine import Engine
+from tailrace.query.engine import Engine, is_interrupt
 from tailrace.query.limits import Limits
 from tailrace.query.views import VIEWS
 from tailrace.store.layout import table_root
@@ -407,3 +407,14 @@ def test_a_statement_is_planned_to_examine_it_only_if_its_text_does_not_show_wha
         assert engine.ask(sql_of_user, parameters=["sim"]).next_page() == [(3,)]
         assert watched.given[-1] == sql_of_user
         assert any(given.startswith("EXPLAIN") for given in watched.given[:-1]) is planned
+
+
+def test_an_interrupt_while_arrow_reads_is_one():
+    connection = duckdb.connect()
+    reader = connection.sql("FROM range(10_000_000_000)").to_arrow_reader(1000)
+    reader.read_next_batch()
+    connection.interrupt()
+    with pytest.raises(OSError, match="Interrupted") as raised:
+        list(reader)
+    assert is_interrupt(raised.value)
+    assert not is_interrupt(OSError("gone"))

@@ -290,10 +290,10 @@ def on_current(
     for _ in range(ATTEMPTS):
         try:
             return attempt()
-        except duckdb.InterruptException as error:
-            raise QueryError(str(error)) from error
         except (duckdb.Error, OSError) as error:
             # Also catch OSError, which reading through a pyarrow dataset raises.
+            if is_interrupt(error):
+                raise QueryError(str(error)) from error
             if not overtaken(table):
                 raise refusal(error) from error
             if moved is not None:
@@ -301,19 +301,24 @@ def on_current(
     raise too_fast(table)
 
 
+def is_interrupt(error: BaseException | None) -> bool:
+    """Return whether an error means that a statement was interrupted. DuckDB's Arrow reader raises an OSError then."""
+    return isinstance(error, duckdb.InterruptException) or (
+        isinstance(error, OSError) and str(error).startswith("INTERRUPT Error")
+    )
+
+
 def refused(error: QueryError, limits: Limits) -> QueryError:
     """Return the error of a statement of this program in words that name no SQL. Log the text of DuckDB if it is needed
     to understand the error."""
     cause = error.__cause__
     less = "choose a shorter range, or fewer sessions"
-    if isinstance(cause, duckdb.InterruptException) and limits.seconds is not None:
+    if is_interrupt(cause) and limits.seconds is not None:
         return QueryError(f"this takes longer than {limits.seconds:g} s: {less}")
     if isinstance(cause, duckdb.OutOfMemoryException):
         memory = "the machine has" if limits.memory is None else f"{Size(limits.memory)}"
         return QueryError(f"this needs more memory or temporary disk space than {memory}: {less}")
-    if isinstance(cause, duckdb.Error | OSError) and not isinstance(
-        cause, duckdb.InterruptException
-    ):
+    if isinstance(cause, duckdb.Error | OSError) and not is_interrupt(cause):
         logger.warning("a statement failed: %s", line(cause))
         return QueryError("the table could not be evaluated; the log has the details")
     return error

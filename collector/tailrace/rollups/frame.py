@@ -23,6 +23,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from numpy.typing import NDArray
 
 from tailrace.errors import BrokenOffError, QueryError
+from tailrace.query.engine import is_interrupt
 from tailrace.rollups.data_files import (
     ROUNDED,
     CachedFile,
@@ -179,9 +180,9 @@ def _drawn(
     while True:
         try:
             return _draw(snapshot, window, finest, keys)
-        except duckdb.InterruptException as error:
-            raise QueryError("the statement was interrupted") from error
         except (duckdb.Error, OSError, pa.ArrowException) as error:
+            if is_interrupt(error):
+                raise QueryError("the statement was interrupted") from error
             if not snapshot.cache.drop_damaged():
                 raise _refusal(snapshot, error) from error
 
