@@ -70,9 +70,10 @@ def evidence(
     statistics: Iterable[SpanStatistics],
     figure: str,
 ) -> dict[GroupUnit, Evidence | Doubt]:
-    """Return mean and noise of a figure in one run, by group of spans. `statistics` has the figures of each group.
-    The number of spans is a figure without noise. Self time, minimum and maximum get `Doubt.NOISE`: blocks of time
-    do not show their noise. Raise QueryError or StoreError if the table cannot be read."""
+    """Return mean and noise of a figure in one run, by group of spans. `statistics` has the figures of each group. The
+    number of spans counts as a figure without noise. For self time, minimum and maximum, each group gets `Doubt.NOISE`,
+    because blocks of time do not show how much these figures vary. Raise QueryError or StoreError if the table cannot
+    be read."""
     chosen = {(each.group, each.unit): each for each in statistics}
     if figure == "count":
         return {key: _of_count(each) for key, each in chosen.items()}
@@ -112,8 +113,9 @@ class Histogram(NamedTuple):
     logs: Reals
 
     def scatter(self, share: Fraction | None) -> tuple[float, float] | None:
-        """Return the variance of the logarithm of a percentile, from random draws of blocks, and its degrees of
-        freedom; None if too few blocks have spans. `share` is the percentile as a fraction, or None for the mean."""
+        """Return the variance of the logarithm of a percentile or mean among random draws of blocks, and the degrees of
+        freedom of this variance. Return None if fewer than `FEWEST_BLOCKS` blocks have spans. `share` is the percentile
+        as a fraction, or None for the mean."""
         blocks = self.counts[self.counts.any(axis=1)]
         count = len(blocks)
         if count < FEWEST_BLOCKS:
@@ -169,5 +171,5 @@ FROM (
 )
 GROUP BY ALL ORDER BY {{keys}}
 """  # noqa: S608 - our own words
-"""SQL that counts spans by group, block of time and class of durations. Spans without a wall time have the time of
-their clock."""
+"""SQL that counts spans by group, block of time and class of durations. A span without a wall time is assigned to a
+block by the ticks of its start."""

@@ -84,8 +84,8 @@ def least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
 
 
 def at_least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval of the sum (or maximum) of all spans, which lost spans can only increase. It has no lower
-    end if a lost span can have a negative duration (`lowest` is None)."""
+    """Return the interval of the sum of all spans, or of their maximum. Lost spans only increase it if none has a
+    negative duration. If one can have (`lowest` is None), the interval has no lower end."""
     if lost == 0:
         return Interval(seen, seen)
     return Interval(lowest if lowest is None or seen is None else seen, None)

@@ -27,9 +27,9 @@ Lacks = Callable[[GroupValues, str], bool]
 
 
 def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Completeness) -> Lacks:
-    """Return a function that returns whether spans of a group (with a unit, ns or ticks) may be missing from the
-    window. Its first call reads the gaps, and raises QueryError if they cannot be read. `whole` is the completeness
-    of the window."""
+    """Return a function of a group and a unit (ns or ticks). It returns whether spans of the group may be missing from
+    the window. At its first call, it reads the gaps, and raises QueryError if they cannot be read. `whole` is the
+    completeness of the window."""
     losses: list[Losses] = []
 
     def lacks(group: GroupValues, unit: str) -> bool:
@@ -67,7 +67,7 @@ class Doubt(StrEnum):
     NOISE = "noise"
     """The runs vary too much, even if no event were missing."""
     FEW = "few spans"
-    """One run on each side has too few spans of the group to show how much the figure varies."""
+    """Each side has a single run, and a run has too few spans of the group to show how much the figure varies."""
     SOME = "some runs"
     """The runs on one side are repeated, and only some of them have spans of the group."""
 
@@ -131,8 +131,9 @@ class NoisyGrowth(NamedTuple):
         return cls(ANY_GROWTH, ANY_GROWTH, doubt)
 
     def undecided_by(self, threshold: float) -> Doubt:
-        """Return why this growth allows no verdict: `doubt` if noise could not be measured, `Doubt.LOSS` if missing
-        events widen the interval more than noise does, or alone prevent a verdict, else `Doubt.NOISE`."""
+        """Return why this growth allows no verdict. If noise could not be measured, this is `doubt`. It is `Doubt.LOSS`
+        if the stored spans alone would allow a verdict, or if missing events widen the interval more than noise does;
+        else `Doubt.NOISE`."""
         if self.doubt is not None:
             return self.doubt
         if self.stored.verdict(threshold) is not ChangeVerdict.UNDECIDED:
@@ -230,8 +231,8 @@ def changes(
     figure: str,
     lacks: tuple[Lacks, Lacks],
 ) -> list[FigureChange]:
-    """Return the changes of a figure for all groups of two runs, by descending growth, those of one run last.
-    `lacks` has the result of `may_lack` for each run."""
+    """Return the changes of a figure for all groups of two runs, by descending growth. Groups that only one run has
+    come last. `lacks` has the result of `may_lack` for each run."""
     return sorted(_pairs(before, after, figure, lacks), key=_rank)
 
 

@@ -32,9 +32,9 @@ class LaneSpan(NamedTuple, Generic[K]):
 
 
 def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
-    """Return, by `owner`, the time during which one of its spans is the innermost open span, in the spans' unit. The
-    spans must be sorted by start, the outer of two that start together first. A span that ends before it begins gets
-    no time."""
+    """Return for each `owner` the time during which the innermost open span is one of this owner, in the spans' unit.
+    The spans must be sorted by start; of two with the same start, the outer one comes first. A span that ends before it
+    begins gets no time."""
     shared: dict[K, int] = defaultdict(int)
     open_spans: list[LaneSpan[K]] = []
     now = 0
@@ -48,8 +48,8 @@ def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
 
 
 def _reach(moment: int, now: int, open_spans: list[LaneSpan[K]], shared: dict[K, int]) -> int:
-    """Add the time from `now` to `moment` to the sums in `shared`, by owner of the innermost span at each time.
-    Remove the spans that end by `moment`, and return `moment`."""
+    """Add the time from `now` to `moment` to the sums in `shared`, each part of it to the owner of the span that is
+    innermost in this part. Remove the spans that end by `moment` from `open_spans`. Return `moment`."""
     while open_spans:
         innermost = open_spans[-1]
         until = min(innermost.end, moment)

@@ -1,13 +1,13 @@
 """Count the lost events that may belong to each group of spans, and find the stored spans whose duration is in
 doubt.
 
-A gap *touches* a selection if one of its missing events may be a selected span. A range of time selects the spans
-that begin in it. A gap before the range does not touch it, but one behind it does: a long missing span may have
-begun within. A gap without a time touches the range, unless its session ended long before (`MARGIN`).
+A gap *touches* a selection if one of its missing events may be a selected span. A range of time selects the spans that
+begin in it. A gap before the range does not touch the selection, but a gap after it does: a long missing span may have
+begun in the range. A gap without a time touches the range, unless its session ended long before (`MARGIN`).
 
-In doubt are spans without an end in a touched session (in formats of `UNNUMBERED_ENDS`, in any session), and spans
-around a gap in formats in which an end belongs to the last begin (`STACKED`). They count as lost. Losses of which the
-table has no trace are not counted (ARCHITECTURE, blind spots).
+A span without an end is in doubt if a gap of its session touches the selection, or its format is in `UNNUMBERED_ENDS`.
+In formats in which an end belongs to the last begin (`STACKED`), spans around a gap are in doubt, too. Spans in doubt
+count as lost. Losses of which the table has no trace are not counted (ARCHITECTURE, blind spots).
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ PLACES = ("source", "session", "format", "stream")
 """Keys for grouping that gaps have, too: a gap counts only in groups with its own value."""
 
 RENAMED = ("name", "category")
-"""Keys for grouping spans whose value may arrive in a record of its own. If it is missing, the group may be wrong."""
+"""Keys for grouping spans. A separate record may define the value of such a key. If this record is missing, a span may
+be in the wrong group."""
 
 ANY = ""
 """The text in the column `stream` of a gap whose stream is unknown."""
@@ -95,13 +96,13 @@ class TouchingGaps(NamedTuple):
 
 
 class Losses:
-    """The lost events that may be spans of a window (the selected rows), or that may have changed such spans."""
+    """The lost events that may be spans of a window, or that may change figures of the spans in it."""
 
     def __init__(
         self, engine: Engine, window: Window, by: Sequence[str], whole: Completeness
     ) -> None:
-        """Read the gaps whose missing events may be spans of the window, grouped by the keys `by`. `whole` is the
-        completeness of the window, with the number of events that may still arrive."""
+        """Read the gaps whose missing events may be spans of the window. The spans are grouped by the keys `by`.
+        `whole` is the completeness of the window; each group may have the events that may still arrive."""
         self._places = [(at, key) for at, key in enumerate(by) if key in PLACES]
         self._everywhere: LostCount = None if whole.unasked else whole.awaited
         self._by = by
@@ -151,8 +152,9 @@ class Losses:
         return RowCondition(sql, (*spans.values, *given, moved))
 
     def _regroups(self, gap: TouchingGaps) -> bool:
-        """Return whether a missing record may contain a key by which spans are grouped. An event of DFTracer
-        contains its own name and category, but its other attributes may be in separate records."""
+        """Return whether a missing record may change the group of a stored span, because it may contain the value of a
+        key. An event of DFTracer contains its own name and category, but its other attributes may be in separate
+        records."""
         for key in self._by:
             if key in ("depth", "parent"):
                 return True
@@ -192,13 +194,14 @@ _STACKED_GAPS = f"""
     WHERE format IN {_texts(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
-"""SQL that joins to each span of the formats in `STACKED` the next gaps after its begin: by ticks, or by offset for
-unreadable bytes. The events of any other gap (in ET3 traces of the Java agents, which name streams, also the entry
-that an exit lacks) may lie anywhere before its offset, so the session's last such gap is joined."""
+"""SQL that joins gaps to each span of the formats in `STACKED`. Two gaps are the next ones after the span's begin: by
+ticks, the next gap with event numbers, and by offset, the next gap with unreadable bytes. The missing events of any
+other gap may lie anywhere before its offset, so the session's last such gap is joined. In ET3 traces of the Java
+agents, which name streams, an exit without an entry counts as such a gap."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
-    """Yield the sum, for each stream, of the gaps whose missing events may be spans of the window."""
+    """Yield for each stream the sum of its gaps, as far as their missing events may be spans of the window."""
     gaps, since = _gaps(window.selection), window.since
     lossy = f"SELECT 1 FROM gaps WHERE remaining IS DISTINCT FROM 0 AND ({gaps.sql}) LIMIT 1"  # noqa: S608 - our own words
     if not any(True for _ in engine.rows(lossy, gaps.values)):
@@ -288,8 +291,8 @@ WHERE NOT coalesce(g.at < e.earlier AND e.rises, false) OR g.format = 'heph' AND
   )
 )
 """  # noqa: S608 - our own words
-"""SQL that leaves out the gaps before a time, if an event of the stream with a higher number has an earlier time. In a
-stream whose times do not always rise with its numbers, no gap is left out."""
+"""SQL that leaves out the gaps that lie before a given time: an event of the same stream has a higher number, and its
+time is before the given time. In a stream whose times do not always rise with its numbers, no gap is left out."""
 
 _TOUCHING = f"""
 WITH lost AS MATERIALIZED ({{gaps}})

@@ -124,8 +124,8 @@ Evident = Mapping[GroupUnit, Evidence | Doubt]
 
 
 def judged(found: Sequence[FigureChange], a: Evident, b: Evident) -> list[FigureChange]:
-    """Return the changes with an allowance for noise. A group of one side is `new` or `gone` if all its runs have
-    it."""
+    """Return the changes with an allowance for noise. A group that only one side has is `new` or `gone` if all runs of
+    this side have it."""
     sides = [(a.get(key), b.get(key)) for key in ((each.group, each.unit) for each in found)]
     compared = sum(
         isinstance(of_a, Evidence) and isinstance(of_b, Evidence) for of_a, of_b in sides

@@ -44,9 +44,10 @@ class HeatMap(NamedTuple):
 
 
 def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> HeatMap:
-    """Return a heat map of the spans in a window, with one name or all (None), in at most `columns` ranges of time.
-    Row 0 has durations of at most 0 ns, and row n those of 2^(n-1) to 2^n - 1 ns. Spans without a wall time or
-    without a duration in ns are in no cell. Raise QueryError or StoreError if the table cannot be read."""
+    """Return a heat map of the spans in a window, in at most `columns` ranges of time. Include only spans with the name
+    `name`, unless it is None. Row 0 has durations of at most 0 ns, and row n those of 2^(n-1) to 2^n - 1 ns. Spans
+    without a wall time or without a duration in ns are in no cell. Raise QueryError or StoreError if the table cannot
+    be read."""
     named = [] if name is None else [RowCondition("name = ?", (name,))]
     chosen = all_of([window.rows, *named])
     bounds = f"SELECT min(time), max(time) FROM spans WHERE {chosen.sql}"  # noqa: S608 - our own words
@@ -162,9 +163,9 @@ def statistics(
     *,
     self_time: bool = True,
 ) -> list[SpanStatistics]:
-    """Return the figures of each group of spans that begin within a window, by descending total. `by` has the keys
-    that define the groups, and `whole` is the completeness of the window. With `self_time`, all spans are read in
-    order, about a microsecond a span. Raise QueryError or StoreError if the table cannot be read."""
+    """Return the figures of each group of spans that begin within a window, by descending total. `by` has the keys that
+    define the groups, and `whole` is the completeness of the window. With `self_time`, read all spans in order, which
+    takes about a microsecond a span. Raise QueryError or StoreError if the table cannot be read."""
     keys = "".join(f"{key.sql}, " for key in by)
     places = ", ".join(str(place) for place in range(1, len(by) + 2))
     percentiles = ", ".join(f"quantile_disc(length, {float(q)})" for q in PERCENTILES.values())
@@ -201,7 +202,8 @@ def statistics(
 
 
 def _unended(engine: Engine, window: Window) -> bool:
-    """Return whether a span after the window may have ended without a trace, in the formats of `UNNUMBERED_ENDS`."""
+    """Return whether a span that begins after the window has no end, in a format of `UNNUMBERED_ENDS`. Its end may be
+    lost without a trace."""
     if window.until is None:
         return False
     behind = all_of([window._replace(since=window.until, until=None).rows, _UNNUMBERED])
@@ -300,7 +302,8 @@ def _at_ranks(
     spans: RowCondition,
     wanted: Sequence[tuple[GroupUnit, int]],
 ) -> list[int]:
-    """Return the durations with the wanted ranks in their groups (1 is the shortest), in this order."""
+    """Return one duration for each group and rank in `wanted`, in the order of `wanted`. Rank 1 is the shortest
+    duration of the group."""
     if not wanted:
         return []
     names = [*(f"k{at}" for at in range(len(by))), "unit"]
@@ -333,7 +336,8 @@ def _selves(
 
 
 def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane. The `owner` is group (None outside of the window), unit and tick rate."""
+    """Yield the spans of one lane. The `owner` of a span is its group (None for a span outside of the window), its unit
+    and its tick rate."""
     for row in rows:
         start, end, inside, rate, unit, *group = row[4:]
         yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
@@ -352,8 +356,8 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return the time (Unix ns) just after the last end of the spans that begin in the window, before which the
-    spans inside of them begin. Return None if the window has no end."""
+    """Return the time (Unix ns) just after the last end of the spans that begin in the window. All spans inside of
+    these spans begin before this time. Return None if the window has no end."""
     if window.until is None:
         return None
     rows = window.rows

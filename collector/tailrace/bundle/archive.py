@@ -380,9 +380,8 @@ def facts(made: Made) -> dict[str, object]:
 
 
 def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:
-    """Make one part of the bundle. Give it up if it takes longer than `seconds`.
-
-    Otherwise, a disk that does not answer would block the whole bundle.
+    """Make one part of the bundle. Give it up if it takes longer than `seconds`, so that a disk that does not answer
+    cannot block the whole bundle.
     """
     done: list[Made] = []
 

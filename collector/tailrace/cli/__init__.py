@@ -28,8 +28,9 @@ FLAGS = frozenset({"--require-trace", "--json"})
 """Options of `tailrace run` without a value."""
 
 HELD = {"serve": [signal.SIGHUP], "run": [signal.SIGUSR1, signal.SIGUSR2]}
-"""For each command, the signals that stay blocked until the command has set its handlers. `serve` reloads its
-configuration on SIGHUP, and `run` passes its signals on to its program, so an earlier signal must not end them.
+"""For each command, the signals that stay blocked until the command has set its handlers. Without the block, an early
+signal would end the command: SIGHUP, on which `serve` reloads its configuration, or a signal that `run` passes on to
+its program.
 """
 IGNORED = {"serve": [signal.SIGUSR1, signal.SIGUSR2]}
 """For each command, the signals that the command ignores. Their default action would end the process."""

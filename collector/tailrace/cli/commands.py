@@ -264,11 +264,9 @@ def run() -> None:
 
 
 def _leave(end: SystemExit) -> None:
-    """Exit the process without the shutdown of the Python interpreter, which would take a tenth of the time of a short
-    command.
-
-    The shutdown could also crash. A thread that still reads a table at a URL cannot be stopped, and the shutdown would
-    destroy objects that the thread uses.
+    """Exit the process without the shutdown of the Python interpreter. The shutdown would take a tenth of the time of a
+    short command, and it could crash: a thread that still reads a table at a URL cannot be stopped, and the shutdown
+    would destroy objects that the thread uses.
     """
     if isinstance(end.code, int | None):
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name

@@ -327,7 +327,8 @@ def diff_command(
     if markdown and as_json:
         raise click.UsageError("use --markdown or --json, not both")
     if junit is not None:
-        # Remove an earlier report, which a reader could take for that of this comparison.
+        # Remove the report of an earlier comparison. If this comparison fails, a reader could take the old report for
+        # the new one.
         junit.unlink(missing_ok=True)
     if exact and len(paths[0]) > 1:
         raise click.UsageError("--exact needs one run on each side")

@@ -41,7 +41,7 @@ NEEDED = {
     "tls_key": "tls_certificate",
     "tls_client_authority": "tls_certificate",
 }
-"""Keys of a listener that require another key, which is the value."""
+"""For some keys of a listener: another key that must be set together with this key."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
 # The name of a collector is also the name of a directory, so only these characters are allowed.

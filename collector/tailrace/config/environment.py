@@ -6,10 +6,10 @@
     TAILRACE_STORE_RETENTION_AGE=                  empty: none, for a key that may be none
     TAILRACE_…_FILE=/run/secrets/key               the value is the file's content without a final newline
 
-Names of sources and of table entries are converted to lower case. A variable with the suffix `_FILE` always has
-the path of a file, so an entry with such a name can be set only in the configuration file. A variable that
-begins with a section's name, or a similar name, and matches no key is refused. Other variables are ignored, as
-are variables that describe a service (`service_links`).
+Names of sources and of table entries are converted to lower case. A variable with the suffix `_FILE` always has the
+path of a file, so a table entry whose name has this suffix can be set only in the configuration file. A variable that
+begins with a section's name, or a similar name, and matches no key is refused. Other variables are ignored, as are
+variables that describe a service (`service_links`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ NOT_CONFIGURATION = frozenset({"TAILRACE_ADDRESS", "TAILRACE_CONFIG", "TAILRACE_
 """Environment variables with the prefix TAILRACE_ that set no configuration key, and are never refused."""
 
 NAMES_OF_FILES = frozenset({"tls_key", "tokens"})
-"""Keys whose values are paths of files with secrets. The suffix `_FILE` is refused for their variables: the content
-of the file would be taken for the path."""
+"""Keys whose values are paths of files with secrets. For these keys, a variable with the suffix `_FILE` is refused,
+because the content of the file would be taken for the path."""
 
 _LINK = re.compile(
     r"(?P<service>TAILRACE(_\w+?)??)_"
@@ -55,8 +55,8 @@ class Target(NamedTuple):
 
 @cache
 def variables() -> dict[str, Target]:
-    """Return the environment variable of every key in a section. The variables of a table's entries have the
-    returned name, an underscore, and the name of the entry."""
+    """Return the environment variable of every key in a section. If the value of the key is a table, each entry has a
+    variable of its own: the returned name, an underscore, and the name of the entry."""
     return {
         f"{PREFIX}{section}_{key}".upper(): Target((section, key), field.type)
         for section, struct in SECTIONS.items()
@@ -120,7 +120,7 @@ def _target(name: str) -> Target | None:
             return target
     if name.startswith(SOURCES_PREFIX):
         rest = name.removeprefix(SOURCES_PREFIX).lower()
-        # Take the first key that matches: at most one does, because no key is `_` and another key at its end.
+        # Take the first key that matches. At most one matches, because no key ends in an underscore and another key.
         for key, type_ in _source_types().items():
             source = rest.removesuffix(f"_{key}")
             if source not in {rest, ""}:
@@ -168,9 +168,10 @@ def _stray(name: str, where: Where) -> Iterator[Problem]:
 
 
 def _endings(section: str, rest: str) -> list[str]:
-    """Return the names of a section's environment variables, without their prefix. The variable of a source is named
-    `<NAME>_<KEY>`, and NAME may contain underscores. Therefore each beginning of `rest`, the name of a variable,
-    that ends before an underscore may be NAME."""
+    """Return the names of a section's environment variables, without their prefix. For sources, return only those names
+    that a user may have meant by `rest`, the name of a variable without its prefix. The variable of a source is named
+    `<NAME>_<KEY>`, and NAME may contain underscores. Therefore NAME may be each beginning of `rest` that ends before an
+    underscore."""
     if section != "sources":
         return [
             key.upper() + ("_<NAME>" if get_origin(field.type) is dict else "")

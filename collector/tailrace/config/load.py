@@ -43,9 +43,9 @@ NO_HOME = "this user has no home directory (HOME is not set, and the host does n
 
 
 class Loaded(NamedTuple):
-    """A configuration, the path of its file (None without a file), and its digest. The digest `sha256` (hex) covers
-    the values of all keys, but only the names of storage options, whose values may be secrets that change
-    independently."""
+    """A configuration, the path of its file (None without a file), and its digest. The digest `sha256` (hex) covers the
+    values of all keys except storage options. For storage options it covers only the names, because their values may be
+    secrets that change while the configuration stays the same."""
 
     config: Config
     path: Path | None
@@ -144,7 +144,8 @@ def store_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def own_part(directory: Path, name: str) -> Path:
-    """Return the directory of a collector below a shared directory, which the collector `main` uses itself."""
+    """Return the directory of the collector `name` below a directory that collectors share. The collector `main` uses
+    the shared directory itself."""
     return directory if name == MAIN else directory / COLLECTORS / name
 
 
@@ -210,8 +211,8 @@ def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[st
 
 
 def _add_default_sources(given: Given) -> None:
-    """Add the default sources with only their required keys, because a variable may change a source's type to one
-    without the optional keys."""
+    """Add the default sources with only their required keys. If an environment variable changes the type of a source,
+    an optional key of the old type could be an unknown key of the new type."""
     for name, source in DEFAULT_SOURCES.items():
         home = Where(DEFAULT, None, dotted(("sources", name)))
         tree = msgspec.to_builtins(source, enc_hook=str)
@@ -237,7 +238,8 @@ def _add_environment(given: Given, environ: Mapping[str, str]) -> list[Problem]:
 
 
 def _add_entry(section: dict[str, Setting], key: str, name: str, setting: Setting) -> None:
-    """Set an entry of a table such as `store.options`, in place of an entry with the same name in lower case."""
+    """Set the entry `name` (in lower case) of a table such as `store.options`. Remove other entries whose name in lower
+    case is the same."""
     table = section.get(key, Setting({}, setting.where))
     if isinstance(table.value, dict):
         others = {n: value for n, value in table.value.items() if n.lower() != name}
@@ -278,5 +280,5 @@ def _sha256(config: Config) -> str:
 
 
 def _number(quantity: Size | Duration) -> int | float:
-    # The texts of these types may be rounded.
+    # Return the number and not the text of a size or duration, because the text may be rounded.
     return int(quantity) if isinstance(quantity, Size) else float(quantity)

@@ -62,7 +62,7 @@ class SpoolConfig(Section, frozen=True):
     checkpoint_interval: Duration = Duration(30)
     """Interval at which the collector saves the decoder's state, which limits the work of a restart."""
     checkpoint_bytes: Size = Size(64 * MIB)
-    """The collector also saves the decoder's state each time it has decoded this many bytes. If this state exceeds 1 MiB, the collector waits until it has decoded at least sixteen times the size of the state."""
+    """The collector also saves the decoder's state each time it has decoded this many bytes. If this state exceeds 1 MiB, the collector first decodes at least sixteen times the size of the state, or an eighth of `max_size` if that is less."""
 
 
 class QuarantineConfig(Section, frozen=True):
@@ -84,9 +84,9 @@ class LedgerConfig(Section, frozen=True):
     gap_rows_max: int = 100
     """Maximum number of gaps of a stream that get rows of their own within each `reorder_time`. Further gaps share one row, which covers a range of sequence numbers."""
     source_streams_max: int = 16_384
-    """Maximum number of streams of a source whose sequence numbers are checked, about 6 KiB of memory each. Beyond it, the session with the most streams makes room for new streams of other sessions: the collector stops checking those of its streams that have been silent longest."""
+    """Maximum number of streams of a source whose sequence numbers are checked, about 6 KiB of memory each. Beyond it, new streams of other sessions displace streams of the session with the most streams: the collector stops checking those that have been silent longest."""
     source_holes_max: int = 262_144
-    """Maximum number of holes (missing numbers that may still arrive) and gaps (missing numbers that are reported) that are remembered over all sessions of a source, at most 768 B each. Beyond it, a stream with a new hole forgets its oldest hole or gap, whose events stay reported as missing even if they arrive later."""
+    """Maximum number of holes (missing numbers that may still arrive) and gaps (missing numbers that are reported) that are remembered over all sessions of a source, at most 768 B each. Beyond it, the collector forgets the oldest hole or gap of a stream for each new hole of this stream. The events of a forgotten hole or gap stay reported as missing, even if they arrive later."""
     resume_time: Duration = Duration(600)
     """Time for which an announced session is remembered after its last connection ended. If the client has not ended the session itself, the session ends then."""
     sessions_max: int = 1024
@@ -243,7 +243,7 @@ class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
     format: str
     """Format of the files: heph, jets, ovni, dftracer, et3."""
     paths: list[str]
-    """Glob patterns. A directory, or a pattern whose last part is `*`, finds files with the format's usual names, and others whose content is of the format. Where a format has no usual names (heph, jets, et3), it finds all files that are of no other format. A hidden file is found only if the pattern's last part spells a part of its name, as `.*.log` does."""
+    """Glob patterns. If a pattern is a directory, or its last part is `*`, it finds files with the format's usual names, and other files whose content is of the format. For a format without usual names (heph, jets, et3), it finds all files that are not of another format. A hidden file is found only if the pattern's last part spells a part of its name, as `.*.log` does."""
     dialect: str = "auto"
     """The dialect of the format that the files are in; auto detects it from their content."""
     record_max: Size = Size(4 * MIB)

@@ -100,10 +100,12 @@ class DaemonProgress(NamedTuple):
     commits: int
     refusals: int
     replayed: int
-    """Position up to which a start has decoded again entries whose rows are in the table."""
+    """Position in the spool up to which a start has decoded. It decodes again the entries whose rows are in the
+    table."""
 
     def lives_on(self, before: DaemonProgress) -> bool:
-        """Return whether rows were committed, an operation was refused, or the start went on decoding since `before`."""
+        """Return whether one of these happened since `before`: rows were committed, an operation was refused, or the
+        start went on decoding."""
         return self[1:] != before[1:]
 
 
@@ -111,8 +113,8 @@ class Mode(NamedTuple):
     """How a collector runs.
 
     With `once`, it reads all files to their end, and ends when each source has read its input. With `last`, a stop also
-    ends the sessions of all producers, which must have ended before. With `imports`, it only imports files, and is
-    marked as unfinished while one of its sessions is open. `watchdog_seconds` is how long the service manager's
+    ends the sessions of all producers, which must have ended before. With `imports`, it only imports files; while one
+    of its sessions is open, the collector is marked as unfinished. `watchdog_seconds` is how long the service manager's
     watchdog waits for a signal."""
 
     once: bool = False
@@ -261,7 +263,8 @@ class Daemon:
         stop.set()
 
     def _lost(self, loss: LostError) -> str:
-        """Return a message about a moved, replaced or removed file, and about received bytes that are not in the table."""
+        """Return a message that names a moved, replaced or removed file, and the number of received bytes that are not
+        in the table."""
         rest = self.spool.end - self.loops.committing.committed
         if not rest:
             return f"{loss}; everything received is in the table"

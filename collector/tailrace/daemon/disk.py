@@ -4,8 +4,8 @@ A start changes nothing until it is known that all files can be read, so a start
 another version of Tailrace as they are. A start may be interrupted at any time. Files of an older version are upgraded
 before any source receives: first the table, then the state of the ingest.
 
-A repair of the table may remove rows of other collectors if their spools can restore the rows (`store.recovery`). They
-do not run during a repair, so it may open their spools."""
+A repair of the table may remove rows of other collectors if their spools can restore the rows (`store.recovery`). The
+other collectors do not run during a repair, so the repair may open their spools."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ logger = logging.getLogger(__name__)
 
 
 def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dict[str, Refills]:
-    """Return for each other collector of `store`, by its identity, a function that checks its spool (see `_refills`).
+    """Return a function for each other collector of `store`, by the collector's identity. The function checks the
+    collector's spool (see `_refills`).
 
     `own` is the directory of this collector. Raise OSError if a directory cannot be read."""
     found: dict[str, Refills] = {}
@@ -85,7 +86,8 @@ def _refills(
         return False
     try:
         has = spool.identity == who.identity and refills(spool, Checkpoints(path), position)
-        # The repair may remove these rows, so the table lacks them until the collector runs.
+        # The repair may remove the rows that this spool can restore, so the table lacks them until the other collector
+        # runs.
         if has and (position or 0) < spool.end:
             presence.begin(directory)
         return has
@@ -231,7 +233,8 @@ def _open_table(
     store, directory = Path(store_path(config)), collector_path(config)
     who = Introduction(spool.identity, str(spool.directory.absolute()))
     if entrance is None:
-        # Without this file, readers of the store would believe that the collector runs on another host.
+        # Without the file that `introduce` writes, readers of the store would believe that the collector runs on
+        # another host.
         with suppress(TailraceError):
             introduce(directory, who)
         return open_table()
@@ -304,9 +307,8 @@ def _report_recovery(table: Table, health: Health) -> None:
 def _report_too_large(
     spool: Spool, checkpoints: Checkpoints, checkpoint: Checkpoint | None, starts: Starts
 ) -> None:
-    """Warn about checkpoints that are too large for the memory limit.
-
-    Raise MemoryLimitError if there is no smaller one, and the spool does not have all entries any more."""
+    """Warn about checkpoints that are too large for the memory limit. Raise MemoryLimitError if the start can use
+    neither a smaller checkpoint nor a spool that still has all entries."""
     if not checkpoints.too_large:
         return
     message = f"{checkpoints.too_large[0]}, which do not fit: {starts.advice()}"
@@ -317,7 +319,8 @@ def _report_too_large(
 
 
 def _end_start(starts: Starts, _: object, error: BaseException | None, __: object) -> None:
-    """Record that this start was not killed. Raise MemoryLimitError if a lack of memory ended it."""
+    """Record that this start was not killed. If it failed for lack of memory, raise MemoryLimitError instead; the next
+    start then counts this one as killed."""
     if error is not None and any(isinstance(cause, MemoryError) for cause in causes(error)):
         raise starts.out_of_memory() from error
     starts.end()

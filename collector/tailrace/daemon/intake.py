@@ -47,8 +47,8 @@ class FileSessions:
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
     ) -> dict[int, FileState]:
-        """Register a running source of files. Return the state of the files of the sessions `earlier`, which it
-        continues."""
+        """Register a running source of files, which continues the sessions `earlier`. Return the states of the files of
+        these sessions."""
         self._sources[source] = format_, finder
         return self._ingest.files(earlier)
 
@@ -70,10 +70,9 @@ class FileSessions:
     def take_up(
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | Literal["claimed", "later"]:
-        """Return the unfollowed sessions that `source` can continue with a file, by its inode, its path, or as a copy.
-
-        Return `claimed` if another source follows the file. Return `later` if it is unknown yet how far the sessions'
-        files were read."""
+        """Return the unfollowed sessions of a file, which `source` continues from now on. A session is found by the
+        inode of its file or by the path, also the path of a copy. Return `claimed` if another source follows the file.
+        Return `later` if it is not known yet how far the files of unfollowed sessions were read."""
         format_ = self._sources[source][0]
         if any(o.claims(path, device, inode, head) for o in self._others(source)):
             return "claimed"

@@ -59,7 +59,7 @@ def bounds(config: Config) -> list[Bound]:
         Bound("sessions", sum(_sessions(config, source) for source in sources)),
         Bound("streams", sum(_streams(config, source) for source in sources)),
         Bound("state", state),
-        # A second copy is in memory while the daemon writes or reads a checkpoint.
+        # A second copy of the state is in memory while the daemon writes or reads a checkpoint.
         Bound("checkpoint", state),
         Bound("unfinished records", sum(_unfinished(source) for source in sources)),
         Bound("parsing", max((_parsed(source) for source in sources), default=0)),
@@ -98,7 +98,7 @@ def _parsed(source: SourceConfig) -> int:
 
 
 _NONE = 2**62
-"""Size (bytes) from which a limit of a control group of version 1 means that there is no limit."""
+"""A limit (bytes) of a control group of version 1 that is at least this large stands for no limit."""
 
 
 class Limit(NamedTuple):

@@ -117,7 +117,8 @@ class Configured:
         return sources, listening
 
     def put(self, sources: Mapping[str, Source], listening: dict[Place, Listening]) -> None:
-        """Replace the current sources and addresses by those that `prepare` returned, and close other addresses."""
+        """Replace the current sources and addresses by those that `prepare` returned. Close the addresses that the new
+        sources do not use."""
         self.sources.clear()
         self.sources.update(sources)
         gone = [held for place, held in self._listening.items() if place not in listening]
@@ -155,7 +156,8 @@ class Configured:
     def _hold(
         self, name: str, config: SourceConfig, listening: dict[Place, Listening]
     ) -> Listening | None:
-        """Return the address of a source, which may be open already, and add it to `listening`. Return None for files."""
+        """Return the address of a source, and add it to `listening`. If the address is open already, keep using it.
+        Return None for a source of files."""
         if isinstance(config, TailConfig):
             return None
         place = place_of(name, config)

@@ -6,8 +6,8 @@ acknowledged data. SIGHUP requests a reload, even during the start. After a fail
 /healthz for `LINGER_SECONDS`, and exits with status 1.
 
 The service manager gets a watchdog signal after each commit, which heartbeats cause even without input, and after each
-operation that a disk or store refused, because a restart would not help then. If a loop or a disk hangs, it gets none,
-and restarts the daemon."""
+operation that a disk or store refused, because a restart would not help then. If a loop or a disk hangs, the service
+manager gets no signal, and restarts the daemon."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class Reloading:
 
     def _failed(self, problems: list[str]) -> None:
         message = f"failed, the configuration before it goes on: {'; '.join(problems)}"
-        # `degrade` writes to the log only when a condition begins.
+        # `degrade` writes to the log only when a condition begins, so log a further failed reload here.
         if Condition.RELOAD in self._daemon.health.conditions:
             logger.error("reload: %s", message)
         self._daemon.health.degrade(Condition.RELOAD, message)
@@ -321,7 +321,7 @@ class _Service:
                 )
             except* TailraceError as group:
                 self.failure = first_failure(group)
-                # The caller reports a configuration error.
+                # Serve only other errors on /healthz, because the caller reports a configuration error.
                 if not isinstance(self.failure, ConfigError):
                     self._daemon.health.fail(str(self.failure))
                     self._daemon.answering.set()
@@ -329,10 +329,10 @@ class _Service:
             nursery.cancel_scope.cancel()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
-        """Serve the admin endpoint when the counters have their values from before the restart, or decoding is
-        suspended."""
+        """Wait until the counters have their values from before the restart, or until decoding is suspended. Then serve
+        the admin endpoint."""
         with listener:
-            # Prometheus would take smaller values of counters for a reset.
+            # Prometheus would take counters with smaller values than before the restart for a reset.
             await self._daemon.answering.wait()
             await server.serve(trio.socket.from_stdlib_socket(listener))
 
@@ -361,7 +361,7 @@ class _Service:
         try:
             self._daemon.write_ports(self._admin)
         except OSError as error:
-            # A full disk must not end the daemon, and /status shows the same addresses.
+            # Only warn: a full disk must not end the daemon, and /status shows the same addresses.
             directory = self._daemon.disk.directory
             logger.warning(
                 "%s: cannot write the port file: %s",

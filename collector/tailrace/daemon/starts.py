@@ -122,7 +122,7 @@ class Starts:
                 make_way(self._path)
                 self._path.unlink(missing_ok=True)
             except OSError as error:
-                # The next start may then count this start as killed.
+                # If the file stays, the next start may count this start as killed.
                 why = refusal_text(error.errno, self._path)
                 logger.warning("%s: cannot be removed: %s", self._path, why)
 
@@ -131,7 +131,7 @@ class Starts:
         if self._start:
             self._start.share = 1.0
             self._write()
-            self._start = None  # This makes `end` keep the file of this start.
+            self._start = None  # Without `_start`, `end` keeps the file of this start.
         return MemoryLimitError(f"out of memory; {self.advice()}")
 
     async def watch(self) -> None:

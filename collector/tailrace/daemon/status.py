@@ -84,7 +84,8 @@ def source_status(daemon: Daemon, name: str, config: SourceConfig) -> SourceStat
     ingest = daemon.ingest
     tally, account, pending = ingest.tally(name), ingest.account(name), ingest.pending(name)
     commons = ingest.common(name)
-    # While entries are left to decode, compare the times of sessions with the last decoded entry.
+    # While entries are left to decode, compare the times of sessions with the time of the last decoded entry, not with
+    # the present.
     caught_up = ingest.position == daemon.spool.durable
     now = daemon.spool.timeline.now() if caught_up else ingest.now
     paces = {

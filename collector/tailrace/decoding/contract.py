@@ -96,7 +96,8 @@ class FileDecoder(Decoder, Protocol):
 
 @runtime_checkable
 class EndingDecoder(Decoder, Protocol):
-    """A decoder of a format in which an end mark is the last record of a stream. Without it, events are lost."""
+    """A decoder of a format in which the last record of a complete stream is an end mark. If the end mark is missing,
+    events are lost."""
 
     @property
     def stream(self) -> str:
@@ -105,7 +106,7 @@ class EndingDecoder(Decoder, Protocol):
 
     @property
     def lacking(self) -> str | None:
-        """Detail of the gap record that `end` would return now if the input has no end mark.
+        """Detail of the gap record that `end` would return if the input ended now, without an end mark.
 
         "" if nothing is missing; None while it is unknown whether the input will have an end mark."""
         ...
@@ -153,8 +154,8 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
 
     @property
     def pieces(self) -> Mapping[int, RunPiece | None]:
-        """By id of a process: the part of its last run (program execution) in this input, if other inputs may have
-        further parts.
+        """By id of a process: the part of its last run (program execution) that this input has. A process is left out
+        if no other input may have further parts of the run.
 
         The value is None if a part is missing, and event ids do not show whether another input has it."""
         ...
@@ -344,7 +345,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 
     session: str
     turn: int  # number of the client's last request for a complete acknowledgement
-    # by stream: all events with lower sequence numbers are durable, in `holes` or given up
+    # by stream, the sequence number below which every event is durable, in `holes` or given up
     streams: dict[str, int]
     holes: list[tuple[str, int, int]]  # ranges of missing events: stream, first number, count
     goodbye: bool

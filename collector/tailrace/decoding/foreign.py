@@ -87,8 +87,8 @@ _prefix, _u16 = Struct(">II").unpack_from, Struct(">H").unpack_from
 def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
     """Return the key in `FOREIGN` for content that begins with `head`, or "". `path` is "" without a file.
 
-    `formats` has the source's format. Only this and Tailrace's own formats may recognise the content as a trace,
-    because other plug-ins may recognise any content."""
+    `formats` has the source's format. Besides Tailrace's own formats, only the source's format may recognise the
+    content as a trace, because any other plug-in may recognise any content."""
     if _is_wide(head):
         return WIDE
     # One call of `startswith` for all kinds of foreign content saves time, because this check runs for each connection.
@@ -147,7 +147,8 @@ class ForeignDecoder:
 
 
 def _json_shape(head: bytes) -> str:
-    """Return the kind of JSON that begins with `head` if it is no trace with one record a line, else ""."""
+    """Return the kind of JSON that begins with `head`. Return "" if the JSON may be a trace with one record a line, or
+    `head` begins no JSON."""
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
     if not text.startswith((b"{", b"[")):
         return ""
@@ -213,15 +214,16 @@ def _is_old_heph(head: bytes) -> bool:
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
     if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
         return False  # The bytes after the event are no packet of the old layout.
-    # `old` is the length of the description, read in the old layout. A length of 0 does not prove the old layout. In a
-    # damaged event of the current layout, the same bytes may be the last bytes of a time, which are often 0.
+    # In the old layout, `old` is the length of the description. A length of 0 does not prove this layout: in a damaged
+    # event of the current layout, the same bytes may belong to a time, whose last bytes are often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
 
 
 def _is_old_too(behind: bytes) -> bool:
     """Return whether the bytes after an event may begin a packet in Heph's layout of early 2021.
 
-    They do not if they begin a complete event of the current layout: then only the event before them is damaged."""
+    Return False if the bytes begin a complete event of the current layout: then only the event before them is
+    damaged."""
     if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
         return False
     if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:

@@ -38,8 +38,8 @@ class Console:
         self._patience = Patience(engine, unguarded(sys.stderr) if sys.stderr.isatty() else None)
 
     def ask(self, sql: str, parameters: Parameters = ()) -> tuple[RowAnswer, Iterator[Page]]:
-        """Run a query. Return its answer, which has the columns, and an iterator of pages of rows. The method `table`
-        prints columns and pages.
+        """Run a query. Return an answer that has the columns of the result, and an iterator over its pages of rows. The
+        method `table` prints columns and pages.
         """
         answer = self._patience.make(lambda: self._engine.ask(sql, parameters=parameters))
         return answer, self._patience.pages(answer)

@@ -31,7 +31,7 @@ def final_ledger(
 ) -> str:
     """Return the final ledger as text: for each source, what was received, and which events are missing for which
     reasons. `names` has, by source, the number of names to which events refer and which no file contains. `copies` has
-    the files that views leave out as copies. A value of both is None if it is unknown."""
+    the files that views leave out as copies. In `names` and `copies`, None stands for an unknown value."""
     lines = [f"final ledger: {counted(status.rows_committed, 'row')} committed since the start"]
     for name, source in status.sources.items():
         lines += _ledger(name, source, _in_words(names.get(name, 0)))

@@ -149,7 +149,7 @@ class Acknowledging:
 
     def once(self) -> Steps[int]:
         """Send all pending acknowledgements that the clients can receive now. Return their number."""
-        # Check the paths first, because acknowledgements that are taken and not sent are lost.
+        # Check the paths first, because an acknowledgement that is taken from the ingest and not sent is lost.
         if not self._ingest.has_news or not (yield from self._names.lead_there()):
             return 0
         count = 0

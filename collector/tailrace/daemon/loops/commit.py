@@ -112,7 +112,8 @@ class Saving:
             return error
 
     def _named_from(self) -> int:
-        """Return the spool position from which on a checkpoint leaves the bytes of unfinished records in the spool.
+        """Return a spool position. A checkpoint omits bytes of unfinished records from this position on, because the
+        spool has them.
 
         The spool must keep these bytes until the second checkpoint after this one."""
         within = min(NAMED_WITHIN, self._context.config.spool.max_size // 8)
@@ -171,7 +172,8 @@ STAGES = {
 
 
 class Pipeline:
-    """The most urgent requested commit, and the stage of each of the two commit loops, from which each flag follows."""
+    """The most urgent requested commit, and the stage of each of the two commit loops. All flags are computed from
+    these."""
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING
@@ -256,7 +258,8 @@ class Opened(NamedTuple):
 
 
 class CommitFacts(NamedTuple):
-    """The content of a commit besides its rows, which were taken at the monotonic time `begun` (seconds).
+    """The content of a commit besides its rows. `begun` is the monotonic time (seconds) at which the rows were taken
+    from the ingest.
 
     `snapshot` is None unless a checkpoint is due."""
 
@@ -325,7 +328,7 @@ class Committing:
                 continue
             batch, commit = taken
             if batch.quarantined:
-                # Rows refer to these bytes, so write the bytes first.
+                # Rows refer to the quarantined bytes, so write these bytes before the rows.
                 yield from insist(partial(self._quarantine.keep, batch.quarantined))
             rows = yield from insist(partial(self._table.prepare, batch))
             del taken, batch  # free the memory of the batch before waiting for the landing loop
@@ -382,7 +385,8 @@ class Committing:
 
     def _must_wait(self) -> bool:
         """Return whether the next batch must wait for the end of the current commit."""
-        # The current commit is refused, or its snapshot is not saved yet and the spool needs a checkpoint.
+        # Wait while the current commit is refused, or while the spool needs a checkpoint and the last snapshot is not
+        # saved yet.
         pipeline = self.pipeline
         relief = pipeline.demand is Demand.RELIEF
         refused = pipeline.stages[CommitLoop.LANDING] is Stage.REFUSED
@@ -394,7 +398,8 @@ class Committing:
             self.pipeline.ask(Demand.RELIEF)
 
     def _take(self) -> tuple[Batch, CommitFacts] | None:
-        """Take the rows and unreadable bytes of the ingest. Return None if there are none and no checkpoint is needed."""
+        """Take the rows and unreadable bytes that the ingest has produced. Return None if there are none, unless the
+        spool needs a checkpoint."""
         relief = self.pipeline.take() is Demand.RELIEF
         batch = self._ingest.batch.take()
         if not len(batch) and not relief:

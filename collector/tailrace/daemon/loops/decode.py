@@ -118,7 +118,7 @@ TURN_BYTES = CHUNK_MAX // 4
 """Number of decoded bytes after which other tasks run. Each switch to other tasks costs 10 µs."""
 
 SHORT_ENTRY = TURN_BYTES // 32
-"""Number of bytes as which a shorter entry counts, because every entry takes some time."""
+"""Minimum number of bytes by which an entry counts for `TURN_BYTES`, because even a short entry takes some time."""
 
 TURN_SECONDS = 0.01
 """Time (seconds) of decoding after which other tasks run, even within an entry.
@@ -126,7 +126,8 @@ TURN_SECONDS = 0.01
 A record of 23 bytes can begin a session, which takes as long as a hundred events."""
 
 LONG_TURN, LONG_REST = 0.05, 0.1
-"""Time (seconds) of decoding without a pause that counts as long; other tasks then run for this share of the time."""
+"""Time (seconds) of decoding without a pause that counts as long, and the share of this time for which other tasks then
+run."""
 
 LOOK_SECONDS = 0.02
 """Time (seconds) between two checks of whether the spool is decoded up to a position."""
@@ -243,7 +244,7 @@ class Decoding:
         self._turn_began = self._context.clock.monotonic()
 
     def _in_turns(self, steps: Iterator[None]) -> Steps[None]:
-        """Perform the steps that decode one entry. Let other tasks run in between if they take long."""
+        """Perform the steps that decode one entry. If the steps take long, let other tasks run between them."""
         self._committing.between.begun()
         for _ in steps:
             if self._turn_is_over:

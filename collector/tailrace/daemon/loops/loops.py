@@ -222,7 +222,8 @@ class Loops:
         """Prepare the loops. Return the sessions that are open at the end of the spool, for the sources."""
         ahead: Ahead = yield Work(partial(look_ahead, self.spool, self.ingest))
         self.left = self.spool.durable
-        # These entries precede any session, whose number is the position of its first entry: 0 is the daemon's.
+        # Append these entries before any session begins. The number of a session is the position of its first entry,
+        # and the number 0 belongs to the daemon.
         self.timekeeping.begin(ahead)
         self.spool.append(EntryKind.START, 0, __version__.encode())
         return ahead
@@ -246,7 +247,7 @@ class Loops:
             message = uncounted(self.ingest, self._context.config.sources)
             self._context.health.follow(Condition.LEDGER, message)
             if self.gate.wants_release:
-                # The spool releases a segment once two checkpoints are at later positions.
+                # The spool releases a segment only when two checkpoints are at later positions, so request one.
                 self.committing.relieve()
             self.gate.opened.pulse()
 

@@ -100,8 +100,9 @@ class Gate:
 
     @property
     def wants_release(self) -> bool:
-        """Return whether connections wait for a checkpoint, after which the spool can remove segments."""
-        # A slow disk is no reason, because a checkpoint would add to its load.
+        """Return whether connections wait for free space in the spool. After a checkpoint, the spool can remove
+        segments."""
+        # Request no checkpoint because of a slow disk: the checkpoint would add to its load.
         return self.full or self.crowded
 
     @property
@@ -113,7 +114,7 @@ class Gate:
     def behind(self) -> bool:
         """Return whether files must not be read: connections must not, or too many bytes are not decoded yet."""
         undecoded = self.spool.end - self.ingest.position
-        # While the table refuses rows, nothing can be decoded, and files are read as long as there is space.
+        # While the table refuses rows, decoding stands still. Then undecoded bytes are no reason to stop reading files.
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
 
 

@@ -27,7 +27,7 @@ from tailrace.store.upkeep import UpkeepReport, look
 LOOK_COMMITS = 30
 """Number of commits after which the table is checked again: half of `CROWDED` in `store.upkeep`."""
 LOOK_SECONDS = 3600.0
-"""Time (seconds) after which the table is checked again after fewer commits, but at least one."""
+"""Time (seconds) after which the table is checked again if there were commits, but fewer than `LOOK_COMMITS`."""
 RETRY_SECONDS = 60.0
 """Time (seconds) until the next try to start an upkeep, if no process or file descriptor was free."""
 WAKE_SECONDS = 5.0
@@ -52,11 +52,12 @@ async def run(store: str, context: Context, committed: Callable[[], int]) -> Non
 
 
 def _is_due(store: str, context: Context) -> bool:
-    """Return whether an upkeep is due, in a worker thread. Report old days that stay because the clock may be wrong."""
+    """Return whether an upkeep is due. Report as a condition that old days stay because the clock may be wrong. This
+    runs in a worker thread."""
     try:
         due, held = look(store, context.config.store, context.clock)
     except StoreError:
-        return True  # the upkeep then fails and reports the problem
+        return True  # run the upkeep, which then reports the problem
     trio.from_thread.run_sync(
         context.health.follow, Condition.RETENTION, str(held) if held else None
     )

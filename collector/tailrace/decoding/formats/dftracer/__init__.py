@@ -58,11 +58,10 @@ FORMAT = Format(
     compresses=True,
     flaws=frozenset(
         {
-            # The comment after each rule describes a record that breaks the rule. "backslash": a string has a
-            # backslash. The tracer does not escape backslashes. The backslash may be a character of the string or begin
-            # an escape.
+            # Each comment describes a record with the flaw. "backslash": a string has a backslash. Because the tracer
+            # does not escape backslashes, this one may be a character of the string or begin an escape.
             "backslash",
-            "bare_nan",  # Each comment describes a record with this flaw: a number is nan or inf.
+            "bare_nan",  # A number is nan or inf.
             "duplicate_key",  # Two fields have the same key.
             "glued",  # The record follows a truncated record on the same line.
             "invalid_utf8",  # A string is not UTF-8.

@@ -13,8 +13,8 @@ RECORD_MIN = 100
 """Approximate size (bytes) of the shortest record that the compiled kernel reads."""
 
 STEP_MIN = 16
-"""Minimum number of bytes that Python decodes after two lines that the kernel cannot read. Each further such line
-doubles it, because a call of the kernel takes time."""
+"""Minimum number of bytes that Python decodes after two lines that the kernel cannot read. Each further line that the
+kernel cannot read doubles the number, because a call of the kernel takes time."""
 
 WAITING_MAX = 16 * 1024
 """Maximum size (bytes) of an unfinished line that is joined with the next input for the kernel."""
@@ -62,7 +62,8 @@ class DFTracerBlockDecoder(DFTracerDecoder):
         )
 
     def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:
-        """Append the kernel's blocks of the lines from `at` on. Return the number of their rows, and their end."""
+        """Append the kernel's blocks of the lines from `at` on to `found`. Return the number of rows in the blocks, and
+        the position in `data` at which the kernel stopped."""
         processes = self._processes.usual
         parts, stop = _scan(
             data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,

@@ -245,7 +245,8 @@ class DFTracerDecoder:
             self._pieces(line, [0, *(at for at in starts if at > begin), len(line)], unreadable)
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
-        """Read the parts, between the positions `cuts`, of a line that is not a single record."""
+        """Read the parts of a line that is not a single record. A part lies between two successive positions in
+        `cuts`."""
         member = True  # whether the next part of the line continues a JSON array after a comma
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"
@@ -346,12 +347,13 @@ class DFTracerDecoder:
             self._run.saw(reading)
 
     def _spelling(self, record: Record, phase: str) -> Record:
-        """Return the record that states the unit of time, with the JSON text `phase` of its `ph` if this is a text."""
+        """Return the record that states the unit of time. If `phase`, the JSON text of its `ph`, is a string, add it to
+        the record."""
         self._run.spells(phase)
         return with_phase(record, phase) if phase.startswith('"') else record
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
-        """Add the records that `finds` returns for the runs of the processes with these numbers."""
+        """Add the records that `finds` returns for the run of each process whose number is in `numbers`."""
         for number in numbers:
             found = finds(self._processes.run(number), self._offset)
             if found and self._processes.go(number):

@@ -40,7 +40,8 @@ OF_START = {
     "exec": ("exec_hash", "SH"),
     "cwd": ("cwd", "FH"),
 }
-"""Attributes with a name in place of a hash. For each: the member of `args` with the hash, and its kind (`HASHES`)."""
+"""For each attribute that has a name in place of a hash: the member of `args` that has the hash, and the kind of the
+hash (see `HASHES`)."""
 
 QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
@@ -54,8 +55,8 @@ class RefusedError(Exception):
 
 
 class GivenName(NamedTuple):
-    """A name that a metadata record gives to a hash. A string hash is computed from the name, and its name is therefore
-    valid in the whole source; the name of an integer hash only in one `Files.group`."""
+    """A name that a metadata record gives to a hash. A string hash is computed from the name, so it stands for this
+    name in the whole source. An integer hash stands for this name only in one `Files.group`."""
 
     key: str
     scope: Literal["group", "source"]
@@ -63,7 +64,8 @@ class GivenName(NamedTuple):
 
 
 class RecordReading(NamedTuple):
-    """The columns of a record. Its attributes are `before`, then the names of its hashes, then `after`."""
+    """The columns of a record. Its attributes are those in `before`, then the names for its hashes, and then those in
+    `after`."""
 
     kind: Kind
     stream: str
@@ -218,9 +220,8 @@ def _read_metadata(line: _Line) -> RecordReading:
 
 
 def _said(line: _Line, name: object, value: object) -> None:
-    """Store the name and the value of a metadata record as `thread_name` or in `producer`.
-
-    The tracer swaps the arguments `name` and `value` in records that name a thread or process."""
+    """Store the argument `name` of a metadata record with its `value`: as `thread_name`, or in `producer`. If the
+    record gives a thread or process its name, the tracer has swapped the two arguments."""
     if value == line.name:
         name, value = value, name
     if not isinstance(name, str) or not isinstance(value, str):

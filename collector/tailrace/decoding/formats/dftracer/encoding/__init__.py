@@ -59,7 +59,9 @@ class DFTracerEncoder:
         self._phases: tuple[str, ...] = NUMBERS
         # For each PID, whether `ph` is a number or a text.
         self._of: dict[str, tuple[str, ...]] = {}
-        self._coming = False  # Whether the next record shows to which PID `_phases` applies.
+        self._coming = (
+            False  # Whether `_phases` applies to the PID of the next record of a process.
+        )
         self._bracket = False  # Whether a written opening bracket lacks its closing bracket.
         self._in_line = False  # Whether the last written line lacks its newline.
         self._begin = 0  # Offset of the first line of the file.
@@ -98,7 +100,8 @@ class DFTracerEncoder:
         return line + self._line_end(following)
 
     def _line_end(self, following: Record | None) -> bytes:
-        """Return the newline of a written line; nothing if the next record is in the same line or in `_DERIVED`."""
+        """Return the newline after a written line. Return nothing if the next record is in the same line, or has no
+        bytes (see `_DERIVED`)."""
         glued = following is not None and following.flaw == "glued" and not self._repair
         derived = following is not None and not following.stream and following.name in _DERIVED
         if not self._in_line or glued or derived:
@@ -130,7 +133,8 @@ def _members(text: str | None) -> Texts:
 
 
 def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
-    """Return a record's fields as JSON texts, in the order of its release, which spells `ph` like `phases`."""
+    """Return a record's fields as JSON texts, in the order of its release. `phases` has the values of `ph` in this
+    release."""
     theirs = {key: text for key, text in texts.items() if key not in _OURS}
     name, phase = str(record.name), METADATA
     if record.start is None and "ticks_per_second" not in texts:
@@ -173,7 +177,8 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the field `name` (FH, HH or SH) of a record that names a hash. Add the field `args` to `theirs`."""
+    """Return the field `name` (FH, HH or SH) of a record that gives a name to a hash. Add the field `args` to `theirs`
+    if it is missing there."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

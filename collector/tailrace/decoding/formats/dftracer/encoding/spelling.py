@@ -16,7 +16,7 @@ REPAIRED = frozenset({"bare_nan", "invalid_utf8", "split_line", "unescaped"})
 ORDER = ("id", "name", "cat", "type", "pid", "tid", "ts", "dur", "ph")
 """The order of the common fields in events. Other fields follow, and `args` comes last.
 
-The decoder repairs a record only if an id, if present, is the first field."""
+The decoder repairs a record only if the record has no id, or the id is the first field."""
 ORDER_OF_COUNTERS = ("id", "name", "cat", "type", "ts", "ph", "pid", "tid")
 """The order of the common fields in counters."""
 
@@ -31,7 +31,8 @@ COMPLETE, COUNTER, AGGREGATE, METADATA = range(4)
 def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter: bool) -> Texts:
     """Return all fields of a record in the order of the tracer's release.
 
-    If the fields in the producer's own text (`theirs`) have another order, they come last."""
+    If the fields that have the producer's own text (`theirs`) are in another order, put these fields last and keep
+    their order."""
     fields = {**texts, **numbers, "ph": phase, **theirs}
     order = ORDER_OF_COUNTERS if counter else ORDER
     keys = [key for key in order if key in fields]
