@@ -37,11 +37,11 @@ Reals = NDArray[np.float64]
 BLOCKS = 8
 
 FEWEST_BLOCKS = 6
-"""Least number of blocks of time with spans of a group. With fewer, the noise of its figures is not measured."""
+"""Noise of a group's figures is measured only if at least this many blocks of time have spans of the group."""
 
 LASTING = 0.5
-"""Assumed variance of a figure of a whole run, as a share of the variance in one block of the run. It would be 1/8
-if the 8 blocks were independent. In 69 comparisons of equal runs on a shared machine, 7 falsely reported a changed
+"""Assumed variance of a figure of a whole run, as a share of the variance in one block of the run. It would be 1/8 if
+the 8 blocks were independent. Among 69 comparisons of equal runs on a shared machine, 7 falsely reported a changed
 median with 1/8, and 1 with this share."""
 
 DRAWS = 200
@@ -51,7 +51,7 @@ SEED = 20_261_129
 """Seed of the random numbers, so that comparing the same runs again gives the same answer."""
 
 FEWEST_SPANS = 30
-"""Least number of spans of a group in each run. With fewer, noise is not measured from blocks. A percentile also
+"""Noise is measured from blocks of time only if each run has at least this many spans of the group. A percentile also
 needs `FEWEST_BEYOND` spans above and below it."""
 
 FEWEST_BEYOND = 5

@@ -60,8 +60,8 @@ def total_loss(*losses: LostCount) -> LostCount:
 
 
 def floor(least: int | None) -> int | None:
-    """Return the least duration of a lost span: 0, or None if a seen span is negative (`least`), because a clock was
-    set back and may have been set back further."""
+    """Return the least duration that a lost span can have: 0, or None if it has no bound. If the shortest seen duration
+    (`least`) is negative, a clock was set back, and may have been set back further."""
     return None if least is not None and least < 0 else 0
 
 

@@ -77,7 +77,7 @@ class Doubt(StrEnum):
 
 
 FAILURES = (ChangeVerdict.GREW, ChangeVerdict.NEW, ChangeVerdict.GONE, ChangeVerdict.UNKNOWN)
-"""Verdicts with which a comparison with a threshold fails, in the order of a summary."""
+"""Verdicts that make a comparison with a threshold fail, in the order in which a summary lists them."""
 
 
 class GrowthInterval(NamedTuple):

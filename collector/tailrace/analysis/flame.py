@@ -97,8 +97,8 @@ class FlameGraph(NamedTuple):
     open: int
 
     def pruned(self, most: int) -> tuple[list[FlameNode], int]:
-        """Return the `most` nodes with the largest totals, which include their parents, and the number of further
-        ones."""
+        """Return the `most` nodes with the largest totals, and the number of other nodes. The parent of a returned node
+        is returned, too."""
         if len(self.nodes) <= most:
             return self.nodes, 0
         ranked = sorted(range(len(self.nodes)), key=lambda place: (-self.nodes[place].total, place))

@@ -64,7 +64,7 @@ OTHER_KINDS = ("annotation", "counter", "instant")
 """Kinds of events that are neither a span nor a begin or end of one."""
 
 PLACES = ("source", "session", "format", "stream")
-"""Keys for grouping that gaps have, too: a gap counts only in groups with its own value."""
+"""Keys for grouping spans that gaps have, too. A gap counts only in groups that have the gap's value of the key."""
 
 RENAMED = ("name", "category")
 """Keys for grouping spans. A separate record may define the value of such a key. If this record is missing, a span may
@@ -220,7 +220,8 @@ def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
 
 
 def _gaps(selection: Selection) -> RowCondition:
-    """Return an SQL condition for the gaps in the selected streams and, for `COMMON_TICKS`, in their sessions."""
+    """Return an SQL condition for the gaps in the selected streams and, for formats in `COMMON_TICKS`, in all streams
+    of the selected sessions."""
     if selection.streams is None:
         return selection.gaps
     others = RowCondition(f"format IN {_texts(COMMON_TICKS)}")

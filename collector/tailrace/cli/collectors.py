@@ -231,8 +231,8 @@ def _watch(
     config: Config, first: Asked[Status], interval: float, *, patient: bool = False
 ) -> Iterator[tuple[list[Answered], str]]:
     """Yield the statuses of all collectors every `interval` seconds, and the reasons why some collectors did not
-    answer. Raise NoAnswerError if no collector answers. With `patient`, also yield the last known figures of a
-    collector that no longer answers.
+    answer. If no collector answers, raise NoAnswerError. With `patient`, do not raise it, but yield the last known
+    figures of each collector that no longer answers.
     """
     from tailrace.cli.output.screen import Answered
     from tailrace.overview import overview

@@ -97,7 +97,7 @@ def gaps_command(
 
 def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
     """Return the rows that `tailrace gaps` prints after the gaps, with the columns `columns`. The rows show the events
-    that may still arrive, or the reason why a collector did not state such events.
+    that may still arrive, or the reason why a collector did not report these events.
     """
     nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
     found = [
@@ -112,7 +112,7 @@ def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
 class GapTotals:
     """Sums over the rows that `tailrace gaps` prints: numbers of gaps and of missing events.
 
-    `adding` passes on each page of rows, and adds its rows to the sums.
+    `adding` adds the rows of each page to the sums, and yields the page unchanged.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ def streams_command(
 
 
 class StreamTotals:
-    """Sums over the printed streams. `adding` passes on each page of rows, and adds its rows to the sums."""
+    """Sums over the printed streams. `adding` adds the rows of each page to the sums, and yields the page unchanged."""
 
     def __init__(self, whole: Completeness) -> None:
         self.streams = self.events = self.missing = self.open = 0

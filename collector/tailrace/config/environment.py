@@ -65,8 +65,8 @@ def variables() -> dict[str, Target]:
 
 
 def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Problem]]:
-    """Return all settings in the environment by path, and the problems with them. The path of a table's entry has
-    three names, such as `("store", "options", "aws_region")`."""
+    """Return all settings in the environment by the path of their key, and the problems with the settings. For an entry
+    of a table, the path has three names, such as `("store", "options", "aws_region")`."""
     settings: dict[KeyPath, Setting] = {}
     problems: list[Problem] = []
     ignored = NOT_CONFIGURATION | set(service_links(environ))

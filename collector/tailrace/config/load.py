@@ -36,7 +36,7 @@ COLLECTORS = "collectors"
 """Name of the directory, in a store or a spool directory, with one directory for each named collector."""
 
 FLAGS = {"store": ("store", "path"), "listen": ("admin", "listen")}
-"""Command line options (without dashes) that set a key of the configuration: section and name of the key."""
+"""For each command line option (without dashes) that sets a key of the configuration: section and name of the key."""
 
 
 NO_HOME = "this user has no home directory (HOME is not set, and the host does not know the user)"
@@ -124,7 +124,7 @@ def user_directory(environ: Mapping[str, str], variable: str, default: str) -> P
 
 def _data_path(environ: Mapping[str, str], what: str, keys: str) -> Path:
     """Return the directory for data of this user. Raise ConfigError without a home directory; the message contains
-    `what`, the purpose of the directory, and `keys`, the keys that set another one."""
+    `what`, the purpose of the directory, and `keys`, the keys that set another directory."""
     directory = user_directory(environ, "XDG_DATA_HOME", "~/.local/share")
     if directory is None:
         message = f"no directory for the {what}: {NO_HOME}; name one by {keys}, or set HOME or XDG_DATA_HOME"
@@ -264,7 +264,8 @@ def _places(given: Given) -> dict[tuple[str, ...], Where]:
 
 
 def _place(problem: Problem) -> tuple[bool, int, bool, str]:
-    """Return the key by which problems are sorted: first by line in the file, then by variable, then by option."""
+    """Return the key by which problems are sorted: first those of the file, by line, then those of variables, then
+    those of options."""
     where = problem.where
     return where.line is None, where.line or 0, not where.origin, where.key
 

@@ -101,7 +101,7 @@ def takes(struct: type[Section], key: str) -> Takes:
 
 
 def changes(old: Config, new: Config) -> Iterator[Change]:
-    """Yield the keys of sections that have different values in two configurations, without those of sources."""
+    """Yield each key of a section whose value differs between two configurations. Leave out the keys of sources."""
     for name in keys(Config):
         if name != "sources":
             yield from _changes(name, getattr(old, name), getattr(new, name))

@@ -55,7 +55,8 @@ Failed = Callable[[BaseException], None]
 def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
     """Run a `with` block, and end the process with status 1 if the block hangs for `SECONDS` after a failure in it.
 
-    Yield a function by which the block records a failure. At the end, write `message(failure)` to standard error."""
+    Yield a function by which the block records a failure. Before the process ends in this way, write `message(failure)`
+    to standard error."""
     failures: list[BaseException] = []
 
     def failed(error: BaseException) -> None:
@@ -100,8 +101,7 @@ class DaemonProgress(NamedTuple):
     commits: int
     refusals: int
     replayed: int
-    """Position in the spool up to which a start has decoded. It decodes again the entries whose rows are in the
-    table."""
+    """Position in the spool up to which a start has decoded the entries whose rows the table has already."""
 
     def lives_on(self, before: DaemonProgress) -> bool:
         """Return whether one of these happened since `before`: rows were committed, an operation was refused, or the
@@ -177,9 +177,9 @@ class Daemon:
     ) -> None:
         """Receive, decode and commit until `stop` is set. Then stop the parts of the daemon in order.
 
-        Call `started` when the sources receive, and run the task `beside` as long as they do. If a part fails, call
-        `failed` at once, and raise its exception after all tasks have ended. Raise SyncError, LostError or FencedError
-        if the daemon can no longer guarantee that data is durable."""
+        Call `started` when the sources receive, and run the task `beside` as long as the sources receive. If a part
+        fails, call `failed` at once, and raise its exception after all tasks have ended. Raise SyncError, LostError or
+        FencedError if the daemon can no longer guarantee that data is durable."""
         loops = self.loops
         ahead = await drive(loops.begin())
         watched = partial(reporting, failed)

@@ -50,7 +50,7 @@ def bounds(config: Config) -> list[Bound]:
     state = int(min(ledger.state_max, len(sources) * ledger.source_state_max))
     return [
         Bound("process", PROCESS_BYTES),
-        # One batch fills while another one is written; at a URL, a third one may wait in between.
+        # One batch fills while another one is written. For a store at a URL, a third batch may wait in between.
         Bound("rows", (2 if is_local(store.path) else 3) * store.commit_bytes),
         Bound(
             "received",

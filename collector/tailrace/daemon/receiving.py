@@ -77,7 +77,7 @@ class Configured:
         self._listening[place_of(name, config)].give_up()
 
     def in_the_way(self, now: Mapping[str, SourceConfig], config: Config) -> list[str]:
-        """Return the names of running sources on a port which the new configuration uses with another host address."""
+        """Return the names of the running sources whose port the new configuration uses with another host address."""
         places = {place_of(name, wanted) for name, wanted in config.sources.items()}
         wanted = {(p[0], p[2]) for p in places - self._listening.keys() if p[2]}
         have = {name: place_of(name, source) for name, source in now.items()}
@@ -287,7 +287,7 @@ class Receiving:
         time = self._spool.timeline.now()
         if self._gate.closed:
             self._waited_until = time
-        # Bytes that are not decoded yet may contain the end of a record.
+        # Bytes that are not decoded yet may contain the end of a record, so use the time of the last decoded entry.
         caught_up = self._ingest.position == self._spool.end
         now = time if caught_up else self._ingest.now
         sources = self._context.config.sources.items()

@@ -32,10 +32,10 @@ KILLED_MAX = 3
 """Number of starts in a row killed for lack of memory, after which the daemon refuses to start or suspends decoding."""
 
 REST_SECONDS = 600.0
-"""Time (seconds) after a killed start for which the daemon then refuses to start or to decode."""
+"""Time (seconds) since the last of `KILLED_MAX` killed starts for which the daemon refuses to start or to decode."""
 
 SUSPECT = 0.5
-"""Share of a memory limit from which a killed start is taken to have lacked memory."""
+"""A killed start is taken to have lacked memory if it had used at least this share of a memory limit."""
 
 STATE_FACTOR = 4
 """Maximum memory for reading a checkpoint, as a multiple of the size of its file."""

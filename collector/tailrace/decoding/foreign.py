@@ -105,8 +105,8 @@ def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
 
 
 def is_of_another(files: Files, path: str, head: bytes = b"") -> bool:
-    """Return whether a file is a trace, or a document, of another format than that of `files`, according to its first
-    bytes `head` or, without content, to its name."""
+    """Return whether a file is a trace or a document of another format than that of `files`. The first bytes `head`
+    show this; for an empty file, the name does."""
     others = [each.files for each in OWN.values() if each.files is not files]
     if head:
         return not files.recognises(path, head) and any(o.recognises(path, head) for o in others)

@@ -92,8 +92,8 @@ class Console:
     def objects(
         self, texts: Sequence[str], numbers: Sequence[str], rows: Page, nested: Sequence[str] = ()
     ) -> None:
-        """Print rows that do not come from a query as JSON objects: first the members with texts, then those with
-        numbers, then those with JSON.
+        """Print rows that do not come from a query as JSON objects: first the members that contain texts, then numbers,
+        then nested JSON.
         """
         output.write_json(_columns(texts, numbers, nested), [rows], self.out)
 

@@ -104,7 +104,8 @@ EVERY = 0.1
 """Time (seconds) between two rounds of acknowledgements to all waiting clients."""
 
 IN_A_ROUND = 250
-"""Number of answers in a round above which the pause after the round grows in proportion.
+"""Number of answers in a round for which the usual pause is enough. If a round has more answers, the pause after it
+grows in proportion.
 
 An answer takes 15 to 70 µs, so many clients would otherwise leave no time for receiving and decoding."""
 

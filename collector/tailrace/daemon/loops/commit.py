@@ -101,8 +101,8 @@ class Saving:
             self._context.health.clear(Condition.CHECKPOINT)
 
     def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
-        """Save a snapshot; this blocks. Return the spool position from which later starts need entries, or None for
-        all.
+        """Save a snapshot; this blocks. Return the spool position from which on later starts need entries, or None if
+        they need all entries.
 
         Return a FullError if the position is unknown, because a checkpoint file cannot be read for now."""
         self._checkpoints.save(position, snapshot.state, since=snapshot.since)

@@ -34,7 +34,7 @@ from tailrace.spool.spool import Spool
 from tailrace.units import counted
 
 _UNDER_WAY_MAX = 1024
-"""Maximum number of heartbeats that are not committed yet and whose delay is measured."""
+"""Maximum number of uncommitted heartbeats whose delay is measured."""
 
 
 class _UnderWay(msgspec.Struct):

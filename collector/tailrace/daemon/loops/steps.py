@@ -56,7 +56,8 @@ class Between:
             self._calls.pop(0)()
 
     def do(self, call: Callable[[], T]) -> Steps[T]:
-        """Make a call when the current entry is decoded, or at once if there is none. Return its result."""
+        """Make a call when the current entry is decoded, or at once if no entry is half decoded. Return the result of
+        the call."""
         if not self._within:
             return call()
         results: list[T] = []

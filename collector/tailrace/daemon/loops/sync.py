@@ -89,7 +89,7 @@ class Gate:
 
     @property
     def shut(self) -> bool:
-        """Return whether all sources must stop reading, even of datagrams."""
+        """Return whether all sources must stop reading, even sources of datagrams."""
         spool = self.spool
         return self.full or spool.held > spool.held_max or spool.buffered > BUFFER_MAX
 
