@@ -8,22 +8,23 @@ from json.encoder import encode_basestring as quote
 from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 
 NAMES_MAX = 4096
-"""Maximum number of stored names. Events have the key of any further name, which the SQL views look up."""
+"""Maximum number of stored names. Beyond it, the oldest name is removed. Later events then have its key, with which the
+SQL views find the name."""
 
 NAME_BYTES = 448
 """Memory (bytes) of a stored name, if the name and its key are short."""
 
 LATE = "$late"
-"""Name of the attribute that has the keys of an event's unknown names."""
+"""Name of the attribute in which an event has the keys of its unknown names."""
 
 _versions = count()
 
 
 class HashNames:
-    """The names of hashes as JSON texts, by key: `FH:`, `HH:` or `SH:` and a hash. The oldest names are evicted first.
+    """The names of hashes, as JSON texts. A key is `FH:`, `HH:` or `SH:`, followed by a hash.
 
     While `version` is unchanged, `members` returns equal results for equal hashes, so that the kernel may cache them.
-    No two instances share a version."""
+    No two instances share a version. The oldest names are evicted first."""
 
     what = Evicted.NAMES
 

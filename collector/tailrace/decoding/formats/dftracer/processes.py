@@ -1,8 +1,8 @@
 """Distinguish the processes in one DFTracer file. Only a merged file has several.
 
-A process is a PID on a host. A record without a host (`DFTRACER_INC_METADATA=0`) belongs to the latest process
-with its PID. Beyond `PROCESSES_MAX` processes, or after an eviction, further processes count as one, whose ids
-prove nothing."""
+A process is a PID on a host. A record without a host (`DFTRACER_INC_METADATA=0`) belongs to the latest process with its
+PID. Beyond `PROCESSES_MAX` processes, or after an eviction, further processes count as one. Its missing ids prove no
+missing events, because several processes share it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ class Processes:
 
     @property
     def usual(self) -> list[tuple[int, TracedProcess]]:
-        """The current process, then the latest ones with other PIDs whose records the kernel may read, with numbers."""
+        """The current process, then others whose records the compiled kernel may read, each with its number. Each is
+        the latest process with its PID."""
         found = [(self.number, self.current)]
         if self.number != self._rest:
             before = itertools.islice(reversed(self._all.items()), 1, USUAL_MAX)
@@ -144,8 +145,8 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """By number of a process: the part of its last run (program execution) in this file; None if ids do not show
-        it. A process whose run has no part in other files is left out."""
+        """The part of each process's last run (program execution) that is in this file, by the process's number. If ids
+        do not show the part, it is None for a run without an end, and any other run is left out."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
@@ -171,13 +172,14 @@ class Processes:
         return True
 
     def find(self, data: bytes) -> bool:
-        """Make the process whose PID is in an unreadable record the current process. Return whether it was another."""
+        """Make the process whose PID is in an unreadable record the current process. Return whether the process
+        changed."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)
 
     def turn(self, pid: str, host: str) -> bool:
-        """Make the process with this PID and host (or "") the current process. Return whether it was another."""
+        """Make the process with this PID and host (or "") the current process. Return whether the process changed."""
         now = self.current
         pid, host = _plain(pid), host if len(host) <= _HOST_MAX and host.isascii() else ""
         if pid == now.pid and host in ("", now.host):
@@ -194,7 +196,8 @@ class Processes:
         return self.go(number)
 
     def _begin(self, pid: str, host: str) -> int:
-        """Add a process and return its number; without room `_rest`, under which further processes count as one."""
+        """Add a process and return its number. Without room, return the number `_rest`, which all further processes
+        share."""
         number = self._rest
         if number is None:
             number = self._following

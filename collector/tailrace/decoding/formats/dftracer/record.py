@@ -12,7 +12,8 @@ OURS = {
     "aggregate", "clock", "cmd", "cwd", "epoch", "exec", "fname", "hostname", "producer",
     "thread_name", "ticks_per_second",
 }  # fmt: skip
-"""Attributes that the decoder adds to a record's own fields. A record with such a field is kept as text."""
+"""Attributes that the decoder adds to a record's own fields. If a record has a field of the same name, all its fields
+are kept as one text (`$line`)."""
 
 
 def to_record(
@@ -42,7 +43,8 @@ def to_record(
 
 
 def about_session(offset: int, size: int, name: str, facts: SessionFacts | None = None) -> Record:
-    """Return a session record: for bytes without a JSON record, such as blank lines, or for added `facts`."""
+    """Return a session record: for bytes that are no JSON record, such as blank lines, or to state `facts` of the
+    session."""
     return Record(
         offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
         _object(_clock(facts)), None, facts,
@@ -50,7 +52,8 @@ def about_session(offset: int, size: int, name: str, facts: SessionFacts | None 
 
 
 def bracket(offset: int, line: bytes) -> Record:
-    """Return the record of a line of brackets. It keeps the text, except `[` at the beginning and `]` later."""
+    """Return the record of a line of brackets. It keeps the line's text, unless the line is `[` at the file's beginning
+    or `]` elsewhere."""
     record = about_session(offset, len(line), "bracket")
     if line.removesuffix(b"\n") == (b"]" if offset else b"["):
         return record

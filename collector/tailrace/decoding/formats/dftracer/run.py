@@ -1,16 +1,17 @@
 """Determine the clock and the missing events of one run (program execution) of a traced process.
 
 A file has one run, or several if the process replaced itself (exec). The ids restart at 1 with each `start`. Releases
-from 2.0.3 on give complete events the ids 1, 2, 3, … in any order, and write the last id into `end`. A missing id
-proves a missing event, except in a run without `start` or `end`, because threads write out of order; in a run that
-wrote aggregates, whose calls took ids; and in an older release. If ids repeat between `start` and `end`, the run gets a
-gap of unknown size.
+from 2.0.3 on give complete events the ids 1, 2, 3, … in any order, and write the last id into `end`. A missing id then
+proves a missing event. It proves nothing in a run without `start` or `end` (threads write out of order), in a run with
+aggregates (their calls took ids), and in older releases. If ids repeat between `start` and `end`, the run gets a gap of
+unknown size.
 
-Gaps are reported at a line with "]", at the next `start` or at the end of the file, because aggregates may come after
-`end`; at `end`, if its configuration excludes aggregates. A run with `start` and without `end` is truncated. A run
-without these records is truncated if the file has no "]" and begins with the two blanks that 1.0 replaces by "[" at the
-end. If ids number its events, it is the middle of a longer file. The metadata of a run comes before its `start`. A
-time_metric there, the unit of time, applies from this run on."""
+Aggregates may come after `end`. Gaps are therefore reported only at a line with "]", at the next `start` or at the end
+of the file; but already at `end` if the configuration in that record excludes aggregates. A run with `start` and
+without `end` is truncated. A run with neither record is truncated if the file has no "]" and begins with the two blanks
+that release 1.0 replaces by "[" at the end. A run with neither whose events are numbered by ids is the middle of a run
+in several files. The metadata of a run comes before its `start`. If it has a time_metric, this unit of time applies
+from this run on."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class IdsState(msgspec.Struct):
     firsts: list[int] = []  # first id of each missing range
     lasts: list[int] = []  # last id of each missing range
     believed: bool = True  # whether a missing id still proves a missing event
-    returned: bool = False  # whether an id came a second time or was below 1, and no gap reports it
+    returned: bool = False  # whether an id came twice or was below 1, and no gap has reported this yet
 
 
 class Ids:
@@ -104,8 +105,8 @@ class Ids:
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
         """Mark sorted ranges of ids as seen. `breaks`: number of events whose id is not 1 higher than the id before.
 
-        Return False, and mark nothing, if there may be more than `HOLES_MAX` missing ranges at once. Then use `add`,
-        because the order of arrival matters."""
+        Return False, and mark nothing, if more than `HOLES_MAX` ranges may have been missing at the same time. This
+        depends on the order of arrival, so the caller must use `add`."""
         if not self.believed:
             return True
         if self.ranges + breaks >= HOLES_MAX:
@@ -167,7 +168,7 @@ NO_END, NO_START = "no_end", "no_start"
 class TracedRunState(msgspec.Struct):
     """The state of one run (program execution) of a traced process."""
 
-    stage: str = "before"  # before or open (after `start`), ended, or settled (gaps reported)
+    stage: str = "before"  # "before", "open" (after `start`), "ended", or "settled" (gaps reported)
     ticks: int = 10**6  # ticks per second of this run's clock
     coming: int | None = None  # ticks per second of the next run's clock
     told: bool = False  # whether any record has stated the unit of time
@@ -238,10 +239,9 @@ class TracedRun:
 
     @property
     def other_phase(self) -> str:
-        """Spelling of `ph` ("1" or "X") in complete events that Python must read; "" if there are none.
+        """Spelling of `ph` ("1" or "X") of those complete events that Python must read; "" if there are none.
 
-        Such an event shows whether the release numbers its events, which the kernel does not
-        find out."""
+        They show whether the release numbers its events, which the compiled kernel does not determine."""
         if self._state.counts is not None:
             return ""
         return {"1": "X", "X": "1"}.get(self._state.phase, "")
@@ -358,7 +358,8 @@ class TracedRun:
 
     @property
     def due(self) -> bool:
-        """Whether gaps of an ended run are not reported, or the file begins with the blanks of release 1.0."""
+        """Whether the run needs a call of `settle`: it has ended, or the file begins with the two blanks of release
+        1.0."""
         return self._state.stage == "ended" or self._state.blanks
 
     def over(self, offset: int) -> list[Record]:
@@ -430,7 +431,8 @@ class TracedRun:
             self._state.unnumbered += 1
 
     def _unexplained(self) -> list[tuple[int, int]]:
-        """Return the missing ranges of ids up to that of `end`, less one id for each malformed record without an id."""
+        """Return the ranges of missing ids up to the id of `end`, without one id for each malformed record whose id is
+        not visible."""
         explained = self._state.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:

@@ -1,14 +1,15 @@
 """Repair DFTracer records that are not valid JSON, if their meaning is certain.
 
-The tracer does not escape quotes, backslashes and control characters in names and arguments. The text around them never
-varies, so that a record is split by this template:
+The tracer does not escape quotes, backslashes and control characters in names and arguments. All else in a record has a
+fixed form, so that the record is split by this template:
 
     {"id":I,"name":"…","cat":"…","type":N,"pid":N,"tid":N,"ts":N,"dur":N,"ph":P,"args":{…}}
 
 The numbers may come in any order, and some may be missing. The arguments are split at `,"key":` and `}}`. A string that
-contains quotes must not contain a text that looks like a key: it could be several members, or end later. A comma before
-a closing bracket is dropped in a record of any shape. A nan or inf becomes `{"$f64":"7ff8000000000000"}` (its bits), a
-string that is not UTF-8 `{"$bytes":"c328"}`. A repair takes linear time."""
+contains quotes is not repaired if it also contains a text that looks like a key: the string could be several members,
+or end later. A comma before a closing bracket is dropped even if the record does not fit the template. A nan or inf
+becomes `{"$f64":"7ff8000000000000"}` (its bits), a string that is not UTF-8 `{"$bytes":"c328"}`. A repair takes linear
+time."""
 
 from __future__ import annotations
 
@@ -25,10 +26,11 @@ RECORD_MAX = 16383
 START = re.compile(
     rb'\{[ \t]*"(?:id"[ \t]*:[ \t]*"?-?[0-9]|(?:cat|name)"[ \t]*:[ \t]*"|args"[ \t]*:[ \t]*\{)'
 )
-"""The beginning of a record, also with sorted keys or as tools for filtering write it."""
+"""Pattern of the beginning of a record. It allows sorted keys, and the spaces that filter tools write."""
 
 _SALVAGEABLE = {"bad_json", "hex_number", "invalid_utf8", "not_a_number", "lone_surrogate"}
-"""The reasons of `read_object` for which a repair is tried, because the tracer writes some values not as JSON."""
+"""The reasons for a refusal by `read_object` after which a repair is tried. The tracer writes some values in a form
+that JSON does not allow."""
 
 _ID = re.compile(r'\{(?:"id":("?-?[0-9]+"?),)?"name":"')
 _AFTER_NAME = re.compile(r'","cat":"')

@@ -1,7 +1,7 @@
-"""Read the most frequent records of DFTracer in bulk, with the results of the module `line`.
+"""Read the most frequent records of DFTracer in bulk. The results are the same as those of the module `line`.
 
-Such a record is a complete event or a counter without repeated fields, in any order and any legal spelling, and may
-have fields that the tracer does not write."""
+Such a record is a complete event or a counter without repeated fields. Its fields may have any order and any legal
+spelling, and may include fields that the tracer does not write."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class _UsualLine(Struct, gc=False):
 
 
 class _SpelledLine(Struct, gc=False):
-    """The fields of a line, with numbers as JSON texts: in quotes, or with a fraction or an exponent."""
+    """The fields of a line whose numbers may be in quotes, or have a fraction or an exponent. Numbers are JSON
+    texts."""
 
     name: str
     pid: Raw
@@ -86,7 +87,8 @@ class _ClearNames(Struct, gc=False):
 
 
 class _Found(NamedTuple):
-    """A line, its record, and the record's fields; None if the module `line` must read the record."""
+    """A line, its record, and the record's fields (`line`), which are None if the module `line` must read the
+    record."""
 
     whole: bytes
     record: bytes
@@ -115,8 +117,8 @@ def read_usual(
 ) -> None:
     """Read whole lines from `offset` on, and append the records of usual lines to `records`.
 
-    `other` reads any other line, and returns whether a record split by newlines needs the next line, which `other` then
-    reads, too. `waits`: whether such a record waits before the first line."""
+    `other` reads any other line. It returns True if newlines have split a record whose end is still missing; the next
+    line is then passed to `other`, too. `waits`: whether the beginning of such a record precedes the first line."""
     reading = _UsualReading(names, processes, records)
     for found in _find(data):
         whole = found.whole
@@ -290,7 +292,8 @@ def _phase(text: str) -> int | str | None:
 
 
 def _own(processes: Processes) -> tuple[TracedRun, int | None, str, str]:
-    """Return run, PID, host and `TracedRun.other_phase` of the current process; no PID if no record is usual."""
+    """Return run, PID, host and `TracedRun.other_phase` of the current process. The PID is None while the module `line`
+    must read all records of the process."""
     process = processes.current
     plain = process.pid and process.run.usual
     return process.run, int(process.pid) if plain else None, process.host, process.run.other_phase
@@ -332,9 +335,10 @@ class _Texts:
     def attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> str | None:
-        """Return a record's attributes: `about`, the names of file and host, `more`, and the arguments `raw`.
+        """Return the JSON text of a record's attributes: `about`, the names of file and host, `more`, and the arguments
+        `raw`.
 
-        The names are in `told`, or have hashes in `raw`. Return None if the module `line` must read
+        The names come from `told`, or are found by their hashes in `raw`. Return None if the module `line` must read
         the record."""
         self.host = ""
         args, members = "" if raw is UNSET else str(raw, "utf-8"), joined(told)

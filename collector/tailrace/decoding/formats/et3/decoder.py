@@ -1,12 +1,13 @@
 """Decode Elephant Tracks 3: calls, allocations, stores and deaths of objects in Java programs, one line an event.
 
 The module `events` describes the rows, `line` the lines, `form` the clock, threads and losses, and `maps` the documents
-with names. A session is one file. The first record is the session record `trace`, which states the form of the lines.
-Lines wait until the form is known: usually until the second entry or exit, or up to `limit` bytes.
+with names. A session is one file. The first record is the session record `trace`, which states the form of the lines:
+they end with a clock or with a thread. Lines wait until the form is known: usually until the second entry or exit, or
+up to `limit` bytes.
 
 A last line without a newline is read if it is probably whole; otherwise it is `truncated`. NULs at the beginning of a
 line are malformed (`nul_bytes`): a log rotation emptied the file while the producer continued to write. The lines after
-them belong to a trace without its beginning."""
+the NULs are read as a trace whose beginning is missing."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ class Et3State(msgspec.Struct):
     hole: bool = False  # whether NULs replace the removed beginning of the file
     held: bytes = b""  # whole lines that wait until their form is known
     asked: FormName | None = None  # the form that the configuration sets
-    added: bool = False  # whether the file name shows that a tool added deaths after the run
+    added: bool = False  # whether the file name shows that a tool added deaths (of objects) after the run
     version: str = ""  # "et3", "et1", or "" while it is unknown
     form: SpecificationForm | AgentForm | None = None
     names: MapNamesState = msgspec.field(default_factory=MapNamesState)
@@ -108,15 +109,16 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys of events whose names no document contains. `SPECIFICATION` traces need no names of fields."""
+        """Keys to which events refer, and for which no document has a name; in a `SPECIFICATION` trace, without the
+        keys of fields."""
         asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]
         return asked
 
     def document(self, name: str, data: bytes) -> list[Record]:
-        """Read a document with names. Return a record of each new name, and records of the numbers of bad lines and of
-        names beyond `maps.READ_MAX`."""
+        """Read a document with names. Return a record of each new name. If there are bad lines, or names beyond
+        `maps.READ_MAX`, also return a record with their number."""
         at = self._held_at if self._held else self._lines.state.offset
         new, bad, left_out = self._names.read(name, data)
         records = [named(at, 0, key, text) for key, text in new]
@@ -142,7 +144,8 @@ class Et3Decoder:
     # Methods that cut the input into NULs and pieces (`Piece`: whole lines, or a part of one)
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
-        """Return the records of all waiting bytes, of which `rest` returns the unfinished lines as pieces."""
+        """Return the records of all waiting bytes. `rest` is the method of `Lines` that returns the unfinished
+        lines."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)
@@ -298,7 +301,8 @@ class Et3BlockDecoder(Et3Decoder):
         return found
 
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
-        """Return a block of the lines from `at` on and its end; None and the line's position if Python must read it."""
+        """Return a block of the lines from `at` on, and the position after the block. If Python must read a line first,
+        return None and the position of this line."""
         events, state = self._events, self._state
         if not events or not state.form or state.nuls or not self._lines.between:
             return None, at

@@ -156,7 +156,8 @@ def _last(record: Record, time: int | None, numbers: LineForm) -> int:
 
 
 def _time(time: int | None, numbers: LineForm) -> int:
-    """Return a time as its line has it. The specification's clock is a signed number of 32 bits."""
+    """Return a time as the number that its line has. The specification's clock is a signed number of 32 bits, in which
+    times from 2**31 on are negative."""
     at = time or 0
     return at - 2**32 if not numbers.agent and 2**31 <= at < 2**32 else at
 
@@ -180,8 +181,9 @@ def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
 
 
 def _has_comment(record: Record, members: LineMembers) -> bool:
-    """Return whether to write the record's comment into this line. In a span, it belongs to the end line if the span
-    has an exception, or if `comment` precedes `receiver`; otherwise to the begin line."""
+    """Return whether the line of `record` gets the comment in `members`. If `record` is the begin or the end of a span,
+    a comment that only one of them had belongs to the end line if the span has an exception, or if `comment` precedes
+    `receiver`; otherwise to the begin line."""
     if None in {record.start, record.end} or "comment" not in members:
         return True
     if "comment" in members.get(BEGIN_WORDS, {}):

@@ -18,12 +18,13 @@ The form of the lines determines stream and time (module `form`). Attributes hav
 of classes, fields and methods. For an allocation, the agents write the class whose code allocates the object, instead
 of the object's class. Deaths belong to no thread.
 
-An exit ends the innermost frame of its method. The spans of later frames get no end. An exit without a frame becomes an
-end without an id (`unmatched_end`). Begins and ends with a late or repeated time have no id either.
+An exit ends the innermost open frame of its method. Frames inside this frame are closed, too, but their spans get no
+end. An exit without a frame becomes an end without an id (`unmatched_end`). Begins and ends with a late or repeated
+time have no id either.
 
 A shape that only ET3 or only ET1 has determines the version of a file. In an ET1 file, all numbers from this line on
-are hexadecimal, and ends of earlier frames have the attribute `"$begun":"decimal"`. In an ET3 file, a line of ET1's
-shape becomes an instant with the original fields (`et1_shape`), because the line may be damaged."""
+are hexadecimal, and ends of frames that began before this line have the attribute `"$begun":"decimal"`. In an ET3 file,
+a line of ET1's shape becomes an instant with the original fields (`et1_shape`), because the line may be damaged."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def session_record(offset: int, size: int, name: str, attributes: str | None) ->
 
 
 def begun(offset: int, form: str, *, again: bool) -> Record:
-    """Return the session record "trace": a trace, or a new run of the program within the trace (`again`), begins."""
+    """Return the session record "trace", which marks the beginning of a trace or, with `again`, of a new run of the
+    program in the same trace."""
     return Record(
         offset, 0, Kind.SESSION, "", None, None, "trace", None, None, None, None, None,
         f'{{"clock":"logical","form":"{form}"}}', None,
@@ -106,7 +108,8 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 ET3, ET1 = "et3", "et1"
 _OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
-"""Finds the first line with a letter that ET3 has, and not ET1, among lines of valid shapes."""
+"""Finds the first line that shows ET3 by its letter. All lines must have shapes of ET3: ET1 uses some of these letters
+in other shapes."""
 
 LineReader = Callable[[int, int, list[str]], Record]
 
@@ -142,7 +145,8 @@ class Events:
             read += len(line)
 
     def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> int:
-        """Read lines that consist of an ET3 letter and numbers, up to a wrong number of fields. Return their size."""
+        """Read lines that consist of an ET3 letter and numbers. Stop at a line that needs `read_line`, such as one with
+        a wrong number of fields. Return the size (bytes) of the lines that were read."""
         readers, found, append = self._readers, self._form.found, records.append
         at = offset
         for line in data.decode("ascii").split("\n")[:-1]:

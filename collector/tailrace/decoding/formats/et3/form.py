@@ -10,10 +10,10 @@ line is reported once:
 - An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`), unless an exit of an
   outer frame has removed the frame.
 - A death whose time is greater than the counted clock: the difference is the number of missing lines (`death_ahead`).
-  Only a tool that adds deaths after the run uses this clock. The sign is therefore used (`trusted`) only if the file
-  name shows such a tool, if the times of `TRUST` deaths exceed the clock by the same difference, or if the time of a
-  death is below the clock, which agents never write. If the difference changes `DOUBT` times before that, the sign is
-  never used.
+  Only a tool that adds deaths after the run uses this clock. The sign is therefore used (`trusted`) only in three
+  cases: the file name shows such a tool, the times of `TRUST` deaths exceed the clock by the same difference, or the
+  time of a death is below the clock, which agents never write. If the difference changes `DOUBT` times before such a
+  case, the sign is never used.
 
 Frames without an exit are no sign, because exceptions write no line.
 
@@ -22,12 +22,12 @@ previous entry or exit. A jump from t to u means that u-t-1 entries and exits ar
 begins a new run of the program. Any other earlier time is `late` if it was missing, otherwise a `repeated_time`. A
 line with such a time does not change the stack. The clock is a 32-bit int: a negative time continues it from 2**31.
 
-An unreadable line counts as missing by itself, so that the next sign reports one line less.
+An unreadable line already has a malformed record, so that the next sign reports one missing line less.
 
 **The other form.** In a file that joins traces of both forms, a line of the other form is unreadable
-(`OtherFormError`), because a thread read as a clock would show millions of missing lines. The signs: a clock that
-jumps by JUMP_MAX or more, or an unknown thread below CLOCK_LIKELY if a known thread has a number of CLOCK_LIKELY
-or more. After such a line, the times of deaths are ignored, because the form of each death is unknown."""
+(`OtherFormError`), because a thread read as a clock would show millions of missing lines. Such a line shows itself by a
+clock that jumps by JUMP_MAX or more, or by an unknown thread below CLOCK_LIKELY if a known thread has a number of
+CLOCK_LIKELY or more. After such a line, the times of deaths are ignored, because the form of each death is unknown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ AGENT: Final = "agent"
 FormName = Literal["specification", "agent"]
 
 CLOCK_LIKELY = 2**24
-"""Limit between clock times and thread numbers in the last field, if successive lines show nothing else.
+"""Limit between clock times (below it) and thread numbers in the last field, for lines that do not otherwise show which
+of the two they have.
 
 Thread numbers are 31-bit identity hashes, so that the guess is wrong for one thread in 128."""
 
@@ -69,7 +70,7 @@ class MissingLines(NamedTuple):
 
     lines: int
     reason: Reason = Reason.NETWORK
-    first: int | None = None  # clock time of the first of these lines, if known
+    first: int | None = None  # clock time of the first missing or late line, if known
     detail: str | None = None
     of: str | None = None
     stream: str = ""
@@ -80,7 +81,7 @@ class Form(Protocol):
     """The clock and the open frames of one ET3 trace, in one of the two forms of lines."""
 
     stacks: Stacks
-    # missing and late lines that the last line shows; None for a new run of the program
+    # missing and late lines that became known with the last line; None stands for a new run of the program
     found: list[MissingLines | None]
     time: int
 
@@ -90,7 +91,7 @@ class Form(Protocol):
     def tick(self, last: str) -> LineContext:
         """Count an entry or exit whose last field is `last`. Return the context of the line.
 
-        Raise OtherFormError, also at a second call for the line, if `last` shows another form."""
+        Raise OtherFormError if `last` shows another form. A second call for the same line raises it again."""
         ...
 
     def at(self, last: str) -> LineContext:
@@ -104,7 +105,7 @@ class Form(Protocol):
         ...
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Add the entry of an exit without an open frame to `found`, if the entry is certainly missing."""
+        """Handle an exit without an open frame: add its entry to `found` if that entry is certainly missing."""
         ...
 
     def unreadable(self) -> None:
@@ -123,9 +124,10 @@ class Form(Protocol):
 class Votes:
     """Determines the form of a trace from the last fields of two successive entries or exits.
 
-    A second field that is 1 higher shows a clock, and an equal or lower one shows threads. If the configuration states
-    `SPECIFICATION` (`asked`), a first field of 1 shows a clock, and only equal fields of at least CLOCK_LIKELY show
-    threads, because a clock may begin anew, and lines may come late or twice."""
+    A second field that is 1 higher than the first shows a clock, and an equal or lower one shows threads. The rule is
+    stricter if the configuration states `SPECIFICATION` (`asked`), because a clock may begin anew, and lines may come
+    late or twice: then a first field of 1 shows a clock, and only equal fields of at least CLOCK_LIKELY show
+    threads."""
 
     def __init__(self, asked: FormName | None = None) -> None:
         self._asked = asked
@@ -174,11 +176,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
     time: int = 0  # number of entries and exits that were read or are known to be missing
-    lost: int = 0  # number of these entries and exits that are missing
-    trusted: bool = False  # whether deaths have times of the counted clock
+    lost: int = 0  # number of entries and exits in `time` that are missing
+    trusted: bool = False  # whether the times of deaths show missing lines
     ahead: int = 0  # time of the last death minus the number of entries and exits read before it
-    agreeing: int = 0  # number of successive deaths, at different places, with an equal `ahead`
-    agreed_at: int = -1  # number of entries and exits read before the last of these deaths
+    agreeing: int = 0  # number of successive deaths with an equal `ahead` and an entry or exit between
+    agreed_at: int = -1  # number of entries and exits read before the last death in `agreeing`
     disagreements: int = 0  # how often `ahead` changed before deaths were trusted
     unread: int = 0  # number of unreadable lines since the last trusted death
     excused: int = 0  # number of unmatched exits whose entry may be an unreadable line
@@ -251,16 +253,18 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust deaths, because one has a time below the counted clock, which only a tool writes after the run."""
+        """Trust the times of deaths, unless `disagreements` reached `DOUBT`. A time was below the counted clock: only a
+        tool writes such a time, after the run."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
-            # No entry or exit was read since the last death, which was above the clock.
+            # No entry or exit was read since the last death, whose time was above the clock.
             self._claim(max(0, self.ahead - self.lost))
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """Trust deaths after `TRUST` of them with an equal `ahead`: the same number of lines is missing before each."""
+        """Trust the times of deaths after `TRUST` deaths with an equal `ahead`: equally many lines were missing before
+        each of them."""
         lines = self.time - self.lost
         if ahead != self.ahead:
             self.disagreements += self.agreeing > 0
@@ -288,7 +292,8 @@ HOLES_MAX = 256
 
 
 class ClockHole(msgspec.Struct, array_like=True):
-    """A range of clock times without an entry or exit, which a gap of `claimed` lines has reported."""
+    """A range of clock times without an entry or exit. `claimed` is the number of its lines that are reported as
+    missing."""
 
     first: int
     last: int
@@ -305,8 +310,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     unread: int = 0  # number of unreadable lines since the clock reached `time`
     holes: list[ClockHole] = []  # ranges of missing clock times
     found: list[MissingLines | None] = []
-    # thread of the last entry or exit in the agents' form; -1 if only lines of other kinds had this
-    # form, None if no line had it
+    # None if no line had the agents' form. Otherwise the thread of the last entry or exit in this form, or -1 if only
+    # lines of other kinds had it.
     other: int | None = None
 
     @property
