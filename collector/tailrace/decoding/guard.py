@@ -151,8 +151,8 @@ class GuardState(msgspec.Struct):
     failed: bool = False  # whether all further bytes of the input are malformed
     reported: bool = False  # whether a row about a failure was written or is due
     unreported: str = ""  # text of the due row
-    last: int = 0  # number of bytes, at the end of `waiting`, that the decoder's state had
-    decoder: bytes = b""  # state of the plug-in's decoder as MessagePack, without these bytes
+    last: int = 0  # number of bytes at the end of `waiting` that wait in the decoder
+    decoder: bytes = b""  # state of the plug-in's decoder as MessagePack, without waiting bytes
 
 
 class GuardedDecoder:
@@ -326,7 +326,8 @@ def text_of(error: BaseException) -> str:
 
 
 class _Held:
-    """A `Holding` in the state of a plug-in's decoder, called safely."""
+    """A `Holding` of a plug-in's decoder. If its call raises an exception, the decoder has failed, and a default is
+    returned."""
 
     def __init__(self, guard: GuardedDecoder, at: int, what: Evicted) -> None:
         self.what = what
@@ -397,11 +398,12 @@ OPTIONAL: Mapping[str, object] = {
     "asked": property(_asked),
     "holdings": property(_holdings),
 }
-"""Optional members of a plug-in's decoder, as its guard has them."""
+"""The optional members of a decoder, as a guard implements them for a plug-in's decoder that has them."""
 
 
 def guarded(format_: Format, sample: Decoder | None) -> Format:
-    """Return a plug-in's format with guards, which never raise and have the `OPTIONAL` members of `sample`."""
+    """Return a plug-in's format with guards, which never raise. `sample` is a decoder of the format: guards have those
+    `OPTIONAL` members that it has."""
     mine = {name: member for name, member in OPTIONAL.items() if hasattr(sample, name)}
     kind = type(f"Guarded_{format_.name}", (GuardedDecoder,), mine)
     declared = replace(format_, malformed=format_.malformed | {DECODER_FAILED})
@@ -421,7 +423,7 @@ def _guarded_files(format_: Format) -> Files:
         for field in fields(Files)
         if callable(default := getattr(usual, field.name))
         and getattr(given, field.name)
-        is not default  # `Files` compares some functions with defaults
+        is not default  # keep defaults, because `Files` compares some functions with them
     }
     return replace(given, **functions)
 

@@ -159,7 +159,8 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return the waiting bytes if they are blank, or a line that lacks only the newline, as `whole` decides."""
+        """Return the waiting bytes if they are blank, or if `whole` decides that they are a line that lacks only the
+        newline."""
         if not self._waiting or self._too_long:
             return []
         text = bytes(self._waiting).rstrip(CTRL_Z)

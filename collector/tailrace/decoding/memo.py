@@ -10,13 +10,14 @@ V = TypeVar("V")
 
 
 class Memo(dict[K, V], Generic[K, V]):
-    """A cache of at most `entries_max` results, for keys no longer than `key_max`. For speed, `get` looks up keys."""
+    """A cache of at most `entries_max` results, for keys no longer than `key_max`. `get` of the base class reads it,
+    for speed."""
 
     def __init__(self, entries_max: int, key_max: int) -> None:
         super().__init__()
         self._entries_max = entries_max
         self._key_max = key_max
-        # true for one of eight calls; to store only these results evicts fewer frequent keys
+        # true for one of eight calls; if callers store results only then, rare keys rarely displace frequent ones
         self.is_eighth = cycle([True] + 7 * [False]).__next__
 
     def keep(self, key: K, value: V) -> V:

@@ -42,9 +42,9 @@ class StructLines(Generic[Plain, Spelled]):
         self._reserved = reserved
 
     def decode(self, data: bytes, lines: list[bytes]) -> Sequence[Plain | Spelled] | None:
-        """Return the `lines` of `data` as structs, all of one type.
+        """Return the `lines` of `data` as structs: all `plain`, or all `spelled`.
 
-        Return None if a line fits neither type, nests too deeply or is not UTF-8."""
+        Return None if a line fits neither of them, nests too deeply or is not UTF-8."""
         decoded: Sequence[Plain | Spelled] | None = None
         try:
             if not data.isascii():
@@ -71,7 +71,7 @@ class StructLines(Generic[Plain, Spelled]):
     ) -> Sequence[str | None]:
         """Return each line's fields that its struct lacks, as JSON members like `,"a":1`. `again`: structs as JSON.
 
-        Return None for a line with a repeated field, a reserved name or no struct."""
+        Return None for a line that has a repeated field or a reserved name, or that was not decoded."""
         text = b"\n".join(lines) + b"\n"
         whole = None not in decoded
         if whole and _same_value(text, again):
@@ -94,7 +94,8 @@ def fields_but(
     lines: list[bytes],
     decoded: Sequence[msgspec.Struct | None],
 ) -> list[Fields]:
-    """Return the fields of each line as JSON texts, without the keys that `left_out` returns for the struct's type."""
+    """Return the fields of each line as JSON texts, except the fields whose keys `left_out` returns for the type of the
+    line's struct."""
     found = [decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
     for fields, one in zip(found, decoded, strict=True):
         for key in left_out(type(one)) if one else ():
@@ -140,7 +141,8 @@ def _same_value(data: bytes, again: bytes) -> bool:
 
 
 def _content(data: bytes) -> int:
-    """Return the size (bytes) of a JSON text without white space, even in strings, and with msgspec's escapes."""
+    """Return the size (bytes) that a JSON text has with msgspec's escapes, and without white space, even that in
+    strings."""
     if b"\\" not in data or (rb"\u" not in data and rb"\/" not in data):
         return len(data.translate(None, _WHITE))
     # Turn the whole text into the content of one JSON string. Then msgspec decodes all escapes in one call.

@@ -1,7 +1,7 @@
 """Send requests to the endpoint of an object store, which the storage options and environment variables specify.
 
-Their names are those that the collector's Delta library reads. obstore uses the S3 client of this library, and
-reports errors as text. The result of a request is an `EndpointAnswer`, even if no reply arrived.
+These options and variables have the names that the collector's Delta library reads. obstore uses the same S3 client as
+that library, and reports errors as text. The result of a request is an `EndpointAnswer`, even if no reply arrived.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ NAMES = {
     "skip_signature": ("aws_skip_signature", "skip_signature"),
     "allow_invalid_certificates": ("aws_allow_invalid_certificates", "allow_invalid_certificates"),
 }  # fmt: skip
-"""By storage option of obstore, the names under which the collector's Delta library reads it, in upper or lower
-case. The first one that is set takes precedence. Environment variables count only under the names with `aws_`."""
+"""The names, in upper or lower case, under which the collector's Delta library reads each storage option of obstore.
+The first name that is set takes precedence. Environment variables count only under the names with `aws_`."""
 
 SENT = ("access_key_id", "session_token", "region")
 
@@ -134,7 +134,8 @@ TIMEOUT = 10
 """Maximum duration (seconds) of a request."""
 
 CHUNKS_MAX = 1000
-"""Maximum number of chunks of 50 keys that a client reads from a list: a server with more probably repeats itself."""
+"""Maximum number of chunks of 50 keys that a client reads from a list. A server that returns more chunks probably
+repeats them."""
 
 CONFIG = ("access_key_id", "secret_access_key", "session_token", "region")
 
@@ -197,7 +198,7 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             )
         if _LATE.search(text):
             return EndpointAnswer(0, f"nothing within {TIMEOUT} s")
-        # Use the text behind the dash, because the text before it holds the URL and the time.
+        # Use the part of the error text behind the last dash. The URL and the time come before it.
         line = text.partition("\n")[0].rpartition(" - ")[2]
         words = " ".join(filter(None, cause.groups())) if cause else line
         return EndpointAnswer(0, words.lower())

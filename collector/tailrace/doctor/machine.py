@@ -121,7 +121,8 @@ def wall_minus_monotonic(host: Host) -> float:
 def check_clock(
     host: Host, before: float, *, kernel: Callable[[], tuple[int, int] | None] | None = None
 ) -> Iterator[HostFinding]:
-    """Check whether the wall clock was set since `before` (of `wall_minus_monotonic`), and is synchronised."""
+    """Check whether the wall clock was set since `wall_minus_monotonic` returned `before`, and whether it is
+    synchronised."""
     yield from _steps(wall_minus_monotonic(host) - before)
     yield _synchronised(host, (kernel or adjtimex)())
 
@@ -229,7 +230,8 @@ def _writable(use: str, directory: Path) -> HostFinding:
 
 
 def _written(directory: Path) -> list[Path]:
-    """Return the existing paths to which a new collector would write, perhaps those of another user's collector."""
+    """Return the existing paths to which a new collector would write. Another user's collector may have created
+    them."""
     names = ("lock", "events", "events/_delta_log", "quarantine", "identity")
     return [path for name in names if exists(path := directory / name)]
 

@@ -1,10 +1,10 @@
 """Test the endpoint of an object store for `tailrace doctor --store URL`, and report the guarantees that it
 violates.
 
-Each version of a Delta table is one object with the version's name. If the server reports a success to two writers
-of the same version, the rows of one are lost, and no gap reports them. The checks write small keys in a folder below
-the store's prefix, and delete them afterwards. Except in the test of rights, another client than the writer
-reads a key, so that nodes with different answers are detected.
+Each version of a Delta table is one object with the version's name. If the server reports a success to two writers of
+the same version, the rows of one are lost, and no gap reports them. The checks write small keys in a folder below the
+store's prefix, and delete them afterwards. Except in the test of rights, the client that reads a key is not the one
+that wrote it, so that different answers of the server's nodes are detected.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ DIFFERENCE = 5.0
 """Maximum difference (seconds) between the server's clock and this host's clock for which the finding is good."""
 
 REFUSED = 15 * 60
-"""Difference (seconds) between the times of a request and of the server from which S3 refuses the request."""
+"""Minimum difference (seconds) between the time of a request and the server's clock at which S3 refuses the request."""
 
 
 def _judge_clock(ahead: float) -> HostFinding:
@@ -223,8 +223,8 @@ UNKNOWN = frozenset({400, 405, 501})
 
 
 class Raced(NamedTuple):
-    """The result of a race in which several writers created the same key. `answers` are the server's answers to
-    them, and `later` that to one more writer, after the race."""
+    """The result of a race in which several writers created the same key. `answers` are the server's answers to these
+    writers. `later` is its answer to one more writer, after the race."""
 
     key: str
     answers: list[EndpointAnswer]
@@ -234,7 +234,8 @@ class Raced(NamedTuple):
 
     @property
     def winners(self) -> list[int]:
-        """Return the indices of the writers that created the key according to the server, `later` last."""
+        """Return the indices of the writers that created the key according to the server. The last index is that of
+        `later`."""
         return [who for who, answer in enumerate([*self.answers, self.later]) if answer.done]
 
     @property
@@ -537,7 +538,7 @@ def _times(count: int) -> str:
 
 
 def _reads(reader: Client, key: str, body: bytes | None) -> tuple[EndpointAnswer, bool]:
-    """Read a key. Return the answer, and whether the key has the bytes `body` (None: whether the key is missing)."""
+    """Read a key. Return the answer, and whether the key has the bytes `body` or, if `body` is None, is missing."""
     answer = reader.get(key)
     kept = answer.is_missing if body is None else answer.done and answer.body == body
     return answer, kept

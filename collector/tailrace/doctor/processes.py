@@ -405,7 +405,8 @@ def reaches(pattern: str, directory: str) -> bool:
 
 
 def _streams(format_: str) -> Callable[[str], bool]:
-    """Return the test whether a path has the name of a trace file of a format. For an unknown format, any has."""
+    """Return a function that tests whether a path has the name of a trace file of a format. For an unknown format, it
+    accepts any path."""
     from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - imports all formats, which only tails need
 
     known = FORMATS.get(format_)

@@ -1,7 +1,7 @@
 """Write Chrome's JSON trace format (see `drawing` for the layout of tracks).
 
-Times are microseconds with three decimals, relative to `otherData.base_unix_ns`. Viewers read times as doubles,
-which would lose nanoseconds since 1970, so that slices were dropped. Slices are pairs of begin and end events,
+Times are microseconds with three decimals, relative to `otherData.base_unix_ns`. Viewers read times as doubles. Times
+since 1970 would lose their nanoseconds, and viewers would drop slices. Slices are pairs of begin and end events,
 because rounded durations could make slices overlap.
 """
 

@@ -26,7 +26,7 @@ _COLUMNS = (
     ' open, attributes, numbers, "offset"'
 )
 _FORGOTTEN = "attributes IS NOT NULL AND contains(attributes, 'begin_forgotten')"
-"""SQL condition for end rows that are not drawn, because the view `spans` already has their spans."""
+"""SQL condition for the end rows that are not drawn: for these, the view `spans` already has the whole spans."""
 
 _ORDER = """
 ORDER BY source, session, stream, substream NULLS FIRST, coalesce(start, "end") NULLS FIRST, "end" DESC NULLS FIRST, "offset", seq
@@ -39,8 +39,8 @@ SELECT {{columns}} FROM (
 )
 {_ORDER}
 """  # noqa: S608 - our own words
-"""SQL for the rows to draw, except begin rows, which the condition on the kind excludes before DuckDB evaluates views.
-A sort of several scans would need more memory than DuckDB's limit."""
+"""SQL for the rows to draw, without begin rows. The condition on the kind excludes these before DuckDB evaluates views.
+The rows come from a single scan: a sort of several scans would need more memory than DuckDB's limit."""
 
 _BEGUN = f"""
 SELECT {{columns}} FROM (

@@ -1,9 +1,10 @@
 """Write sessions in the formats of their producers, into a directory with a subdirectory for each source.
 
 The encoder of the format (`Format.encoder`) makes the bytes. `sessions.jsonl` describes each written file, and
-`gaps.jsonl` lists the gaps. Sessions are written whole. A copy must not look more complete than the stored session:
-missing sequence numbers are also missing in the copy, but lost bytes leave no such sign. So the copy of a session
-with lost bytes is gzip data (`PackedFile`) that is truncated or damaged at the offsets of the loss, or states it.
+`gaps.jsonl` lists the gaps. Sessions are written whole. A copy must not look more complete than the stored session.
+Missing sequence numbers are also missing in the copy, but lost bytes would leave no such sign. So the copy of a session
+with lost bytes is gzip data (`PackedFile`). At the offset of each loss, the data is truncated or damaged, or states the
+loss.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ PACKED = ".gz"
 
 
 class Origin(NamedTuple):
-    """A session to export, and the path of its original file, or None. `session` has no suffix of a restart. If
-    `damaged` is true, only gzip data can reproduce the session's losses."""
+    """A session to export, and the path of its original file, or None. `session` is its name without the suffix that a
+    restart adds. If `damaged` is true, only gzip data can reproduce the session's losses."""
 
     source: str
     session: str
@@ -324,9 +325,9 @@ def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedF
 
 
 class PackedFile:
-    """Compresses the copy of a session's bytes with gzip, truncated or damaged where the original file was. It
-    states any other loss, for `sources.tail.inflate`. Equal input gives equal files. An empty gzip member follows
-    each truncated or damaged place: two truncated members in a row could look like damage."""
+    """Compresses the copy of a session's bytes with gzip. The gzip data is truncated or damaged where the original file
+    was. It states any other loss in the form that `sources.tail.inflate` reads. Equal input gives equal files. An empty
+    gzip member follows each truncated or damaged place: two truncated members in a row could look like damage."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -376,9 +377,9 @@ WHERE {chosen} ORDER BY source, root, {ORDER}
 def _losses(
     rows: Iterable[tuple[Any, ...]], quarantine: Sequence[Path], left: Counter[str], *, repair: bool
 ) -> dict[tuple[str, str], list[Loss]]:
-    """Return by source and session which bytes of the original files were lost, and count in `left` the losses that
-    no copy can show. Also return sessions without losses whose bytes are themselves gzip data: their copies are
-    compressed once more, so that a reader that decompresses a copy finds the original bytes."""
+    """Return the losses of bytes from the original files, by source and session. Count in `left` the losses that no
+    copy can show. A session whose bytes are themselves gzip data is returned even without losses. Its copy is
+    compressed once more, so that a reader that decompresses the copy finds the original bytes."""
     shown = {TORN, BAD} if repair else set(get_args(LossDetail))
     found: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
     for source, session, reason, detail, offset, attributes in rows:
@@ -406,8 +407,8 @@ def _losses(
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
-    """Return a function that reads frames of unreadable bytes from the quarantine file of the session `of`, or of
-    another session that its caller names."""
+    """Return a function that reads frames of unreadable bytes from the quarantine file of a session: the one that its
+    caller names, or `of` if the caller names none."""
 
     @lru_cache(2)
     def read(session: str) -> bytes:

@@ -33,7 +33,8 @@ _STATUSES = {"OK": 1, "ERROR": ERROR}
 _INTERNAL = 1
 
 _UNLINKED = ("heph",)
-"""Formats in which a span may have ids of W3C Trace Context as attributes: those without ids of their own for parents."""
+"""Formats without ids of their own for parent spans. In these formats, spans may have ids of W3C Trace Context as
+attributes."""
 _IDS = {
     "traceId": ("trace_id", re.compile("(?!0{32})[0-9a-f]{32}")),
     "spanId": ("span_id", re.compile("(?!0{16})[0-9a-f]{16}")),

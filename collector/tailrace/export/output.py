@@ -21,7 +21,7 @@ _CLEAR = "\r\x1b[K"
 
 class RowCount:
     """Counts the rows that an export has read, and shows the count on `terminal`, if any. When the file is complete,
-    `written` replaces it by the number of rows in the file."""
+    `written` sets the count to the number of rows in the file."""
 
     def __init__(self, terminal: TextIO | None) -> None:
         self.rows = 0
@@ -58,8 +58,8 @@ STANDARD_OUTPUT = "-"
 
 class Output:
     """The files of an export, with temporary names until the `with` block ends without an exception. Standard output, a
-    pipe and a device take only one file. Methods raise ExportError if a file cannot be created; the block turns the
-    OSError of a write into one."""
+    pipe and a device take only one file. Methods raise ExportError if a file cannot be created. After an OSError within
+    the block, other than BrokenPipeError, its end raises ExportError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -164,7 +164,8 @@ class Output:
 
 class Directory:
     """The directory of an export of many files, with a temporary name until the `with` block ends without an exception.
-    Methods raise ExportError if a file cannot be created; the block turns the OSError of a write into one."""
+    Methods raise ExportError if a file cannot be created. After an OSError within the block, its end raises
+    ExportError."""
 
     pipe = False
 
@@ -246,7 +247,8 @@ class Directory:
             raise ExportError(f"{self.path}: is not empty; name another directory")
 
     def _finish(self) -> None:
-        """Sync all files and directories, then give the directory its final name, in place of an empty directory."""
+        """Sync all files and directories, then give the directory its final name. An empty directory of this name is
+        replaced."""
         for directory, _, files in os.walk(self._part):
             for name in files:
                 _sync(Path(directory, name))

@@ -74,15 +74,16 @@ def records(
     unreadable: Container[str],
     left: Counter[str],
 ) -> Iterator[Record]:
-    """Yield the records from which the ingest made the rows of one session, given in the order `ORDER`. The size of
-    a record is the distance to the next record's offset, or 0 if unknown. `unreadable` has the reasons for which the
-    format's decoder refuses bytes. Count in `left` the pieces that are no longer in the quarantine."""
+    """Yield the records from which the ingest made the rows of one session. The rows must come in the order `ORDER`.
+    The size of a record is the distance to the next record's offset, or 0 if unknown. `unreadable` has the reasons of
+    malformed records. The bytes of these records come from the quarantine. Count in `left` the pieces that are no
+    longer there."""
     waiting: list[Record] = []  # records at the same offset, whose size is not known yet
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
             end = (
-                # a row without a record may have any offset, so use this offset only as the end of the last record
+                # a row that is not a record may have any offset, so use it only as the end of the last record
                 at
             )
             continue

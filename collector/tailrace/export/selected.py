@@ -105,11 +105,13 @@ class Selected:
         return notes_of(self.engine, self.filters)
 
     def condition(self, view: View) -> RowCondition:
-        """Return the SQL condition for the selected rows of a view; for `gaps`, for all that may concern them."""
+        """Return the SQL condition for the selected rows of a view. For `gaps`, it selects all gaps that may concern
+        the selected rows."""
         return self.filters.scope.gaps if view is GAPS else self.filters.rows(view)
 
     def rows(self, view: View) -> str:
-        """Return SQL for the selected rows of a view. The values of its parameters are those of `condition(view)`."""
+        """Return SQL for the selected rows of a view. It has the same parameters as `condition(view)`, which also has
+        their values."""
         order = f" ORDER BY {view.order}" if view.order else ""
         return f"SELECT * FROM {view.name} WHERE {self.condition(view).sql}{order}"  # noqa: S608 - our own words
 
@@ -138,7 +140,7 @@ class Selected:
         return self._patience.make(lambda: list(self.engine.rows(sql, values)))
 
     def same(self) -> None:
-        """Raise BrokenOffError if the engine has moved to another snapshot meanwhile."""
+        """Raise BrokenOffError if the engine no longer reads the snapshot of this selection."""
         if self.engine.version != self._version:
             raise BrokenOffError("the table's files were deleted while they were read; ask again")
 

@@ -37,7 +37,7 @@ class IdsState(msgspec.Struct):
     firsts: list[int] = []  # first id of each missing range
     lasts: list[int] = []  # last id of each missing range
     believed: bool = True  # whether a missing id still proves a missing event
-    returned: bool = False  # whether an id came twice or was below 1, and no gap has reported this yet
+    returned: bool = False  # whether an id came twice or was below 1, not yet reported as a gap
 
 
 class Ids:

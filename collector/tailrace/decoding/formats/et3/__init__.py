@@ -18,7 +18,7 @@ FORMAT = Format(
     waiting=attrgetter("lines"),
     flaws=frozenset(
         {
-            # The comment at each flaw describes a record that has the flaw.
+            # The comment at each flaw states why a record has the flaw.
             "et1_shape",  # The shape of the line is known only from ET1, the ancestor of ET3.
             "hex_numbers",  # The line has hexadecimal numbers where ET3 has decimal ones.
             # The line's time is earlier than the time that the clock had reached when the line arrived.

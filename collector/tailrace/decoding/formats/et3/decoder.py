@@ -59,7 +59,7 @@ class Et3State(msgspec.Struct):
     hole: bool = False  # whether NULs replace the removed beginning of the file
     held: bytes = b""  # whole lines that wait until their form is known
     asked: FormName | None = None  # the form that the configuration sets
-    added: bool = False  # whether the file name shows that a tool added deaths (of objects) after the run
+    added: bool = False  # whether the file name shows that a tool added deaths of objects later
     version: str = ""  # "et3", "et1", or "" while it is unknown
     form: SpecificationForm | AgentForm | None = None
     names: MapNamesState = msgspec.field(default_factory=MapNamesState)

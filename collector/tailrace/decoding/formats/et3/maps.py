@@ -69,8 +69,8 @@ class MapReading(NamedTuple):
 
 
 Method = tuple[str | None, str, str]
-"""The texts for the events of one method: its name or None, the attributes of a begin up to the value of `receiver`,
-and the attributes of an end."""
+"""The texts for the events of one method: its name or None, the JSON text of a begin's attributes as far as the key
+`receiver`, and the JSON text of an end's attributes."""
 
 
 class _Made(dict[str, V]):

@@ -30,7 +30,7 @@ class Stacks(msgspec.Struct):
     ended them, or lines are missing."""
 
     frames: dict[str, list[OpenFrame]] = {}
-    # number of frames removed above the frame of an exit, by thread and method
+    # number of frames that the exit of an outer frame has removed, by thread and method
     passed: dict[str, dict[str, int]] = {}
     number: int = 0
     # false after a limit or an eviction: an exit then does not prove that its entry is missing

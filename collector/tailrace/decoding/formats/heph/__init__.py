@@ -53,7 +53,7 @@ FORMAT = Format(
     flaws=frozenset({"bad_epoch", "bad_session", "bad_time", "invalid_utf8", "undecodable_body"}),
     malformed=frozenset(
         {
-            # Each comment describes the malformed bytes with this reason.
+            # The comment at each reason states why bytes are malformed.
             "bad_length",  # The description or option is longer than the packet.
             "bad_magic",  # No packet begins at this offset.
             "bad_size",  # The size is below the minimum of a packet.

@@ -13,9 +13,9 @@ and a number with a point or an exponent an f64. Further types are under `$types
 object: `{"$list":[["k","u64",1],["k","u64",2]]}`. `$description` has a description that is not UTF-8, and `$undecoded`
 the unreadable attributes, in hexadecimal.
 
-The known producer writes nested arrays, which look like flat arrays, and lengths modulo 2^16. If attributes do
-not end with the body, only those before the first array count; in a body over 64 KiB, only those before the
-first string."""
+The known producer writes nested arrays, which look like flat arrays, and lengths modulo 2^16. If the attributes do not
+end where the body ends, only those before the first array are read; in a body of 64 KiB or more, only those before the
+first array or string."""
 
 from __future__ import annotations
 
@@ -121,10 +121,10 @@ TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 
 Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
-"""The result of `read_body`: kind, name, attributes, flaw, and ranges of the packet in which another packet may begin.
+"""The result of `read_body`: kind, name, attributes, flaw, and the ranges of the packet to search for another packet.
 
-A short write truncates a packet, and the next packet begins inside it, with a magic. A magic is not UTF-8: in a packet
-without a flaw, only an array can contain one."""
+After a short write, the next packet begins inside the truncated one, with a magic. A magic is not UTF-8, so that a
+packet without a flaw is searched only in its arrays."""
 
 BODY_AT = 40
 """Offset (bytes) of the body from the beginning of its event packet."""
@@ -146,7 +146,7 @@ recall = _memo.get
 
 
 def read_body(body: bytes) -> Body:
-    """Return the content of an event's body, into which its first string fits."""
+    """Return the content of an event's body. The caller has checked that the description fits into the body."""
     begin = 2 + (body[0] << 8 | body[1])
     known = read_layout(body, begin)
     if known:
@@ -265,7 +265,7 @@ def _read_any(body: bytes) -> Body:
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
-    """Return the attributes from `at` on, and their end; only those before the first length that may be damaged."""
+    """Return the attributes from `at` on, and their end. Stop before the first attribute whose length may be wrong."""
     attributes: list[_Attribute] = []
     end = len(body)
     try:

@@ -9,7 +9,8 @@
 `size` counts the whole packet. An event is a span, or a counter if its first attribute is named `tailrace.counter`.
 `count` is the event's sequence number, and times are nanoseconds since the epoch. A time from 2^63 on is null in its
 column, and the attribute `$start` or `$end` has the number. A metadata packet becomes a session record with the name of
-its option. `epoch` (u64, Unix ns) defines the clock. docs/formats/heph.md describes the packets of real producers.
+its option. The option `epoch` (u64, Unix ns) defines the clock. docs/formats/heph.md describes the packets of real
+producers.
 
 An event whose attributes do not fill its size keeps its header and description. If another packet begins inside a
 packet, a short write has truncated the outer packet, which is malformed up to the inner packet. Bytes outside of
@@ -49,9 +50,11 @@ if TYPE_CHECKING or kernels.active():
     """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 
 SHORT = 4096
-"""Maximum size (bytes) of a packet that is decoded before the search for a packet inside it.
+"""Maximum size (bytes) of a packet that is decoded first, and then searched for a packet inside it. Longer packets are
+searched first.
 
-In damaged data, longer packets may seem to nest, and their bytes would be decoded many times."""
+In damaged data, long packets may seem to nest. If each were decoded first, the same bytes would be decoded many
+times."""
 
 _event = Struct(">IIIIqqqH").unpack_from
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
@@ -78,7 +81,7 @@ class HephDecoder:
         self._waiting = bytearray(state.waiting)
         self._run, self._run_end = state.run, state.offset
         self._need = 0  # Number of waiting bytes that the next decoding step needs.
-        self._seek = False  # Whether fewer than `_need` bytes are sufficient if they have a magic.
+        self._seek = False  # Whether fewer than `_need` bytes suffice if a magic is among them.
 
     @property
     def state(self) -> HephState:
@@ -173,7 +176,7 @@ class HephDecoder:
         self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
     ) -> int:
         """Return the position of a packet inside the packet at `at`, in one of the ranges `suspects`; 0 if none."""
-        # In a packet without a flaw, a magic counts only if a whole header fits into the range.
+        # In a packet without a flaw, a magic counts only if the rest of the range has room for a whole header.
         room = MAGIC_SIZE if flaw else EVENT_MIN
         for begin, end in suspects:
             found = packet_within(data, at + begin, at + end, self._limit, room)
@@ -228,7 +231,8 @@ class HephDecoder:
         return self._malformed(data, at, stop if stop > 0 else len(data), fault, records)
 
     def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
-        """Add a malformed record and return its size. Instead of `bad_magic`, use the reason of adjacent bytes."""
+        """Add a malformed record and return its size. If malformed bytes precede it directly, use their reason in place
+        of `bad_magic`."""
         offset = self._offset + at
         if fault == "bad_magic" and self._run and self._run_end == offset:
             fault = self._run
@@ -300,7 +304,7 @@ class HephBlockDecoder(HephDecoder):
     def _continued(self, data: bytes, limit: int, found: list[Block | Record]) -> int:
         """Pack one block that begins with the event in `_waiting`. Return the position in `data` after it, or 0.
 
-        As a single record, this event would cost the later stages as much time as a block."""
+        If the event became a single record, the later stages would need as much time for it as for a block."""
         first = self._first(data, limit)
         if not first:
             return 0

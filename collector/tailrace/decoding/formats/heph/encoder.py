@@ -1,8 +1,8 @@
 """Turn Heph records back into packets.
 
-The table has a digest instead of a session's id (`session`). The encoder writes an id that begins with this digest, so
-that no reader of the packets can continue the session. All other bytes are equal to the original, except spaces in
-JSON. `repair` adds nothing, because the format has no end mark."""
+The table has a digest instead of a session's id (`session`). The encoder writes the digest, filled up with zeros, as
+the id, so that no reader of the packets can continue the session. All other bytes are equal to the original, except
+spaces in JSON. `repair` adds nothing, because the format has no end mark."""
 
 from __future__ import annotations
 

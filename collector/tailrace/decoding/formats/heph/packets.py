@@ -61,7 +61,8 @@ _u64 = Struct(">Q").unpack_from
 
 
 def read_metadata(offset: int, packet: bytes) -> Record:
-    """Return the record of a whole metadata packet whose lengths fit."""
+    """Return the record of a whole metadata packet. The caller has checked that the option's name fits into the
+    packet."""
     value_at = METADATA_MIN + _u16(packet, 8)[0]
     raw, value = packet[METADATA_MIN:value_at], packet[value_at:]
     name = raw.decode(errors="replace")

@@ -1,6 +1,6 @@
 """Read the metadata packets in which a Heph client describes its session, and write the collector's answers.
 
-The value of each of these options is one JSON object in UTF-8 (clients/PROTOCOL.md). Unknown members are ignored:
+The value of each option below is one JSON object in UTF-8 (clients/PROTOCOL.md). Unknown members are ignored:
 
     tailrace.session   {"session":"32 hexadecimal digits","turn":u32,"acknowledge":bool,"now":number,
                         "clock":"logical","ticks_per_second":number}

@@ -29,7 +29,7 @@ FORMAT = Format(
     files=Files(recognises=_is_jets),
     flaws=frozenset(
         {
-            # Each comment describes how a record breaks the rule beside the comment.
+            # The comment at each flaw states why a record has the flaw.
             "after_footer",  # The line comes after the footer.
             "bad_frequency",  # A frequency is not a positive number, or two frequencies differ.
             "bad_parent",  # The parent_id is not an id, for example -1: the record has no parent.

@@ -248,9 +248,9 @@ def _int64(field: Field) -> int | None:
 
 
 def _id(fields: Fields, key: str, used: set[str]) -> int:
-    """Return the number for an id column. Add `key` to `used` if the column has the whole field.
+    """Return the number for an id column. Add `key` to `used` if this number stands for the whole field.
 
-    A string id, of which the column has only a hash, stays in the attributes."""
+    For a string id, the column has only a hash, so that the field stays in the attributes, too."""
     field = _field(fields, key)
     if isinstance(field.value, str):
         return number_of(field.value)

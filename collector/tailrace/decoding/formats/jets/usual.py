@@ -1,7 +1,7 @@
-"""Read the most frequent lines of JETS in bulk, with the results of `line.read_line`.
+"""Read the most frequent lines of JETS in bulk. The results are the same as those of `line.read_line`.
 
-These lines are a record, record_end, event or annotation. The fastest ones have integer ids below 2^63 and only fields
-of the specification."""
+These lines have the type record, record_end, event or annotation. The fastest ones have integer ids below 2^63 and only
+fields of the specification."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 _Line = _Begin | _End | _Event | _Annotation
 _Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
-"""Types of lines with numbers and ids as JSON texts, which may have fractions or exponents."""
+"""The structs whose numbers and ids are JSON texts, because numbers may have fractions or exponents."""
 _LINES: StructLines[_Line, _Spelled] = StructLines(_Line, _Spelled)
 _IDS = {"id", "record_id", "parent_id"}
 _STRING_IDS = (b'"id":"', b'_id":"')

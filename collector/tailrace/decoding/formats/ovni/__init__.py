@@ -19,7 +19,7 @@ FORMAT = Format(
     state_type=OvniState,
     flaws=frozenset(
         {
-            # The comment after each rule describes a record that breaks the rule.
+            # The comment at each flaw states why a record has the flaw.
             "bad_clock_offsets",  # The table of clock offsets cannot be read.
             "no_clock_offset",  # The table of clock offsets has no line for this host, or several.
             "bad_metadata",  # The metadata file was never a readable JSON object.
@@ -36,7 +36,7 @@ FORMAT = Format(
     ),
     malformed=frozenset(
         {
-            # The comment after each reason describes the malformed bytes.
+            # The comment at each reason states why bytes are malformed.
             "bad_event",  # No event can begin here.
             "bad_header",  # The file does not begin with ovni's header.
             "bad_size",  # The event is a jumbo larger than the maximum of libovni.

@@ -21,11 +21,12 @@ _SEARCHED = 4096
 
 
 _NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
-"""Codes of the functions that name an event, for the compiled kernel. 3 stands for all other functions."""
+"""Numbers by which the compiled kernel knows the functions that name an event. Any other function has the number 3."""
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
-    """Return the description of an event for `Scanner`. `key` has flags and MCV (model, category and value)."""
+    """Return the tuple that describes one type of event to `Scanner`. `key` has flags and MCV (model, category and
+    value)."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
     naming = _NAMINGS.get(fields.naming, 3) if fields else 0
@@ -36,7 +37,8 @@ def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
 _LATE = {
     b"\0" + mcv: plan_of(EVENTS[mcv], EVENTS[mcv].layouts["<"][0]) for mcv in (LATE_BEGIN, LATE_END)
 }
-"""Plans for `OU[` and `OU]`, between which clocks may go back. The kernel reads them, the module `usual` does not."""
+"""Plans by which the compiled kernel reads the events `OU[` and `OU]`, which the module `usual` does not read. Clocks
+may go back between these events."""
 
 _scan = Scanner([_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX).scan
 """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
@@ -104,7 +106,8 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _copied(self) -> int:
-        """Number of bytes that Python decodes in about the time in which a call of the kernel copies open spans."""
+        """Number of bytes that Python can decode while the compiled kernel copies the open spans, as each of its calls
+        does."""
         stack = self._stack.state
         return (len(stack.nested) + len(stack.alone)) // 2
 

@@ -65,7 +65,8 @@ LATE_MAX = 1 << 16
 
 
 class OvniState(msgspec.Struct):
-    """The state of an ovni decoder between calls of `feed`: the waiting bytes, their offset, and its parts."""
+    """The state of an ovni decoder between calls of `feed`: the waiting bytes, their offset, and the states of its
+    parts."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -169,7 +170,8 @@ class OvniDecoder:
         return records
 
     def give_up(self) -> list[Record]:
-        """Return the waiting bytes as malformed, because memory is short. A part of the stream header still waits."""
+        """Return the waiting bytes as malformed, because memory is short. Only an incomplete stream header continues to
+        wait."""
         state, records = self._state, self._decode_late()
         if self._waiting and (state.order or state.fault):
             state.fault = state.fault or "too_long"
@@ -256,7 +258,8 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Decode whole late events (between `OU[` and `OU]`), which wait to be sorted, because no bytes may follow."""
+        """Decode the whole late events (between `OU[` and `OU]`) that wait for further ones to be sorted with: none may
+        follow."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True
@@ -290,7 +293,7 @@ class OvniDecoder:
 
     def _late(self, at: int, stop: int, noted: int, records: list[Record]) -> int:
         """Read the late events (between `OU[` and `OU]`) from `at` to `stop`, sorted by clock. Return the new value of
-        `noted`, the position of the first event that `EventOrder` does not remember."""
+        `noted`: the position from which on `EventOrder.remember` has not stored events."""
         waiting, numbers, order = self._waiting, self._numbers, self._order
         places: list[tuple[int, int, int]] = []
         while at < stop:
@@ -354,7 +357,8 @@ class OvniDecoder:
         return at
 
     def _cut_off(self) -> int:
-        """Return the position of an event inside the incomplete event, whose size is then wrong; otherwise the end."""
+        """Search the incomplete event that waits for another event, which shows that its size is wrong. Return the
+        position of the other event or, without one, the end of the waiting bytes."""
         stop = len(self._waiting)
         place, found = find_event(self._waiting, 1, stop, self._numbers, self._limit)
         return place if found else stop

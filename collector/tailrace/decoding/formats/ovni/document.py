@@ -5,9 +5,9 @@ end of the stream. The metadata of any thread may define marks (`ovni.mark`) for
 and labels of values.
 
 The table of clock offsets (`clock-offsets.txt`) has a heading, then one line for each host: rank, host, and median,
-mean and deviation of the offset (ns) to add to the host's clock. Only the median counts. A stream's host is the
-name of its loom up to the first ".". A line whose host has a domain counts for the host without it, if no other line
-has the same name up to the first "."."""
+mean and deviation of the offset (ns) to add to the host's clock. Only the median counts. A stream's host is the name of
+its loom up to the first ".". A line for a host with a domain also applies to the host without the domain, unless
+another line has the same name up to the first "."."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
 """Names of the documents that several threads share: the table of clock offsets, and the metadata of a process."""
 
 HOSTS_MAX, LINE_MAX = 8, 1024
-"""Maximum number of lines, and of characters of a line, in the record about a table without the stream's host."""
+"""Limits of the record that quotes the table of clock offsets if it lacks the stream's host: number of lines, and
+characters of a line."""
 
 _INTEGER = re.compile(r"-?\d{1,19}")
 

@@ -9,9 +9,9 @@
 | unknown              | instant    | name (the MCV), parent, start                 |
 
 `category` is the name of the model. Attributes are the MCV (model, category and value) under `mcv`, or `end_mcv` for an
-end, then the fields of the payload, except those of an end that matches its begin. `payload` is the part of the payload
-after the fields, in hexadecimal. `flags` is present only if the flags are unusual. An event that creates a task or
-names a type is a `name` row, because events of other threads refer to the name."""
+end, then the fields of the payload. Only an end that matches its begin lacks these fields. `payload` is the part of the
+payload after the fields, in hexadecimal. `flags` is present only if the flags are unusual. An event that creates a task
+or names a type is a `name` row, because events of other threads refer to the name."""
 
 from __future__ import annotations
 
@@ -157,9 +157,9 @@ class EventReader:
         return _Reading(kind, name, members, rest, None, parent)
 
     def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
-        """Store the label of a task type. Return the label, its JSON members, and the bytes for `payload`.
+        """Store the label of a task type. Return the label, its JSON members, and the bytes of the attribute `payload`.
 
-        These are all of `data` if the label is not UTF-8 or bytes follow its zero byte, otherwise none."""
+        These bytes are all of `data` if the label is not UTF-8 or bytes follow its zero byte, otherwise none."""
         model = event.mcv[0]
         text, _, beyond = data.partition(b"\0")
         label = text.decode(errors="replace")

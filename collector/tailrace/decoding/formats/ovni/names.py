@@ -29,7 +29,8 @@ NAME_MAX = 256
 """Maximum number of characters of a stored name. Events have the key of a longer name."""
 
 Named = tuple[str | None, str]
-"""The name of an event or None, and JSON members, which have the key of an unknown name."""
+"""The name of an event or None, and JSON members for its attributes. If the name is unknown, the members have its
+key."""
 
 Naming = Callable[["Names", EventType, tuple[int, ...]], Named]
 """A function that names an event, given the names of the stream, the event's type, and the values of its fields."""
@@ -171,8 +172,8 @@ class Names:
 
 
 def around_task(names: Names) -> tuple[str, str, str]:
-    """Return three texts around a task's id, to build JSON members. The first one and the id refer to the task's name;
-    the second one, the id and the third one define it."""
+    """Return three texts from which JSON members with a task's id are built. The first text and the id begin the member
+    that refers to the task's name. The second text, the id and the third text define the name."""
     key = names.task_key("", 0)
     behind = f'","{SCOPE}":"group"'
     return _ask(key)[:-2], gives(key).removesuffix(f"0{behind}"), behind
@@ -208,7 +209,8 @@ def _set(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # n
 
 
 def created_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Store a created task, and name its event: the label of the task's type, and JSON members for other streams."""
+    """Store a created task, and name its event by the label of the task's type. The JSON members have the key by which
+    events of other streams refer to this name."""
     model = event.mcv[0]
     task, type_ = values
     names.learn_task(model, task, type_)

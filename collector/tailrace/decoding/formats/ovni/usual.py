@@ -1,4 +1,4 @@
-"""Read the most frequent ovni events in bulk, with the results of the module `event`.
+"""Read the most frequent ovni events in bulk. The results are the same as those of the module `event`.
 
 Such an event has a role in `ROLES` and no bytes after its fields, its clock does not go back, and it is not one of
 `order.TURNS`. An end must end the span that began last."""
@@ -37,8 +37,8 @@ class Fields(NamedTuple):
 
 
 EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
-"""How to read an event: kind, name, category, attributes, channel, the MCV (model, category and value) of the begin
-that an end must match, and `Fields` or None."""
+"""How to read an event: kind, name, category and attributes of its record; its channel; for an end, the MCV (model,
+category and value) of the matching begin; and its `Fields` or None."""
 
 
 def plan_of(event: EventType, layout: PayloadLayout) -> EventPlan:

@@ -47,7 +47,8 @@ class OpenStream:
         self._state = ""
 
     def whole(self, half: Half, id_: int | None) -> Half:
-        """Return an end event with all fields. The row of a separate end lacks those that equal fields of its begin."""
+        """Return an end event with all fields. An end that is stored in a row of its own lacks the fields that its
+        begin has, too."""
         event = EVENTS.get(half.mcv.encode())
         if half.ends and event and layout_of(event, half.members, "<") is None:
             begun = next((each for each in reversed(self._open) if each.id == id_), None)

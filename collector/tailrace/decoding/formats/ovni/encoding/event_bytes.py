@@ -35,8 +35,8 @@ class Half(NamedTuple):
 def said(record: Record) -> Half | None:
     """Return the event from which a record was made; None if the record is not an event.
 
-    A span's record has the attributes of its end, then those of its begin. Equal `payload` or `flags`
-    occur once."""
+    A span's record has the attributes of its end, then those of its begin. If both have the same `payload` or `flags`,
+    it is stored once."""
     members = _read(record.attributes or "{}")
     ends = record.kind == Kind.END
     if record.kind not in {Kind.BEGIN, Kind.END} or None in {record.start, record.end}:
@@ -131,7 +131,7 @@ def _payloads(record: Record, half: Half, event: EventType | None, order: str) -
         label = str(record.name).encode()
         yield fields + label + b"\0"
         yield fields + label
-        # If the label is empty, the record's name is "type" and the number of the task type.
+        # The label may have been empty: the name is then "type", followed by the number of the task type.
         yield fields + b"\0"
         yield fields
     elif "deltas" in members:
