@@ -150,7 +150,7 @@ class GuardState(msgspec.Struct):
     begin: int = 0  # offset at which the input of the current decoder begins
     failed: bool = False  # whether all further bytes of the input are malformed
     reported: bool = False  # whether a row about a failure was written or is due
-    unreported: str = ""  # text of the due row
+    unreported: str = ""  # text of the row that is due, or ""
     last: int = 0  # number of bytes at the end of `waiting` that wait in the decoder
     decoder: bytes = b""  # state of the plug-in's decoder as MessagePack, without waiting bytes
 
@@ -271,7 +271,8 @@ class GuardedDecoder:
     def _checked(self, given: Sequence[Record], *, is_end: bool) -> tuple[list[Record], int]:
         """Return the checked records with the sum of their sizes (bytes).
 
-        Raise ContractError if they do not tile the input, or leave more than `limit` bytes waiting."""
+        Raise ContractError if the records skip or repeat bytes of the input, or leave more than `limit` bytes
+        waiting."""
         size, records = 0, [check_record(self._format, record) for record in given]
         for record in records:
             if record.offset != self._at + size:

@@ -22,8 +22,8 @@ WHITE = b" \t\r\n"
 BYTE_ORDER_MARK, CTRL_Z = b"\xef\xbb\xbf", b"\x1a"
 
 BLANK_MAX = 2**20
-"""Maximum number of blank bytes that an encoder writes for one record. If the next record is farther away, bytes were
-lost between them."""
+"""Maximum number of blank bytes that an encoder writes for one record. If the next record is farther away, bytes
+between the two records were lost."""
 
 
 class Piece(NamedTuple):

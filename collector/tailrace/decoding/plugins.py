@@ -59,7 +59,8 @@ class Refused(NamedTuple):
 
 
 def load(own: Collection[str]) -> tuple[dict[str, Format], list[Refused]]:
-    """Return the formats of all plug-ins by name, and the refused plug-ins. `own` has the names that are taken."""
+    """Return the formats of all plug-ins by name, and the refused plug-ins. `own` has the names of Tailrace's own
+    formats."""
     formats: dict[str, Format] = {}
     files = [*filter(_has_group, _metadata(sys.path))]
     entries, refused = _entries(files) if files else ([], [])

@@ -1,8 +1,8 @@
 """Decode many lines at once, each a JSON object, into msgspec structs. Find the fields that the structs do not have.
 
-msgspec skips unknown fields and uses the last of repeated keys. To detect this, the structs are written as JSON again
-(`rewritten`) and the sizes are compared. msgspec does not check UTF-8 and nesting of Raw values, so this module
-does."""
+msgspec skips unknown fields and uses the last of repeated keys. To detect this, this module writes the structs as JSON
+again (`rewritten`), and compares the size with that of the lines. It also checks UTF-8 and nesting of Raw values, which
+msgspec does not."""
 
 from __future__ import annotations
 

@@ -408,7 +408,7 @@ def _mounts(host: Host) -> list[Mount]:
 
 def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
     """Return the mount of a directory, which need not exist, or None: the mount with the longest path that contains
-    the directory. Among equal ones, the last one hides the earlier ones."""
+    the directory. If several mounts have this path, the last one hides the others."""
     real = nearest(directory).resolve()
     above = [mount for mount in mounts if real.is_relative_to(mount.point)]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)

@@ -486,7 +486,8 @@ class Freshness:
                 self._seconds[promise] = max(after, self._seconds.get(promise, 0.0))
 
     def _until_kept(self, reader: Client, look: Look) -> float:
-        """Repeat a request until its answer shows the latest write. Return the seconds; infinity above `PATIENCE`."""
+        """Repeat a request until its answer shows the latest write. Return the time (seconds) that this took, or
+        infinity if it took more than `PATIENCE` seconds."""
         clock = self._probe.clock
         begun = clock.monotonic()
         while (passed := clock.monotonic() - begun) < PATIENCE:
@@ -550,8 +551,9 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, then the keys after the first one in `kept`, as readers of a table do. Return an
-    answer, and whether each list has all keys of `kept` that belong in it."""
+    """List the whole folder, then the keys after the first one in `kept`, as readers of a table do. Return the answer
+    to one of the two requests, if possible a failed one, and whether each list has all keys of `kept` that belong in
+    it."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}

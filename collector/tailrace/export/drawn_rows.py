@@ -78,7 +78,8 @@ class Lane(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One row to draw on a timeline, with times in ns. `end` is None without a duration, and for an open span."""
+    """One row to draw on a timeline, with times in ns. `end` is None for a row without a duration and for an open
+    span."""
 
     lane: Lane
     kind: str
@@ -150,7 +151,7 @@ class DrawnRows:
         return {k: v for k, v in self.selected.filters._asdict().items() if v is not None}
 
     def session(self, source: str, session: str, format_: str) -> SessionClock:
-        """Return the clock of a session; one with default values if the session has only gaps."""
+        """Return the clock of a session, with default values if the session has only gaps."""
         return self.sessions.get((source, session)) or SessionClock(source, format_, session)
 
     def items(self) -> Iterator[Item]:

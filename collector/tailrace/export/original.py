@@ -291,7 +291,8 @@ class _SessionFile:
                     out.write(text)
 
     def _lose(self, losses: deque[Loss], out: BinaryIO | PackedFile, offset: int | None) -> None:
-        """Write the session's next losses, up to `offset` or all, into its copy, if that is compressed."""
+        """Write the losses up to `offset` (None: all that remain) into the session's copy, if the copy is
+        compressed."""
         while losses and isinstance(out, PackedFile):
             if offset is not None and losses[0].offset > offset:
                 return

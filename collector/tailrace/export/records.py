@@ -116,7 +116,7 @@ def _placed(
     unreadable: Container[str],
     left: Counter[str],
 ) -> Iterator[tuple[int, Record | None]]:
-    """Yield offset and record of each stored row, in order; None for a row that is not a record."""
+    """Yield the offset of each stored row, in order, and the row's record, or None if the row is not a record."""
     # A heap of pieces of unreadable bytes. Each item has the offset of the piece, the number of the gap's row (to sort
     # items with equal offsets), and the quarantine frame that has the bytes.
     pieces: list[tuple[int, int, QuarantineFrame]] = []

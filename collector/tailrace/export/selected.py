@@ -55,8 +55,8 @@ def note_table(notes: Iterable[Note]) -> pa.Table:
 
 
 def _concerns(note: Note, filters: Filters) -> bool:
-    """Return whether a user's note may concern selected rows. Without a source, session or stream, it applies to
-    all. Filters by label or by job exclude no note."""
+    """Return whether a user's note may concern selected rows. A note without a source, session or stream applies to all
+    of them. Filters by label or by job exclude no note."""
     sources, sessions, streams, *_ = filters.selection
     since, until = filters.window[1:]
     return (

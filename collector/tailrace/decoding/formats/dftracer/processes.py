@@ -43,7 +43,7 @@ class ProcessesState(msgspec.Struct):
     """The state of all processes of a file, by number, ordered by their last records."""
 
     following: int = 1  # number of the next new process
-    rest: int | None = None  # number that all processes without a state of their own share
+    rest: int | None = None  # number that stands for all processes without a state of their own
     processes: dict[int, ProcessState] = msgspec.field(default_factory=lambda: {0: ProcessState()})
 
 
@@ -146,7 +146,8 @@ class Processes:
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
         """The part of each process's last run (program execution) that is in this file, by the process's number. If ids
-        do not show the part, it is None for a run without an end, and any other run is left out."""
+        do not show the part, it is None for a run whose end is missing (`TracedRun.lacking`), and any other run is left
+        out."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
@@ -201,7 +202,7 @@ class Processes:
         number = self._rest
         if number is None:
             number = self._following
-            # The file has too many processes, or processes were evicted before.
+            # From this process on, new processes share one number: there are too many, or some were evicted before.
             if number >= PROCESSES_MAX or len(self._all) < number:
                 self._rest = number
             self._all[number] = TracedProcess(ProcessState())

@@ -9,9 +9,9 @@ unknown size.
 Aggregates may come after `end`. Gaps are therefore reported only at a line with "]", at the next `start` or at the end
 of the file; but already at `end` if the configuration in that record excludes aggregates. A run with `start` and
 without `end` is truncated. A run with neither record is truncated if the file has no "]" and begins with the two blanks
-that release 1.0 replaces by "[" at the end. A run with neither whose events are numbered by ids is the middle of a run
-in several files. The metadata of a run comes before its `start`. If it has a time_metric, this unit of time applies
-from this run on."""
+that release 1.0 replaces by "[" at the end. If ids number the events of a run with neither record, the file has a
+middle part of the run. The metadata of a run comes before its `start`. If it has a time_metric, this unit of time
+applies from this run on."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class TracedRun:
         return self.clocked and not self.claims
 
     def clock(self) -> SessionFacts:
-        """Return the clock for a session record, which states the unit of time."""
+        """Return the clock for a session record, and remember that the record states the unit of time."""
         self._state.told = True
         return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
 
@@ -385,7 +385,7 @@ class TracedRun:
 
     @property
     def lacking(self) -> str | None:
-        """Detail of the gap at the run's end; "" if the run has its `end`, None if its release may write no `end`."""
+        """`NO_END` if the run's end is missing, "" if the run has its `end`, None if its release may write no `end`."""
         if self._state.stage == "open" or self._state.blanks or self._is_middle:
             return NO_END
         return None if self._state.stage == "before" else ""
@@ -423,7 +423,7 @@ class TracedRun:
         return state.stage == "before" and state.numbered and bool(state.counts)
 
     def lost(self, data: bytes) -> None:
-        """Update the run with a malformed record, which already counts as missing: mark its id as seen, if visible."""
+        """Update the run with a malformed record, which is reported by itself: mark its id, if visible, as seen."""
         numbered = _NUMBERED.match(data)
         if numbered:
             self.ids.add((int(numbered[1]),))

@@ -68,7 +68,7 @@ class Et3State(msgspec.Struct):
 class Et3Decoder:
     """Decodes one ET3 trace. `limit` is the maximum size (bytes) of a line, including the newline.
 
-    `state` is the decoder's own state, which the next call of `feed` changes."""
+    The property `state` returns no copy: the next call of `feed` changes the returned object."""
 
     def __init__(self, limit: int, state: Et3State | None = None) -> None:
         self._state = state = state or Et3State()
@@ -272,8 +272,8 @@ LINE_MIN = 16
 """Approximate size (bytes) of the shortest line that the compiled kernel reads."""
 
 STEP_MIN = 16
-"""Minimum number of bytes that Python decodes after two lines that the kernel cannot read. Each further such line
-doubles it, because a call of the kernel takes time."""
+"""Minimum number of bytes that Python decodes after two successive lines that the kernel cannot read. The number
+roughly doubles with each further such line, because a call of the kernel takes time."""
 
 
 class Et3BlockDecoder(Et3Decoder):

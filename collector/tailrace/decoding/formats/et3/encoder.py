@@ -168,7 +168,7 @@ def _object(record: Record) -> int:
 
 
 def _flawed(record: Record, members: LineMembers, *, begins: bool) -> bool:
-    """Return whether the begin or end line of a record had hexadecimal numbers in a decimal trace."""
+    """Return whether a record's begin line (with `begins`) or end line had hexadecimal numbers in a decimal trace."""
     if None in {record.start, record.end}:
         return record.flaw == "hex_numbers"
     keys = list(members)

@@ -288,7 +288,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
 
 HOLES_MAX = 256
-"""Maximum number of stored ranges of missing clock times. A late line in a removed range heals nothing."""
+"""Maximum number of stored ranges of missing clock times. Beyond it, the oldest range is removed, and a late line in
+that range heals no gap."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
@@ -395,7 +396,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", None, time, "repeated_time"
 
     def _fill(self, at: int, time: int) -> None:
-        """Remove a late line's time from the range `holes[at]`, and heal one line of its gap, if it still has one."""
+        """Remove a late line's time from the range `holes[at]`. Heal one line, if lines of the range are reported as
+        missing."""
         hole = self.holes[at]
         if hole.claimed:
             self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))

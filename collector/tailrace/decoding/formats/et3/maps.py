@@ -267,7 +267,8 @@ def _is_trace(path: str) -> bool:
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Return the names of the documents that a trace may have, with and without its own name as a prefix."""
+    """Return the names of the documents that a trace may have: the usual ones, and those that begin with the trace's
+    own name."""
     own = _TRACE.sub("", without_gz(posixpath.basename(path)))
     return (*DOCUMENTS, *(f"{own}.{name}" for name in DOCUMENTS if own))
 

@@ -33,7 +33,7 @@ class Stacks(msgspec.Struct):
     # number of frames that the exit of an outer frame has removed, by thread and method
     passed: dict[str, dict[str, int]] = {}
     number: int = 0
-    # false after a limit or an eviction: an exit then does not prove that its entry is missing
+    # false once frames were dropped by a limit or an eviction: an exit then does not prove that its entry is missing
     whole: bool = True
     # highest number of a frame whose line was read as decimal in a hexadecimal trace
     decimal: int = 0

@@ -52,7 +52,7 @@ class JetsState(msgspec.Struct):
     """The state of a JETS decoder between calls of `feed`: the unfinished lines and the stage of the session."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
-    # start, headless (lines without a header), open or closed (after a footer)
+    # "start", "headless" (lines without a header), "open" (after a header) or "closed" (after a footer)
     stage: str = "start"
     file: bool = False  # whether the input is a file whose end was not yet reached
 

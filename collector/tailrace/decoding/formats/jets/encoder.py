@@ -130,7 +130,8 @@ def _clk(clk: int | None) -> Texts:
 
 
 def _id(key: str, id_: int | None, texts: Texts) -> Texts:
-    """Return the field `key` with an id; no field without an id, or if the attributes have the field."""
+    """Return the field `key` with the id `id_`. Return no field if the id is None, or if the attributes already have
+    the field."""
     return {} if id_ is None or key in texts else {key: _unsigned(id_)}
 
 
@@ -167,8 +168,8 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
     flawed = list(texts).index(FLAW_OF_ROW) if FLAW_OF_ROW in texts else 0
     keys = [key for key in texts if key not in {BEGIN_WORDS, FLAW_OF_ROW}]
     names = [key for key in ("record_id", "id") if _names(texts.get(key), record.id)]
-    # A begin line has columns for these fields, so attributes with these names come from the end line. A `parent_id`
-    # that is no id has no column.
+    # The columns have these fields of a begin line, so attributes with these names come from the end line. Only a
+    # `parent_id` of the begin line that is no id is in the attributes.
     bad_parent = texts.get(FLAW_OF_ROW) == '"bad_parent"' and "parent_id" not in changed
     of_ids = {"id"} if bad_parent else {"id", "parent_id"}
     columns = [

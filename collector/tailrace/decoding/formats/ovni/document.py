@@ -40,7 +40,7 @@ class DocumentsState(msgspec.Struct):
     unreadable: dict[str, int] = {}  # size (bytes) of documents that were unreadable, by name
     finished: bool = False  # whether the metadata states that the producer has finished
     offset: int | None = None  # offset of this host's clock
-    others: list[str] = []  # lines of the table if it has none for this host
+    others: list[str] = []  # first lines of the table, if it has none for this host
 
 
 class StreamDocuments:

@@ -9,7 +9,7 @@
 | unknown              | instant    | name (the MCV), parent, start                 |
 
 `category` is the name of the model. Attributes are the MCV (model, category and value) under `mcv`, or `end_mcv` for an
-end, then the fields of the payload. Only an end that matches its begin lacks these fields. `payload` is the part of the
+end, then the fields of the payload. An end that matches its begin lacks these fields. `payload` is the part of the
 payload after the fields, in hexadecimal. `flags` is present only if the flags are unusual. An event that creates a task
 or names a type is a `name` row, because events of other threads refer to the name."""
 
@@ -49,10 +49,10 @@ USUAL_JUMBO = JUMBO | 3
 class _Payload(NamedTuple):
     """The payload of an event."""
 
-    values: tuple[int, ...]  # values of the fields
-    members: str  # the values as JSON members
-    key: str  # the values as a part of the key by which an end finds its begin
-    rest: bytes  # the bytes after the fields
+    values: tuple[int, ...]  # values of the payload's fields
+    members: str  # the field values as JSON members
+    key: str  # the field values as text; an end and its begin must have equal ones
+    rest: bytes  # the bytes of the payload after the fields
 
 
 class _Reading(NamedTuple):

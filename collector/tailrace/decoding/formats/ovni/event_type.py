@@ -18,8 +18,8 @@ class PayloadLayout(NamedTuple):
 
     size: int
     struct: Struct
-    members: str  # template of the values as JSON members
-    key: str  # template of the values in the key by which an end finds its begin
+    members: str  # template for the field values as JSON members
+    key: str  # template for the field values as text, which an end and its begin share
     names: tuple[str, ...]
 
 

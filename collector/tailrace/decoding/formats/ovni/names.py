@@ -142,7 +142,7 @@ class Names:
         return self.of_type(model, type_)
 
     def of_mark(self, type_: int, value: int) -> Named:
-        """Name a mark event: the label of its value, or the title of its type."""
+        """Name a mark event by the label of its value or, without a label, by the title of its type."""
         if known := self._marked.get((type_, value)):
             return known
         marks = self.state.marks
@@ -156,7 +156,7 @@ class Names:
         return named
 
     def of_set(self, type_: int, value: int) -> Named:
-        """Name an event that sets a mark: the title of the mark's type."""
+        """Name an event that sets a mark by the title of the mark's type."""
         marks = self.state.marks
         title, label = self._title(type_), marks.get(f"{type_}:{value}")
         about = _ask_member("label", f"mark:{type_}:{value}")
@@ -192,7 +192,7 @@ def gives(key: str) -> str:
 
 
 def task_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Name an event about a task's body: the label of the task's type."""
+    """Name an event about a task's body by the label of the task's type."""
     return names.of_task(event.mcv[0], values[0])
 
 

@@ -20,7 +20,8 @@ Open = tuple[str, str, int]
 
 
 class StackState(msgspec.Struct):
-    """The open spans on the shared stack (`nested`), those of separate channels (`alone`), and how many have begun."""
+    """The open spans on the shared stack (`nested`) and of separate channels (`alone`), and the number of spans that
+    have begun."""
 
     nested: list[Open] = []
     alone: list[Open] = []

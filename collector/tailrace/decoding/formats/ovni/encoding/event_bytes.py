@@ -77,7 +77,8 @@ def values_of(layout: PayloadLayout, members: Mapping[str, Any]) -> tuple[int, .
 
 
 def event_bytes(record: Record, half: Half, order: str) -> bytes:
-    """Return the bytes of an event, if possible with the size of the original event."""
+    """Return the bytes of an event. If several payloads are possible, prefer one with which the event has its original
+    size."""
     event = EVENTS.get(half.mcv.encode())
     clock = (record.end if half.ends else record.start) or 0
     ways = [
