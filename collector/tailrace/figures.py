@@ -127,8 +127,8 @@ class Figures:
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
         self.store_descriptors = self.upkeep_descriptors = self.log_descriptors = 0
-        """Number of times that the process had no free file descriptor for a commit, for an upkeep (merges and clean-up
-        of the table), or for reading the log from disk.
+        """Number of times that the process had no free file descriptor: for a commit, for an upkeep run (which merges
+        files of the table and deletes old days), or for reading the log from disk.
         """
 
     def committed(self, seconds: float, rows: int) -> None:
@@ -161,9 +161,10 @@ class Awaited(msgspec.Struct, kw_only=True):
 
 
 class SourceStatus(msgspec.Struct, kw_only=True):
-    """The figures of one source in /status. The fields have the names of the metrics.
+    """The figures of one source in /status. If a field is the value of a metric, it has the metric's name.
 
-    The structs that count the figures use these names, too (`SourceFigures`, `Tally`, `Account`, `CommonsState`)."""
+    The structs in which the daemon counts the figures (`SourceFigures`, `Tally`, `Account`, `CommonsState`) use the
+    same names."""
 
     type: str
     format: str
@@ -201,13 +202,13 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     awaited: list[Awaited]
     """The streams for which events may still arrive, at most `AWAITED_MAX` of them.
 
-    `awaited_events` is not limited in this way: it counts the awaited events of all streams, and the missing events of
-    gaps that are not committed yet."""
+    `awaited_events` counts the awaited events of all streams. It also counts the missing events whose gap rows are not
+    in the table yet."""
     asked_names: int
-    """Number of names to which events refer, and which the file of the events has not defined so far.
+    """Number of names to which events refer, and which the file of these events has not defined so far.
 
-    A name may still arrive, or another file may define it. Therefore only the table shows which names are missing. If
-    memory cannot hold all asked names of a file, those that it does not hold count as one name."""
+    A name may still arrive, or another file may define it, so only the table shows which names are missing. If a file
+    asks for more names than memory can hold, all further names of the file count as one."""
     followed_streams: int
     remembered_gaps: int
     forgotten_gaps: int

@@ -13,7 +13,7 @@ from importlib import import_module
 HEAPS = 2
 """Maximum number of heaps in a process of `tailrace view`.
 
-To draw 200 million spans, one heap for each thread takes 60 MB more memory."""
+If each thread has a heap of its own, drawing 200 million spans takes 60 MB more memory."""
 
 LARGE = 512 * 2**10
 """Minimum size (bytes) of a block of memory that returns to the system when it is freed.
@@ -37,7 +37,7 @@ def load_arrow() -> None:
     An environment variable sets Arrow's memory pool, because Arrow's own code ignores a pool that is set in Python. Arrow
     reads it once. Restore its value, because `tailrace run` passes the environment on to a program.
 
-    Keep Arrow from importing numpy, which neither needs (docs/decisions/speed.md, D177)."""
+    Keep Arrow from importing numpy, which the process does not need (docs/decisions/speed.md, D177)."""
     if "pyarrow" in sys.modules:
         return
     _set(_M_MMAP_THRESHOLD, LARGE)

@@ -10,8 +10,8 @@ searched.
 Commands call `isolate` first, and start other interpreters with `command`. The environment stays unchanged for the
 user's programs.
 
-This module imports only modules that every interpreter has loaded already or has built in. A module of the user with
-the same name could replace any other module.
+This module imports only modules that every interpreter has loaded already or has built in. Any other import might load
+a module of the user with the same name.
 """
 
 from __future__ import annotations

@@ -164,8 +164,8 @@ def _begin(file: str) -> _FileBegin:
 
 
 def _pieces(format_: str, files: list[str]) -> dict[str, str]:
-    """Return the pieces that a tool has cut out of other files. For each piece, return the file in which the first of
-    its lines was found."""
+    """Return the pieces that a tool has cut out of other files. For each piece, return the first of these files that
+    contains a line of the piece."""
     named = FORMATS[format_].files.pieces
     pieces = [file for file in files if named and named(file)]
     originals = [file for file in files if file not in set(pieces)] if pieces else []
@@ -266,8 +266,8 @@ T = TypeVar("T")
 
 
 class _Kin(Generic[T]):
-    """Index that stores values for files, such as sizes. For a given file, the method `of` returns the values of all
-    files whose names are those of its possible copies or originals.
+    """Index that stores values for files, such as sizes. The method `of` returns the values of a file, and those of all
+    files that may be its copies or originals, according to the names of the files.
 
     The index replaces a search through all files: a directory may contain thousands of files with equal first bytes."""
 
@@ -463,8 +463,8 @@ def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
     """Return whether the paths of two files show that both may contain the same stream. A suffix `.gz` is ignored.
 
     The paths must be equal, or one must be a name that log rotation or compression gives to a copy of the other
-    (`originals`). `size` is the number of equal first bytes, which the caller has compared. In the second case, it must
-    be at least `HEAD` or equal to `whole`, the size of the longer file."""
+    (`originals`). The caller has found that the first `size` bytes of the files are equal. If the paths differ, `size`
+    must be at least `HEAD` or equal to `whole`, the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True

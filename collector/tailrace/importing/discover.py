@@ -89,7 +89,7 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
     - Omit metadata files of streams, unless `paths` contains them.
 
     Raise ConfigError if a path does not exist or is no file, or if a file or directory cannot be read. If `unreadable`
-    is true, leave out what cannot be read instead."""
+    is true, do not raise ConfigError for unreadable files and directories, but leave them out."""
     traces: Traces = {}
     named: dict[str, bool] = {}
     """For each file that is not a trace, by its path: whether the user gave this path."""
@@ -203,8 +203,8 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
 def _none(file: str, formats: Sequence[Format], *, named: bool, endings: set[str]) -> LeftOut:
     """Return the entry for a file that is left out because it is not a trace.
 
-    The entry's `trace` is true if the user may have expected a trace: the user named the file, a format gives such
-    names to traces, or the file is empty and has the suffix of a found trace."""
+    The entry's `trace` is true if the user may have expected a trace: the user gave the path, the file has a typical
+    name of a trace, or the file is empty and has the same suffix as a trace that was found."""
     empty = is_empty(file)
     trace = named or _has_trace_name(file, formats) or (empty and _ending(file) in endings)
     if what := foreign(file, _head(file), formats if len(formats) == 1 else ()):
@@ -228,8 +228,8 @@ def _ending(file: str) -> str:
 
 
 def _inflates_to_nothing(file: str) -> bool:
-    """Return whether a file is a complete gzip file without content. Return False if the extra field of its first
-    header records lost bytes.
+    """Return whether a file is a complete gzip file without content. Return False if the extra field of the first gzip
+    header states that bytes were lost.
 
     Raise OSError if the file cannot be read."""
     try:

@@ -119,7 +119,7 @@ def sources(
     """Return the configuration of a source for each format.
 
     If there is one format, its source has the name `source`, otherwise `<source>_<format>`. A file that an interrupted
-    import has begun to read stays in its present source."""
+    import has begun to read stays in the source of that import."""
     files: dict[tuple[str, str], list[str]] = {}
     for file in taken:
         own = source if formats == 1 else f"{source}_{file.format}"
@@ -168,12 +168,12 @@ def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
     """Subtract the counts in the source's status `before` from those in its later status `after`, and return the
     result: the status of this import alone.
 
-    Sessions that were open in `before` count for this import, because it continues to read them. So do their received
-    bytes that did not form a whole record yet."""
+    Sessions that were open in `before` count for this import, because it continues to read them. The bytes of their
+    unfinished records count for it, too."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
     changes["received_bytes"] += before.pending_bytes
-    # This import may have read events that earlier imports counted as missing and therefore as expected. Count them as
-    # expected in this import, too.
+    # Missing events also count as expected. If this import has read events that earlier imports counted as missing, the
+    # difference of the counts does not contain them: count them as expected in this import, too.
     changes["expected_events"] -= min(changes["missing_events"], 0)
     for name in ("missing_events", "unknown_gaps"):
         changes[name] = max(changes[name], 0)

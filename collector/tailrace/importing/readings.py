@@ -27,8 +27,8 @@ NAME = "import"
 
 
 class AsRead(msgspec.Struct, frozen=True):
-    """The properties of a file at the time when a session read it. Sessions of earlier versions of Tailrace have not
-    stored the fields with a default."""
+    """The properties of a file at the time when a session read it. Earlier versions of Tailrace did not store the
+    fields that have a default."""
 
     path: str
     inode: int
@@ -96,8 +96,8 @@ def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]
     First, commit the data that an interrupted import has left in the spool. Raise TailraceError if this fails, or if
     the table cannot be read.
 
-    Also raise TailraceError if another collector has an unfinished session of one of `paths`: only that collector's
-    spool contains how much of the file the session has read."""
+    Also raise TailraceError if another collector has an unfinished session that reads one of `paths`: only the spool of
+    that collector shows how much of the file the session has read."""
     wanted = sources_of(source)
     open_ = [
         Reading(info.source, info.format, info.session, _as_read(file), closed=False)
@@ -113,7 +113,8 @@ def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]
 def _refuse_others(
     loaded: Loaded, sources: tuple[str, ...], own: set[str], paths: set[str]
 ) -> None:
-    """Raise StoreError if the table has an open session that reads one of `paths`, and this session is not in `own`."""
+    """Raise StoreError if an open session in the table reads one of `paths` and is not in `own`, the open sessions of
+    the import's own collector."""
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
@@ -187,10 +188,10 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
 
 
 def _closes(columns: str, sources: tuple[str, ...]) -> str:
-    """Return a SELECT statement for the session rows that state how much of a file a session has read.
+    """Return a SELECT statement for the rows that state how much of its file each session has read.
 
-    This is the `close` row of a session. If a client's goodbye ended the session before the end of the file, it is the
-    `leave` row."""
+    The statement selects the `close` row of a session. If a client's goodbye ended the session before the end of the
+    file, the statement selects the `leave` row."""
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM part.kept_sessions"  # noqa: S608 - quoted

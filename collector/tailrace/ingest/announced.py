@@ -35,7 +35,7 @@ class Announced:
         self.asked = True
         """Whether the next acknowledgements must cover all streams of the session."""
         self.owed: dict[str, None] = {}
-        """Streams that must still be acknowledged, even without new events, in the order of their acknowledgement."""
+        """Streams to acknowledge even if they have no new events, in the order of their acknowledgement."""
         self.cut: dict[str, None] = {}
         """Streams whose last acknowledgement left out some of the missing numbers, because it had no room for them."""
 
@@ -83,8 +83,9 @@ class Announced:
     def next_told(self, most: int) -> list[str]:
         """Return at most `most` streams for the next acknowledgements, and mark these streams as acknowledged.
 
-        Streams with new events come first, because the client waits for them, then those in `owed`. Streams in `cut`
-        come last and not alone: the client must first resend or discard the missing events that it already knows.
+        Streams with new events come first, because the client waits for these acknowledgements. Streams in `owed`
+        follow. Streams in `cut` come last, and only together with other streams: the client must first resend or
+        discard the missing events that it already knows.
         """
         counters = self.incarnation.counters
         if counters is None:
@@ -170,8 +171,8 @@ class _Standing(NamedTuple):
 def answers(
     known: Announced, number: int, pack: Callable[[Acknowledgement], bytes], now: int
 ) -> Iterator[ClientAnswer]:
-    """Yield the encoded acknowledgements for at most `STREAMS_MOST` streams, until the consumer sets `taken` of one
-    to False. The next call begins with the streams whose acknowledgements were not sent."""
+    """Yield the encoded acknowledgements for at most `STREAMS_MOST` streams. Stop when the consumer sets `taken` of an
+    acknowledgement to False. The next call begins with the streams whose acknowledgements were not sent."""
     counters = known.incarnation.counters
     news = dict(counters.news) if counters else {}
     taken, untold = True, list[str]()
@@ -241,15 +242,15 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
 
 
 def _given_up(stream: StreamCounter, oldest: int) -> int:
-    """Return how many missing events are no longer requested: evicted gaps, and gaps noticed at or before `oldest`,
-    without the numbers that the client discarded."""
+    """Return how many missing events are no longer requested from the client: those of evicted gaps, and those of gaps
+    noticed at or before the time `oldest`. Leave out events that the client discarded."""
     old = (gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since <= oldest)
     return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
-    """Return the ranges of missing numbers to resend: holes, and gaps noticed after the time `oldest`, without the
-    numbers that the client discarded."""
+    """Return the ranges of missing numbers that the client should resend: holes, and gaps noticed after the time
+    `oldest`. Leave out numbers that the client discarded."""
     holes = [hole for hole in stream.holes if hole.reason not in OF_CLIENTS]
     holes += [gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since > oldest]
     return sorted(holes, key=_first)
@@ -308,7 +309,8 @@ class Announcements:
         return total
 
     def find(self, id_: str, now: int) -> Announced | None:
-        """Return the session with an id, or None. Drop a session without a connection for `resume_time`."""
+        """Return the session with an id. If the session has been without a connection for `resume_time`, drop it.
+        Return None if there is no session with this id, or if it was dropped."""
         known = self._known.get(id_)
         if known and known.forgotten(now):
             self.forget(id_, now)
@@ -324,7 +326,8 @@ class Announcements:
         return known
 
     def move(self, id_: str, incarnation: Incarnation) -> None:
-        """Move a session to another incarnation (program run), because the events of both belong to one run."""
+        """Move a session from its incarnation (program run) to another one, because the events of both incarnations
+        come from the same program run."""
         known = self._known[id_]
         known.incarnation.state.id = ""
         incarnation.announce(id_)
@@ -363,7 +366,8 @@ class Announcements:
             self.forget_first(now, "too many sessions")
 
     def expire(self, now: int) -> None:
-        """Report missing events that can no longer arrive late, and end or drop the sessions whose time is over."""
+        """Report missing events that can no longer arrive late. End each session that is `over`, and drop each session
+        that has been without a connection for `resume_time`."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             known = self._known[id_]
@@ -375,7 +379,8 @@ class Announcements:
             self.forget(id_, now)
 
     def started(self, before: int, now: int) -> None:
-        """Begin `resume_time` anew and wait longer for late events, because no daemon ran since `before`."""
+        """Begin `resume_time` anew for all sessions without a connection, and wait longer for late events of all
+        sessions, because no daemon ran since `before`."""
         for id_ in self._away:
             self._known[id_].state.left = now
         for known in self._known.values():

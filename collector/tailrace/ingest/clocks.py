@@ -20,9 +20,9 @@ WINDOW = 60 * 10**9
 STEP = 5 * 10**9
 
 RECENT = 3
-"""Number of earlier intervals (of `STEP` ns) whose event times a new event must exceed to show that the producer's
-clock advances. One is too few, because the streams of a session may lag behind one another. With more, one event
-with a wrong time would block the measurement for longer."""
+"""Number of earlier intervals (of `STEP` ns) with which a new event is compared: the producer's clock advances if the
+event has a later time than all events in these intervals. One interval is too few, because the streams of a session may
+lag behind one another. With more intervals, one event with a wrong time would block the measurement for longer."""
 
 
 class Progress(StrEnum):
@@ -150,7 +150,7 @@ class Paces:
 
 
 _DRIFT = 1000
-"""Assumed bound on the difference in speed of two clocks: less than one part in this number."""
+"""Bound on the drift of clocks: two clocks are assumed to drift apart by less than 1 ns within this number of ns."""
 
 
 class Lead:
@@ -166,8 +166,8 @@ class Lead:
 
     @property
     def times(self) -> int:
-        """Return how many arrival times were observed. Events that arrive together may all have been delayed, and
-        count once."""
+        """Return the number of different times at which events arrived. Events that arrive together count once, because
+        the same delay may affect all of them."""
         return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:

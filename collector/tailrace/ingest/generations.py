@@ -106,8 +106,8 @@ class Generations:
         self.current.own.session("open", about | self._first_words(self.current), now)
 
     def take_turn(self, pending: int) -> None:
-        """Adjust the base of offsets if the announced session's last bytes came from another connection. `pending` is
-        the number of bytes of an unfinished record."""
+        """Adjust `base` (what is added to offsets of this connection) if another connection delivered the announced
+        session's last bytes. `pending` is the number of bytes of an unfinished record."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state
@@ -340,8 +340,8 @@ class Generations:
         return self._state.epochs.get(epoch)
 
     def earlier(self, epoch: int) -> Incarnation:
-        """Return the incarnation (producer run) that stated `epoch`, or an empty one with its name if it is
-        finished."""
+        """Return the incarnation (producer run) that stated `epoch`. If this incarnation is finished, return an empty
+        one with the same name."""
         name = self._state.epochs[epoch]
         if self.previous and self.previous.state.name == name:
             return self.previous

@@ -112,7 +112,8 @@ class Incarnation:
 
     @property
     def _unnamed(self) -> int:
-        """Return how many events the client discarded before numbering them and no gap row reports yet."""
+        """Return the number of events that the client discarded without giving them a number, and that no gap row
+        reports yet."""
         counters = self.counters
         return max(0, counters.unnumbered - counters.state.unnumbered) if counters else 0
 
@@ -194,7 +195,8 @@ class Incarnation:
         self.report(now)
 
     def _believe(self, facts: SessionFacts, now: int) -> None:
-        """Apply what a record states about totals, discarded events, events that were never sent, and the end."""
+        """Apply what a record states about totals, discarded events, events that were never sent, and the end of the
+        producer run."""
         state = self.state
         if facts.totals:
             self._references.total(facts.totals)
@@ -309,7 +311,8 @@ class Incarnation:
     # Methods that check whether an event belongs to this incarnation (producer run)
 
     def denies(self, events: Iterable[Numbered]) -> bool:
-        """Return whether one of the events shows a restart, or another event arrived under its number."""
+        """Return whether one of the events shows a restart, or has the number of a different event that has already
+        arrived."""
         counters = self.counters
         return counters is not None and any(
             count is not None

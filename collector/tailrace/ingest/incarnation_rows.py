@@ -86,7 +86,8 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class RecordRows:
-    """Writes the rows of an incarnation's records, and counts the records and their flaws for the source."""
+    """Writes the rows of an incarnation's records. For the source, counts the records and the rules that they break
+    (flaws)."""
 
     def __init__(self, state: IncarnationState, tally: Tally, emit: Emit) -> None:
         self._state = state
@@ -136,7 +137,8 @@ class RecordRows:
         self._tally.rows += 1
 
     def write_begins(self, begins: Sequence[tuple[int, OpenSpan]]) -> None:
-        """Write rows of open spans. The source's count of rows leaves them out, because they differ in a replay."""
+        """Write rows of open spans. The source's count of rows leaves them out: a replay of the spool commits at other
+        points, where other spans are open."""
         if not begins:
             return
         state, rows = self._state, len(begins)
@@ -462,13 +464,15 @@ _PARTS_MAX = 16
 """Maximum number of gap rows about unreadable parts of one chunk, so that noise does not cause many rows."""
 
 _IN_PIECES = frozenset({"nul_bytes", "too_long"})
-"""Reasons of unreadable bytes for which several pieces may belong to one line. The line ends at a newline."""
+"""Reasons of unreadable bytes for which one line may arrive as several records. Only the last of these records ends
+with a newline."""
 
 _UNKNOWN = FOREIGN.keys() | {DECODER_FAILED}
 """Reasons of unreadable bytes with an unknown number of events."""
 
 _REGIONS = _UNKNOWN | {"bad_event", "bad_header"}
-"""Reasons of unreadable bytes that are no lines. Adjacent records with the same reason count as one."""
+"""Reasons of unreadable bytes that are not divided into lines. Adjacent records with the same reason count as one
+record."""
 
 _flaw = attrgetter("flaw")
 
@@ -484,8 +488,8 @@ class Unreadable:
         self._counted = counted
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store unreadable records in the quarantine, and write a gap row for each adjacent series with one reason or,
-        above `_PARTS_MAX` series, for each reason."""
+        """Store unreadable records in the quarantine. Write one gap row for each series of adjacent records with the
+        same reason. Above `_PARTS_MAX` series, write one gap row for each reason."""
         goes_on = self._state.unended == (pieces[0].offset, _flaw(pieces[0]))
         begins = {id(piece): self._is_missing(piece) for piece in pieces}
         parts = [list(same) for _, same in groupby(pieces, key=_flaw)]

@@ -201,8 +201,8 @@ _SLACK, _SLACK_MOST = 50 * 10**6, 10**9
 
 
 def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | None) -> Iterator[int]:
-    """Yield the indexes of records that may be late events of an earlier incarnation (producer run), according to
-    their number and the epoch of the later one."""
+    """Yield the indexes of records that may be late events of an earlier incarnation (producer run), according to the
+    records' numbers and end times. `next_epoch` is the epoch of the later incarnation."""
     counters, epoch = earlier.counters, earlier.state.epoch
     if counters is None:
         return
@@ -225,7 +225,7 @@ def owns(
     repeats: bool,
 ) -> bool:
     """Return whether an event belongs to the earlier of two incarnations (producer runs). `repeats` states that
-    duplicates of its events may still arrive."""
+    duplicates of the earlier incarnation's events may still arrive."""
     ((stream, count, mark),) = numbered([event])
     (end,) = event.columns[END]
     if earlier.counters is None or later.counters is None or count is None:
@@ -263,7 +263,7 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
 
 
 def _slack(apart: int, times: int) -> int:
-    """Return the tolerance (ns) for an event with a shorter delay than all earlier ones. With few arrival times
-    (`times`), it is larger, because all earlier events may have been delayed. `apart` is the time (ns) between the
-    epochs."""
+    """Return the tolerance (ns) for an event with a shorter delay than all earlier ones. The fewer arrival times
+    (`times`) there are, the larger is the tolerance, because all earlier events may have been delayed. `apart` is the
+    time (ns) between the epochs of the two producer runs."""
     return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

@@ -147,7 +147,7 @@ class Ingest:
         return {number: session.state.info for number, session in self._sessions.items()}
 
     def files(self, numbers: Iterable[int]) -> dict[int, FileState]:
-        """Return the files of the given sessions, by session number, without sessions that read no file."""
+        """Return the file of each given session that reads a file, by session number."""
         found = ((number, self._sessions.get(number)) for number in numbers)
         return {n: session.state.file for n, session in found if session and session.state.file}
 
@@ -201,9 +201,9 @@ class Ingest:
         return any(each.news for each in self.shared.all_announced.values())
 
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
-        """Yield acknowledgements for clients, of at most 1200 bytes each. Spool entries may be processed in between.
-        `can_reply` returns whether a session's client can be reached now. Checkpoints do not record what was
-        acknowledged: after a restart, all streams are acknowledged anew."""
+        """Yield acknowledgements for clients, of at most 1200 bytes each. The caller may process spool entries between
+        two acknowledgements. `can_reply` returns whether a session's client can be reached now. Checkpoints do not
+        record what was acknowledged: after a restart, all streams are acknowledged anew."""
         for announcements in list(self.shared.all_announced.values()):
             for known in announcements.tell(can_reply):
                 pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
@@ -392,8 +392,8 @@ class Ingest:
         self.state.position = position
 
     def tell_lacking(self) -> int:
-        """Schedule gap rows for the bytes that this start of the daemon could not read, and return their number.
-        Also report failures of plug-ins during this start again."""
+        """Schedule gap rows for the bytes that this start of the daemon could not read, and return the number of these
+        bytes. Also report the failures of plug-ins again, because the rows of the replay were discarded."""
         for session in self._sessions.values():
             session.replayed()
         return self._damage.replayed()
@@ -443,8 +443,8 @@ class Damage:
         return lost
 
     def tell(self) -> None:
-        """Write gap rows for the losses, for the affected sessions that are open, or for all open sessions. Without
-        an open session, keep the losses for the next one."""
+        """Write gap rows for the losses in the affected sessions or, if none of these is open, in all open sessions.
+        Without any open session, keep the losses for the next one."""
         state = self._state
         lacking, state.lacking = state.lacking, {}
         lost, state.of_heartbeats = state.of_heartbeats, 0
@@ -481,7 +481,7 @@ class Damage:
 
 class Ahead:
     """Computes the open sessions at the end of the log, without decoding the data after the ingest's position. Sources
-    of files wait for the decoder instead, because the offset of a file depends on all entries."""
+    of files cannot use this result: they wait for the decoder, because the offset of a file depends on all entries."""
 
     def __init__(self, ingest: Ingest) -> None:
         self.sessions: dict[int, OpenInfo] = ingest.open_sessions()
@@ -507,7 +507,8 @@ class Ahead:
             self._told[dropped.source] = dropped
 
     def drops_told(self, source: str, socket: int) -> int:
-        """Return how many dropped datagrams of a socket the log has reported. `socket` is the kernel's number."""
+        """Return how many dropped datagrams of a socket the log has reported. `socket` is the kernel's identifier of
+        the socket."""
         last = self._told.get(source)
         if last is None:
             return self._ingest.common(source).drops.told(socket)

@@ -77,7 +77,7 @@ class Departures:
             self._index(departure)
 
     def come(self, session: Present, host: str, epoch: int) -> None:
-        # A restart of the daemon may add sessions in another order than that of their names.
+        # Keep the list sorted: a restart of the daemon may add the sessions in another order.
         insort(self._present.setdefault((host, epoch), []), session, key=_name)
 
     def go(self, session: Present, host: str, epoch: int) -> None:
@@ -127,7 +127,8 @@ class Departures:
         return next((each.unnumbered for each in known if each.session == earlier), 0)
 
     def continued(self, earlier: str, stream: str, host: str) -> bool:
-        """Record that a session continues a stream of the cut session `earlier`. Return True if no stream is left."""
+        """Record that a session continues a stream of `earlier`, a session whose connection broke. Return True if later
+        sessions now continue all streams of `earlier`."""
         for departure in reversed(self._of.get((host, stream), ())):
             if departure.session == earlier and stream in departure.cut:
                 departure.cut.remove(stream)
@@ -259,8 +260,8 @@ class Siblings:
             self._departures.go(self, self._host, self._state.epoch)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
-        """Pass the numbers of these streams to the producer's other open sessions, so that none reports them
-        missing."""
+        """Inform the producer's other open sessions about the numbers of `streams` that this session accounts for, so
+        that they do not report these numbers as missing."""
         epoch = self._state.epoch
         if epoch is None:
             return

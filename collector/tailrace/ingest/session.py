@@ -352,10 +352,11 @@ class Session:
     # Methods that save the state for a checkpoint, and continue from it
 
     def replayed(self) -> None:
-        """Report again a plug-in's failure during a replay of the spool, because the rows of a replay are discarded."""
+        """Report the failure of a plug-in again after a replay of the spool, because the rows of the replay were
+        discarded."""
         if isinstance(self.decoder, GuardedDecoder) and self.decoder.report_again():
-            # The next unreadable bytes get a gap row of their own, because the run that wrote the table's rows may not
-            # have failed.
+            # Give the next unreadable bytes a gap row of their own, even if they continue earlier ones: in the run of
+            # the daemon that wrote the table's rows, the plug-in may not have failed.
             self.generations.current.state.unended = None
 
     def save(self, named_from: int) -> SessionState:
@@ -368,7 +369,8 @@ class Session:
             state.left_out = size
             waiting.waiting = b""
         state.decoder = encode(decoding)
-        # Release this reference to the unfinished record's bytes, because some decoders would keep them.
+        # Remove the unfinished record's bytes from the state: some decoders keep this object, and would keep the bytes
+        # in it.
         waiting.waiting = b""
         self.generations.save()
         return state

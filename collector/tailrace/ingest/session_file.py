@@ -18,7 +18,8 @@ from tailrace.model.record import Record
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, Rest
 
 ASKS_MAX = 2**16
-"""Maximum size (bytes) of the list in one row of names that events refer to and that have not arrived."""
+"""Maximum size (bytes) of the list of missing names in one row: names that events refer to and that have not
+arrived."""
 
 
 class SessionFile:
@@ -112,7 +113,8 @@ class SessionFile:
         self._write(file, own, now)
 
     def _write(self, file: FileState, own: OwnRows, now: int, process: int | None = None) -> None:
-        """Write a row `rest`: whether the file grows, and what the run of `process`, or any run, lacks at its end."""
+        """Write a row `rest`. It states whether the file grows, and what is missing at the end of the run of `process`
+        or, without `process`, at the end of any run."""
         rest, lacks = file.facts.rest, self._lacks(own, process)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
@@ -127,7 +129,8 @@ class SessionFile:
         own.session("rest", about | self._end(process) | self._asks, now)
 
     def _lacks(self, own: OwnRows, process: int | None = None) -> str | None:
-        """Return what the run of `process`, or any run, lacks at its end: "" for nothing, None if it needs no end."""
+        """Return what is missing at the end of the run of `process` or, without `process`, at the end of any run.
+        Return "" if nothing is missing, and None if no end mark is required."""
         if own.said_goodbye:
             return ""
         lacking = self._lacking(process)
@@ -140,7 +143,8 @@ class SessionFile:
         return decoder.lacking if states_end(decoder) else None
 
     def _end(self, process: int | None) -> dict[str, object]:
-        """Return the attribute `ends`, the name of the stream, if it must have an end mark; else no attribute."""
+        """Return the attribute `ends` with the name of the stream, if the stream must have an end mark; else no
+        attribute."""
         decoder = self.decoder
         if states_end(decoder) and self._lacking(process) is not None:
             return {"ends": decoder.stream}

@@ -184,7 +184,8 @@ class Spans:
     def matched(
         self, last: int, ended: Iterable[OpenSpan], left: Iterable[tuple[int, OpenSpan]]
     ) -> None:
-        """Record the kernel's matches: begins up to the id `last`, spans removed from `open`, spans left open."""
+        """Record the result of a run of the kernel: ids up to `last` have arrived, the spans `ended` were removed from
+        `open`, and the spans `left` are still to be added to it."""
         self._references.define_up_to(last)
         self._texts -= sum(span.texts for span in ended)
         for id_, span in left:
@@ -224,7 +225,7 @@ class Spans:
         self.open[id_] = span
 
     def _orphan(self, id_: int, parent: int, now: int) -> str | None:
-        """Return the flaw of a begin whose parent is not open; None if the parent ended before."""
+        """Return the flaw of a begin whose parent is not open; None if the parent has already begun and ended."""
         if parent == id_:
             return "self_parent"
         return None if self._references.refer(parent, now) else "orphan"
@@ -283,7 +284,8 @@ class Matched(NamedTuple):
 def match_block(
     spans: Spans, block: Block
 ) -> Iterator[tuple[Matched | None, RecordColumns | None]]:
-    """Match the records of a block in order. Yield matched rows, or records to pass to `Spans.take` first."""
+    """Match the records of a block in order. Yield matched rows, or records that the caller must pass to `Spans.take`
+    before it continues."""
     if block.id is None and block.parent is None:
         # No row has an id or a parent, so there is no begin or end of a span to match.
         yield Matched(block, None, None), None

@@ -136,7 +136,7 @@ class Succession:
         self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
     ) -> Generator[None, None, Chunk]:
         """Process the events in `before`, and then the records of `chunk[at]`. `alone` has the indexes of the records
-        that are no events. Return the events after the last of these, which are still to be processed."""
+        that are no events. Return the remaining events of `chunk[at]`, which the caller must still process."""
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
@@ -171,7 +171,8 @@ class Succession:
     def _waiting(
         self, before: Chunk, records: ListRecords, waiting: dict[int, list[int]], now: int
     ) -> Iterator[None]:
-        """Pass on the events in `waiting`, by the process that wrote them, the first group after `before`."""
+        """Process the events in `before` and `waiting`, grouped by the process that wrote them. If `before` has events,
+        all of them come from the same process as those in `waiting`."""
         here = self._state.process
         for process, rows in waiting.items():
             if events := [*before, *records.pick(rows)]:
@@ -299,7 +300,8 @@ class Succession:
     # Methods that process epochs, headers, reports and goodbyes
 
     def _owner(self, facts: SessionFacts, place: RecordPlace, now: int) -> Incarnation:
-        """Return the incarnation (producer run) that receives a record with these facts."""
+        """Return the incarnation (producer run) that receives the record at `place`, which states `facts` about its
+        session."""
         generations = self._generations
         if facts.announces:
             announced = self._announced(facts.announces, place, now)
@@ -341,8 +343,8 @@ class Succession:
     def _standing(
         self, statement: SessionStatement, place: RecordPlace, *, passed: bool
     ) -> Standing:
-        """Return whether the current producer run can have sent the record. If `passed`, its datagram is of another
-        run."""
+        """Return whether the current producer run can have sent the record. If `passed`, the record's datagram belongs
+        to another run."""
         current = self._generations.current
         if passed:
             return Standing.PASSED
@@ -388,7 +390,8 @@ class Succession:
         return generations.current
 
     def _lacks_header(self, now: int) -> bool:
-        """Return whether a header may belong to the current producer run, whose other datagrams have overtaken it."""
+        """Return whether a header may belong to the current producer run, because the run's other datagrams may have
+        overtaken the header."""
         current = self._generations.current.state
         overtaken = self._state.info.transport == "udp" and current.clock is None
         return overtaken and current.began > now - self._generations.linger
@@ -413,8 +416,8 @@ class Succession:
     # Methods that process announcements of sessions
 
     def _announced(self, announcement: Announcement, place: RecordPlace, now: int) -> Incarnation:
-        """Return the producer run of an announced session. Unless the record is late, this connection then belongs
-        to it."""
+        """Return the producer run of an announced session. Unless the announcement is late, the connection then belongs
+        to this session."""
         generations, number = self._generations, self._state.number
         known = self._announcements.find(announcement.id, now)
         passed = self._speaker is not None and not self._speaker.state.id

@@ -17,8 +17,8 @@ INLINE_MAX = 4096
 """Maximum size (bytes) of an unfinished record whose bytes are always stored in the checkpoint."""
 
 NAMED_WITHIN = 128 * 2**20
-"""Maximum distance (bytes) in the spool from an unfinished record to a checkpoint without its bytes. Reading it
-again takes about 0.1 s."""
+"""Maximum distance (bytes) in the spool between an unfinished record and a checkpoint that leaves out the record's
+bytes. A start of the daemon takes about 0.1 s to read this distance again."""
 
 
 class UnfinishedSnapshot(NamedTuple):

@@ -122,8 +122,8 @@ def merge(
     into.mkdir(parents=True, exist_ok=True)
     with DirectoryLock(into), Entrance(into) as entrance:
         if not entrance.alone:
-            # Let more collectors start on `into` at once. They need not wait, because the collectors that already run
-            # on it have repaired its table.
+            # Do not make further collectors wait for the end of the merge: the collectors that already run on `into`
+            # have repaired its table.
             entrance.admit()
         table = MergedTable.open(into, config, clock)
         for store in stores:

@@ -20,8 +20,8 @@ _SAMPLES_MAX = 256
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """Datagrams that the kernel dropped between the times `since` and `until` (Unix ns). `count` is the number of
-    those that explain no missing events yet. If `shared` is true, what they explain is an estimate."""
+    """Datagrams that the kernel dropped between the times `since` and `until` (Unix ns). `count` is the number of those
+    that explain no missing events yet. If `shared` is true, it is uncertain which losses the datagrams explain."""
 
     since: int
     until: int
@@ -65,7 +65,7 @@ class Drops:
             samples[:2] = [Sample(first.since, second.until, count, shared=True)]
 
     def tell(self, socket: int, total: int) -> None:
-        """Record the total drop count of a socket, each drop of which was already passed to `add`."""
+        """Record the total drop count of a socket. The caller has already passed all of these drops to `add`."""
         self.state.socket, self.state.total = socket, total
 
     def told(self, socket: int) -> int:
@@ -90,8 +90,9 @@ class Drops:
         return Share(count, estimate=count > 0 and not (alone and sure))
 
     def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
-        """Assign up to `wanted` dropped datagrams to a loss between `since` and `until` (Unix ns). Return their
-        number, and whether they certainly caused the loss: the samples have no datagram left, and none is `shared`."""
+        """Assign up to `wanted` dropped datagrams to a loss between `since` and `until` (Unix ns). Return their number,
+        and whether they certainly belong to this loss: it uses up all samples that overlap it, and none of these is
+        `shared`."""
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -120,7 +121,7 @@ class PlaceHolder(Protocol):
         ...
 
     def free_places(self, count: int, now: int) -> None:
-        """Stop checking the sequence numbers of the `count` streams without an event for the longest time."""
+        """Stop checking the sequence numbers of the `count` streams whose last events are the oldest."""
         ...
 
 
@@ -177,13 +178,13 @@ class Shares:
 
     def largest(self) -> PlaceHolder:
         """Return the session with the most streams; among several, the one with the first name."""
-        # By name, because a restart of the daemon changes the order of the sessions.
+        # Compare names, because a restart of the daemon changes the order of the sessions.
         return min(self._sizes()[self.most], key=lambda holder: holder.name)
 
 
 _PART = 32
-"""Divisor of a session's surplus of streams, which gives the number of streams to give up at once: each search for the
-oldest streams examines all of them."""
+"""Divisor of a session's surplus of streams. A session that must give up streams gives up this part of its surplus at
+once, because each search for the oldest streams examines all streams."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):
@@ -239,7 +240,8 @@ class Commons:
 
     def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
         """Let the session with the most streams give some up if it has more than an equal share. Otherwise drop a
-        session without a connection, if `holder` has no more than its share. Return whether there is room."""
+        session without a connection, provided that `holder` (the session with the new stream) has at most an equal
+        share. Return whether there is room."""
         shares = self._shares
         held, share = shares.held(holder), shares.share(most, holder)
         surplus = shares.most - max(share, held + 1)

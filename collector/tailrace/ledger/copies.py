@@ -1,8 +1,8 @@
 """Recognise duplicate datagrams of a producer that writes no sequence numbers.
 
-Among equal datagrams, only the first one counts, as far as they are among the last `reorder_events` datagrams and
-arrived within `reorder_time`. A producer that sends the same bytes twice looks like a network that duplicates
-datagrams. Therefore, after a duplicate, the number of missing events according to a footer is an estimate.
+A datagram is a duplicate if an equal one is among the last `reorder_events` datagrams and arrived within the last
+`reorder_time`. A producer that sends the same bytes twice looks like a network that duplicates datagrams. Therefore,
+after a duplicate, the number of missing events according to a footer is an estimate.
 """
 
 from __future__ import annotations

@@ -58,8 +58,9 @@ class Unfollowed:
         self._findings = findings
 
     def add(self, name: str, limit: str, *, followed: bool = False) -> None:
-        """Record that the key `limit` allows no check of the stream `name`, and report a gap of unknown size. Beyond
-        `UNFOLLOWED_MAX` names, streams share one gap, unless their numbers were checked before (`followed`)."""
+        """Record that the numbers of the stream `name` are not checked because of the configured limit `limit`, and
+        report a gap of unknown size. Beyond `UNFOLLOWED_MAX` names, all further streams share one gap. A stream whose
+        numbers were checked before (`followed`) always gets a gap of its own."""
         state = self._state
         if not state.unfollowed:
             self._commons.state.uncounted_sessions += 1
@@ -90,7 +91,8 @@ RESTART = -2
 """Result in place of a sequence number: the event shows that the producer has restarted, and was not counted."""
 
 _NEWS_MAX = 256
-"""Maximum number of streams in the next acknowledgement that informs the client that their numbers are not checked."""
+"""Number of streams without checked numbers for which the list of streams to acknowledge has room, besides all checked
+streams."""
 
 LATEST = 2**63 - 1
 """Mark (event fingerprint) for an event of which a client's report states only the number. It is greater than all
@@ -162,12 +164,12 @@ class Counters:
 
     @property
     def unnumbered(self) -> int:
-        """Return how many of the events that the client discarded have no sequence number, as far as the ledger can
-        tell.
+        """Return the least possible number of discarded events without a sequence number.
 
-        The client states only their total. Each missing number may belong to one of them, so subtract all missing
-        numbers, and the events that gaps of earlier sessions report. Streams without checked numbers may contain
-        further discarded events; with such streams, return at most the number that is already reported.
+        The client states only the total of its discarded events. Each number that has not arrived may belong to one of
+        them, so subtract all these numbers, and the discarded events that gaps of earlier sessions report. If the
+        numbers of some streams are not checked, these streams may contain further discarded events: then return at most
+        the number that is already reported.
         """
         state = self.state
         if state.never_sent <= state.missing:
@@ -201,8 +203,8 @@ class Counters:
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> list[int | None]:
-        """Count events like `observe`, but do not call `hear` and `note_seen`, which are due once for a whole chunk:
-        estimates from `seen` then do not depend on the division of the chunk into parts."""
+        """Count events like `observe`, but without `hear` and `note_seen`. The caller calls these once for a whole
+        chunk, so that estimates from `seen` do not depend on how the chunk is divided into parts."""
         seqs: list[int | None] = []
         append = seqs.append
         table = self.state.streams
@@ -304,9 +306,11 @@ class Counters:
         return count < HEAD and seq >= stream.base and not known
 
     def follow(self, name: str, now: int, *, begins: bool) -> StreamCounter | None:
-        """Return the state of the stream `name`, or None if its numbers are not checked. `begins` states that its
-        event has number 0. Otherwise an unknown name may be one of the unchecked streams whose names are not
-        remembered."""
+        """Return the state of the stream `name`. Begin to check a new stream, unless a limit is reached. Return None if
+        the stream's numbers are not checked.
+
+        If the names of some unchecked streams are not remembered, an unknown stream counts as one of these, unless
+        `begins` states that its event has number 0."""
         state, limits = self.state, self._limits
         if name in state.streams:
             return state.streams[name]
@@ -425,9 +429,9 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event without an equal mark may differ from the earlier event with its number: a mark of
-        this event is stored. Below `floor`, the event may be a forgotten missing one, unless the session is
-        announced: such a client uses no number twice."""
+        """Return whether an event that repeats a number with another mark may be another event than the earlier one. It
+        may if the earlier event's mark is stored. Below `floor`, it may be a missing event whose gap was forgotten,
+        unless the client announced the session: such a client uses no number twice."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER

@@ -57,7 +57,7 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     copies: int = 0
     """Number of records in duplicate datagrams."""
     unreported: int = 0
-    """Number of malformed records that are not matched yet with a record that a footer's total shows as missing."""
+    """Number of malformed records that do not yet explain a record missing from a footer's total."""
     explained: dict[str, int] = {}
     """By kind, the number of records that a footer's total shows as missing and that arrived malformed. Their gap rows
     are written for the malformed bytes, not for the footer."""
@@ -114,9 +114,8 @@ class References:
             yield self._stream, len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count `records` records of a kind. If a footer's total showed that such records are missing, take the same
-        number back from the gap, without records whose id (in `ids`) was reported as missing: `define` takes those
-        back."""
+        """Count `records` records of a kind. If a footer's total showed that such records are missing, add a heal for
+        as many records. Leave out records whose id (in `ids`) was reported as missing: `define` adds their heals."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records
@@ -194,7 +193,7 @@ class References:
 
     @property
     def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids to which records refer without a record of their own: those awaited, and those reported."""
+        """Return the ids that records refer to and no record has: the awaited ids, and the ids reported as missing."""
         return self.state.unknown, self.state.unresolved
 
     def define_up_to(self, id_: int) -> None:

@@ -102,8 +102,8 @@ computed anew."""
 
 
 class RunIndex:
-    """Finds pieces of a run by time, and pieces for which no ids before or after them are known. `counting` is the
-    number of pieces that are known to count the run's events by id."""
+    """Finds pieces of a run by time. Also finds the pieces before or after which no ids of the run are known.
+    `counting` is the number of pieces that are known to count the run's events by id."""
 
     def __init__(self, run: SplitRun) -> None:
         self.run = run
@@ -205,8 +205,8 @@ class _Side:
         self._edge: int | None = None
 
     def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
-        """Add or remove a session, by the lowest id of its piece (`own`) and of the run (`edge`; None if the run's
-        first event has arrived). Return the other sessions for which earlier events are known now."""
+        """Add or remove a session. `own` is the lowest id of its piece, and `edge` the lowest id of the run, or None if
+        the run's first event has arrived. Return the other sessions for whose pieces earlier events are known now."""
         freed: set[str] = set()
         self.alone.pop(session, None)
         if edge != self._edge:

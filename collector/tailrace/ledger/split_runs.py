@@ -110,7 +110,8 @@ class SplitRuns:
             self.resting.get(session, int)(now)
 
     def alone(self, session: str) -> None:
-        """Forget a session's piece of a run if it is the only known one, because no further one will follow."""
+        """Forget a session's piece of a run if no other piece of the run is known, because no further piece will
+        follow."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is not None and len(self.state.runs[number].pieces) == 1:
@@ -392,8 +393,8 @@ def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
 
 
 def _holes(run: SplitRun) -> Iterator[IdRange]:
-    """Yield ranges of the ids of a complete run that no piece contains, except as many ids as there are malformed
-    records, each of which may have had one of these ids."""
+    """Yield the ids of a complete run that no piece contains, as ranges. Leave out one id for each malformed record,
+    because the record may have had this id."""
     explained = sum(held.piece.unnumbered for held in run.pieces.values() if not held.copy)
     for before, behind in pairwise([*run.ranges, IdRange(run.last + 1, 0)]):
         first, last = before.last + 1, min(behind.first - 1, run.last)

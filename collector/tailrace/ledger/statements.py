@@ -145,8 +145,8 @@ class Statements:
                 self._changed(name, stream, before, now)
 
     def _can_begin(self, name: str, final: int, now: int) -> bool:
-        """Return whether a stream without any event can have this final number (as sent). 0, and the upper half of
-        the range, require an earlier session with the stream."""
+        """Return whether `final` (as sent) can be the next number of a stream without any event. If it is 0 or in the
+        upper half of the range, this requires an earlier session with the stream."""
         earlier = self._counters.earlier
         return 0 < final < self._half or earlier(name, final, LATEST, now) is not None
 

@@ -75,7 +75,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     extra: int = 0
     """Number of events whose number had already been used by a different event."""
     floor: int = 0
-    """Lowest number for which it is known whether it is missing: a gap below it was forgotten."""
+    """Lowest number for which the stream knows whether an event is missing. A gap below this number was forgotten."""
     given_up: int = 0
     """Number of missing events in forgotten gaps, without those that the client discarded."""
     recent: Marks = msgspec.field(default_factory=_no_marks)
@@ -133,8 +133,8 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.mark_of(seq, window) == mark & _FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
-        """Return whether a mark is stored that certainly belongs to the event `seq`. Below `floor`, it may be that of
-        an older event."""
+        """Return whether a mark is stored that certainly belongs to the event `seq`. Below `floor`, the mark may belong
+        to an older event."""
         return seq >= self.floor and self.mark_of(seq, window) != NEVER
 
     def last_mark(self, window: int) -> int:
@@ -187,7 +187,7 @@ class CountersState(msgspec.Struct):
     others: bool = False
     """Whether further streams have unchecked numbers, whose names are not remembered in `unfollowed`."""
     let_go: int = 0
-    """Number of events that were expected in streams before their numbers were no longer checked."""
+    """Number of events that were expected in streams until the session stopped checking the streams' numbers."""
     tails: int = 0
     """Number of missing events that only the client's goodbyes or its total of discarded events revealed."""
     tails_refused: bool = False
@@ -239,7 +239,7 @@ class HeldMarks:
     def __init__(self, streams: Mapping[str, StreamCounter]) -> None:
         self._streams = streams
         self.count = sum(len(s.recent) + len(s.head) for s in streams.values())
-        """Number of stored marks of all streams, which includes what `StreamCounter.remember` returned."""
+        """Number of stored marks of all streams. Callers of `StreamCounter.remember` add its result."""
         self.evicted = 0
 
     @property
@@ -280,8 +280,8 @@ class StreamNumbers:
     """Answers questions about the sequence numbers in one session's streams, without changing them."""
 
     def __init__(self, streams: Mapping[str, StreamCounter], window: int, bits: int) -> None:
-        """Refer to a session's `streams` with the marks (fingerprints) of their last `window` numbers, of which the
-        lowest `bits` bits are sent."""
+        """Refer to a session's `streams`. Each stream remembers the marks (fingerprints) of its last `window` numbers.
+        Producers send the lowest `bits` bits of a number."""
         self._streams = streams
         self._window = window
         self._mask = (1 << bits) - 1
@@ -336,8 +336,8 @@ class StreamNumbers:
         return {name: (s.next, s.last_mark(window)) for name, s in streams if s.counted and s.next}
 
     def end_of(self, name: str) -> tuple[int, int] | None:
-        """Return the number after all received, missing and discarded ones of a stream, and its last mark
-        (fingerprint); None if there are none, or they are not checked."""
+        """Return the number after the highest received, missing or discarded number of a stream, and the stream's last
+        mark (fingerprint). Return None if the stream has no such number, or if its numbers are not checked."""
         stream = self._streams.get(name)
         if stream is None or not stream.counted:
             return None

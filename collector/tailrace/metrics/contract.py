@@ -308,8 +308,8 @@ def laws_of(metric: Metric) -> Iterator[Law]:
 
 
 def bound(metric: Metric) -> str:
-    """Return the maximum number of samples of a metric, as an expression with configuration keys, `sources` (the
-    number of all sources), and for example `udp sources`."""
+    """Return the maximum number of samples of a metric, as an expression. It may contain configuration keys, the number
+    of all sources (`sources`), and the number of sources of one type (for example `udp sources`)."""
     own = 1
     if metric.type is HISTOGRAM:
         # Count three more samples for a histogram: the bucket +Inf, the sum and the count.
