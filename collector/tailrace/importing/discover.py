@@ -58,8 +58,8 @@ class Why(StrEnum):
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A file that an import leaves out.
 
-    `of` is the path of another file that has its content and that this import or an earlier one reads, or "". If the
-    file has a known type that no decoder reads, `content` describes this type in words."""
+    `of` is the path of another file that has this file's content, and that this import or an earlier one reads; "" if there
+    is none. If the file has a known type that no decoder reads, `content` describes this type in words."""
 
     path: str
     why: Why

@@ -411,7 +411,8 @@ class Announcements:
             self.forget(id_, now, why)
 
     def forget_earlier(self, session: str, now: int) -> None:
-        """Drop the ended sessions of earlier clients that wrote to the file of the collector's session `session`."""
+        """Drop the announced sessions that have ended and whose clients wrote to the file of the collector's session
+        `session`."""
         for id_ in list(self._away):
             state = self._known[id_].state
             if state.info.session == session and state.incarnation.ended:

@@ -98,7 +98,8 @@ class Paces:
         self._followed: OrderedDict[str, Pace] = OrderedDict()
         """Measured clock speed of each session, by session name. The session that has been silent longest is first."""
         self._others: dict[str, str] = {}
-        """Source of each open session that the limit `_most` leaves without measurement, by session name."""
+        """Open sessions that are not measured, because `_most` sessions are measured already: the source of each, by
+        session name."""
 
     def take(
         self,

@@ -56,7 +56,7 @@ class Standing(Enum):
     DOUBT = auto()
     """It is uncertain whether the producer has restarted; the next event decides."""
     FITS = auto()
-    """The next event may belong to the current producer run, or the action does not depend on it."""
+    """The next event may belong to the current producer run, or the action does not depend on the next event."""
     DENIED = auto()
     """The next event's number shows a restart of the producer, or repeats the number of a different event."""
     OPEN = auto()
@@ -135,7 +135,7 @@ class EventFit(Enum):
     """Relation of an event's number to the earlier of the two producer runs that may have sent the event."""
 
     NEAR = "near"
-    """The number is missing in the earlier producer run, or is one of the next that this run can send."""
+    """The number is missing in the earlier producer run, or is one of the next numbers of this run."""
     OLD = "old"
     """The number is so low that the earlier producer run's event with this number is forgotten."""
     FAR = "far"

@@ -337,7 +337,8 @@ class Ingest:
         self._watch(number)
 
     def _hold(self, session: Session, now: int) -> None:
-        """Count the bytes of an unfinished record. While the source exceeds `pending_max`, drop its largest one."""
+        """Count the bytes of an unfinished record. While the source exceeds `pending_max`, drop the source's largest
+        unfinished record."""
         info = session.state.info
         unfinished = self._unfinished[info.source]
         unfinished.hold(session.state.number, session.decoder.pending)
@@ -423,8 +424,8 @@ class Damage:
         """Whether gap rows about lost parts of the log must be written before the next entry is processed."""
 
     def passed_over(self, size: int) -> None:
-        """Write a gap row for each session, because any may lack `size` bytes. If none is open, the next one gets
-        it."""
+        """Write a gap row for each session, because any session may lack `size` bytes. If no session is open, the next
+        one to open gets the row."""
         if not self._say_of_all(size):
             self._state.unsaid += size
             self.due = True

@@ -57,7 +57,8 @@ class Present(Protocol):
 
 
 class Earlier(NamedTuple):
-    """An earlier session with the stream of an event. `next` is the stream's next number if the event continues it."""
+    """An earlier session with the stream of an event. If the event continues the stream of this session, `next` is the
+    stream's next number."""
 
     session: str
     next: int | None

@@ -125,7 +125,8 @@ class Spans:
             self._forgotten.add(id_)
 
     def begins(self) -> list[tuple[int, OpenSpan]]:
-        """Return and mark the begins of open and evicted spans that have no row yet, in order of arrival."""
+        """Return the begins of open and evicted spans that have no row yet, in order of arrival. Mark these spans as
+        written."""
         found, self._left = self._left, []
         late = []
         for id_, span in reversed(self.open.items()):

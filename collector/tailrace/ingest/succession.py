@@ -409,7 +409,8 @@ class Succession:
             return False  # the id belongs to a known session, so the client continues it from another address
         apart = known - epoch
         if announcement:
-            # Clients repeat announcements, so one without a time may have been sent just before the current run began.
+            # Clients repeat announcements, so an announcement without a time may have been sent just before the current
+            # run began.
             apart = 0 if announcement.now is None else max(0, apart - announcement.now)
         return now + lead + apart <= self._generations.linger
 

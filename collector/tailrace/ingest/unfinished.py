@@ -54,8 +54,8 @@ def since(state: IngestState) -> int:
 
 
 def read_again(state: IngestState, entries: Iterable[Entry]) -> dict[int, int]:
-    """Restore the bytes that a checkpoint left out, from the spool entries since `since`. Return, by session number,
-    the number of lost bytes, which become zero bytes."""
+    """Restore the bytes that a checkpoint left out, from the spool entries since `since`. Replace lost bytes by zero
+    bytes, and return the number of lost bytes by session number."""
     wanted = {number: each for number, each in state.sessions.items() if each.left_out}
     found = {number: bytearray() for number in wanted}
     for entry in entries:

@@ -349,8 +349,9 @@ class Counters:
         self.report(now)
 
     def begin(self, name: str, stream: StreamCounter, count: int, mark: int, now: int) -> None:
-        """Set the first sequence number of a new stream: where an earlier session ended, else 0, or `count` (as
-        sent) if it lies in the upper half of the range."""
+        """Set the first sequence number of a new stream. If the stream continues an earlier session, this is the
+        session's next number. Otherwise it is 0, or `count` (as sent) if `count` lies in the upper half of the
+        range."""
         following = self.earlier(name, count, mark, now)
         if following is None and count >= self._half:
             following = count

@@ -202,8 +202,8 @@ class SplitRuns:
         return [(session, _missing(Kind.HEAL, each)) for each in came]
 
     def _is_done(self, held: HeldPiece) -> bool:
-        """Return whether a new piece repeats a part of a complete run. With known hosts, they must be equal, and ids
-        and times must overlap; otherwise ids and times must be equal."""
+        """Return whether a new piece repeats a part of a complete run. If both hosts are known, the hosts must be
+        equal, and ids and times must overlap. Otherwise, ids and times must be equal."""
         piece, ranges = held.piece, held.piece.ranges
         if (held.since, held.until) == ANY_TIME:
             return False

@@ -247,7 +247,7 @@ class HeldMarks:
         return MARK_BYTES * self.count
 
     def give_way(self, size: int) -> None:
-        """Drop marks (event fingerprints) until `size` bytes are free, first of the streams without recent events."""
+        """Drop marks (event fingerprints) until `size` bytes are free. Begin with the streams without recent events."""
         goal = max(0, self.held - size)
         for stream in sorted(self._streams.values(), key=_heard):
             if self.held <= goal:

@@ -128,8 +128,8 @@ class Windows:
             self.expire(now, self._open.intersection(names))
 
     def expire(self, now: int, names: AbstractSet[str] | None = None) -> None:
-        """Report the holes of the streams `names`, or of all, that are due: `reorder_events` later events of the
-        stream have arrived, or `reorder_time` has passed."""
+        """Report the holes that are due, of the streams `names` or of all streams. A hole is due if `reorder_events`
+        later events of its stream have arrived, or if `reorder_time` has passed."""
         oldest = now - self._limits.reorder_time.ns
         for name in sorted(self._open if names is None else names):
             stream = self._state.streams[name]
@@ -210,7 +210,7 @@ class Windows:
         return RANGE_BYTES * self.ranges
 
     def give_way(self, size: int) -> None:
-        """Free `size` bytes: report holes as gaps, and forget gaps, first of the streams without recent events."""
+        """Free `size` bytes: report holes as gaps, and forget gaps. Begin with the streams without recent events."""
         goal = max(0, self.held - size)
         for name, stream in sorted(self._state.streams.items(), key=_heard):
             while stream.ranges and self.held > goal:

@@ -77,8 +77,8 @@ class Restart(StrEnum):
 
 
 class Label(NamedTuple):
-    """A label of a metric, besides `source` and `session`. `of` is a plural noun for its values. `values` returns
-    all possible values for a type of source and a format, each of which has a sample from the start; None if they
+    """A label of a metric, besides `source` and `session`. `of` is a plural noun for its values. `values` returns all
+    possible values for a type of source and a format; each value has a sample from the start. `values` is None if they
     are not known in advance."""
 
     name: str
