@@ -78,7 +78,7 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Create a file with the content `data`, or replace it. Raise OSError if the file cannot be written."""
+    """Remove any file at the path, and create a new one with the content `data`. Raise OSError if that fails."""
     path.unlink(missing_ok=True)
     with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
         file.write(data)
@@ -91,8 +91,8 @@ def refuse_foreign(directory: Path) -> None:
     """Raise StoreError if other users could create, replace or remove files in a directory of the collector.
 
     They can do so if the directory belongs to neither this user nor root, or if all users may write to it and the
-    sticky bit is not set. Do nothing if the path does not exist or leads to a file: the later creation of the directory
-    reports these cases. Raise OSError if the directory cannot be examined."""
+    sticky bit is not set. Do nothing if the directory does not exist: whoever creates it later reports errors. Raise
+    OSError if the directory cannot be examined."""
     try:
         status = directory.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,5 @@
-"""Let all periodic tasks of a process sleep until common times, so that the process wakes up less often.
+"""Let all periodic tasks of a process wake up at common times, so that the process wakes up less often. These times are
+the multiples of a task's interval.
 
 Waking a sleeping process costs more than the work of these tasks.
 """

@@ -12,7 +12,8 @@ HANDED_ON = signal.valid_signals() - {
     signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU,
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL,
 }  # fmt: skip
-"""The signals that process 1 forwards to its child: all that can be handled, except those that concern the receiver."""
+"""The signals that process 1 forwards to its child: all that can be handled, except those about the receiving process
+itself, such as SIGCHLD and SIGSEGV."""
 
 ADDRESSED = ("LISTEN_PID", "WATCHDOG_PID")
 """Environment variables in which the service manager states the pid of the process that it has started."""

@@ -15,8 +15,8 @@ OTHER = "other"
 
 
 def families(status: Status, series_max: int) -> Iterator[Family]:
-    """Yield all metrics of the daemon, its sources and its sessions. If a label's values are not known in
-    advance, all sources together export at most `series_max` of them, but each source at least one."""
+    """Yield all metrics of the daemon, its sources and its sessions. If a label's values are not known in advance, a
+    metric has at most `series_max` of them over all sources, but at least one for each source."""
     share = max(1, series_max // max(1, len(status.sources)))
     for metric in DAEMON:
         family = family_of(metric)
@@ -41,7 +41,8 @@ def families(status: Status, series_max: int) -> Iterator[Family]:
 
 
 def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
-    """Return at most `most` entries of `values`. The last one, `other`, is then the sum of those left out."""
+    """Return `values` if it has at most `most` entries. Otherwise, return the first `most` - 1 entries and, under the
+    key `OTHER`, the sum of all others."""
     if len(values) <= most:
         return dict(values)
     kept = dict(list(values.items())[: most - 1])
@@ -52,8 +53,8 @@ def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
 def _labelled(
     label: Label, values: Mapping[str, float], source: SourceStatus, share: int
 ) -> dict[str, float]:
-    """Return a metric's number for each value of `label`, with zeros for all known values: without a first sample of
-    zero, Prometheus would not see the increase to the first number."""
+    """Return a metric's number for each value of `label`. Values that are known in advance but have no number yet get
+    zero: without this first sample, Prometheus would not see the first increase."""
     if label.values is None:
         return bounded(values, share)
     return dict.fromkeys(label.all(source.type, source.format), 0.0) | dict(values)

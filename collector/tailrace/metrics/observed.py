@@ -51,8 +51,8 @@ class ObservedCollector:
 
 
 def observed(found: Iterable[CollectorHistory], read: int) -> Iterator[Family]:
-    """Yield the metrics of the collectors in `found`, which were read at the time `read` (Unix ns): for several
-    collectors with the same labels, only those of the one with the newest heartbeat."""
+    """Yield the metrics of the collectors `found`, whose rows were read at the time `read` (Unix ns). If several
+    collectors have the same labels, yield only the metrics of the one with the newest heartbeat."""
     newest: dict[tuple[str, ...], CollectorHistory] = {}
     for each in sorted(found, key=attrgetter("heartbeat")):
         newest[each.name, each.host, each.identity] = each

@@ -20,16 +20,19 @@ class Reason(StrEnum):
     TRUNCATED = "truncated"  # a record or a stream lacks its end
     UNRESOLVED = "unresolved"  # a record refers to a record that was never seen
     LATE_JOIN = "late_join"  # the producer's counter was above zero when its stream was first seen
-    # no room to follow the stream's numbers; any of its events may be missing
+    # the collector had no room to follow the stream's event numbers; any event of the stream may be missing
     UNCOUNTED = "uncounted"
     DAMAGED = "damaged"  # the events were in the table, in a data file that is damaged
 
 
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
-"""Reasons of gaps that the ingest finds. A daemon finds damaged data files when it starts or cleans up the table."""
+"""Reasons of gaps that the ingest finds: all except `DAMAGED`, whose gaps a daemon
+finds when it starts or cleans up the
+table."""
 
 OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})
-"""Reasons that clients report. Such a client no longer has the events, so the collector does not request them again."""
+"""Reasons that clients report for events that they no longer have. The collector does not request these events
+again."""
 
 DAMAGED_SESSION = "damaged"
 """Session name of a gap from a damaged data file, because the file does not show the sessions of its events."""
@@ -45,11 +48,11 @@ class Finding(NamedTuple):
     reason: str  # a `Reason`; for a heal, the reason of the gap that it takes back
     id: int | None = None  # id of the missing record, if known
     of: str | None = None  # kind of the missing records, such as begin; None if unknown
-    # word for the observation that shows the loss, such as `no_end` without an end
+    # word for the observation that shows the loss, such as `no_end` for a missing end
     detail: str | None = None
     # position of the loss in the session's bytes; None for the end of the decoded bytes
     offset: int | None = None
-    # last missing number of a gap with numbers that are not missing, otherwise None
+    # last missing number, if events between the first and the last missing one have arrived; otherwise None
     last: int | None = None
     estimate: bool = False  # whether `events` is an estimate
 

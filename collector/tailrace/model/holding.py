@@ -20,8 +20,8 @@ class Evicted(StrEnum):
     """Kinds of state that can be evicted to save memory. Rows and metrics use these names."""
 
     SPANS = "spans"  # open spans; the row of an evicted span lacks the fields of its begin
-    REFERENCES = "references"  # ids of records; an evicted id that has not arrived counts as lost
-    MARKS = "marks"  # fingerprints; without one, a reused number counts as a duplicate
+    REFERENCES = "references"  # ids of records; an id that is evicted before its record arrives counts as lost
+    MARKS = "marks"  # fingerprints of events; without one, a new event with a reused number counts as a duplicate
     GAPS = "gaps"  # ranges of missing event numbers; late events cannot fill an evicted range
     COPIES = "copies"  # digests of datagrams; without one, a duplicate datagram is not recognised
     FRAMES = "frames"  # calls that have not returned; without one, an end has no begin
@@ -30,7 +30,7 @@ class Evicted(StrEnum):
 
 
 ASKED_MAX = 65536
-"""Maximum number of keys without a known name that the decoder of one input remembers."""
+"""Maximum number of keys in `AskedNames`, of which the decoder of one input has one."""
 
 ASKED_BYTES = 192
 """Memory (bytes) of one key in `AskedNames`, if the key has at most `SHORT` characters."""

@@ -16,10 +16,10 @@ import msgspec
 from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
-"""Names of attributes that contain keys of names, if the names are unknown when the event is decoded.
+"""Names of attributes that contain keys in place of names, if the names are unknown when the event is decoded.
 
-`$name`: the key of the event's own name, or several keys, one a line; the first key with a known name counts.
-`$late`: an object with each attribute whose value will be a name, and the key of this name."""
+`$name`: the key of the event's own name. If there are several, one a line, the first with a known name counts.
+`$late`: an object. Its members are the attributes whose values will be names, each with the key of its name."""
 
 FLAW_OF_ROW = "$flaw"
 """Name of the attribute with the rule that a record breaks. It precedes the record's other attributes."""
@@ -71,7 +71,7 @@ class Goodbye(msgspec.Struct, frozen=True):
 
     @property
     def at_least(self) -> bool:
-        """Return whether the client may have sent events after this packet, so that `streams` has lower bounds."""
+        """Return whether the numbers in `streams` are only lower bounds, because more events may follow this packet."""
         return self.more and self.part is None
 
 
@@ -81,7 +81,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     clock: str | None = None  # unix_ns, monotonic_ns, clk or logical
     ticks_per_second: float | None = None
     epoch: int | None = None  # time of tick 0 (Unix ns)
-    starts: bool = False  # whether a new incarnation of the producer begins if records came before
+    starts: bool = False  # whether a new incarnation begins here, unless no record came before
     totals: dict[str, int] | None = None  # number of records that the producer wrote, by kind
     ends: bool = False  # whether the producer has written its last record
     announces: Announcement | None = None
@@ -104,9 +104,9 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last: int = 0  # id of the run's last event; 0 if this event has not arrived
     counts: bool = False  # whether missing ids certainly show missing events
     unnumbered: int = 0  # number of malformed records, whose ids are unknown
-    # whether all missing ids between the first and the last event are reported
+    # whether gaps of this input report all missing ids between the run's first and last event
     settled: bool = False
-    # whether the first and the last event are here, and input may still change `counts`
+    # whether this input has the run's first and last event, and later input may still change `counts`
     waits: bool = False
 
 
@@ -119,7 +119,7 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str | None = None
     # the run's part in this input, if other inputs may contain the missing events
     piece: RunPiece | None = None
-    last: int | None = None  # last number of a gap in which some numbers are not missing
+    last: int | None = None  # last missing number, if events between have arrived
 
 
 class Record(NamedTuple):

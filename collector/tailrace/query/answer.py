@@ -31,8 +31,8 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
-"""Pattern of DuckDB's errors that no file of the table caused. Through Arrow, every error is an OSError, and only
-the message shows whether a file is the cause."""
+"""Pattern of the messages of all DuckDB's errors except IO errors, which files of the table cause. Through Arrow, every
+error is an OSError, and only its message shows the kind."""
 
 _OBJECTS = re.compile(r"(attributes|producer|totals)(_\d+)?")
 """Pattern of the names of columns with JSON objects, with the number that DuckDB appends to a repeated name."""
@@ -61,7 +61,8 @@ class AnswerColumn:
         self.type = type_
         self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
         self.embedded = (nested or objects) and shape is Shape.JSON
-        """Whether JSON output has the values as nested JSON; with `objects`, only texts that are JSON objects."""
+        """Whether JSON output contains the column's values as nested JSON. With `objects`, only JSON objects are
+        nested."""
         self.objects = objects
         self.sql = f"c{index}"
         if self.embedded and not objects:

@@ -40,8 +40,8 @@ from tailrace.query.views import TYPES, VIEWS
 from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
 
 _BASE = "part.shown"
-"""Name of the inner view on which all other views are built: all rows of the snapshot (`stored`) except those of
-sessions that another session replaces, or that read a copy of another session's file."""
+"""Name of the inner view on which all other views are built. It shows the rows of the snapshot (`stored`), but leaves
+out two kinds of sessions: those that another session replaces, and those that read a copy of another session's file."""
 
 FEW_ROWS = "part.kept_few"
 """Name of the table with all rows of rare kinds, such as gaps, names and session rows."""
@@ -70,11 +70,12 @@ _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL
 _SHOWN = shown(replacing=False, moved=False)
 
 REGIONS_KEPT = 8
-"""Maximum number of regions (ranges of start times that statements read) whose begin rows are copied separately.
-With more, all begin rows of the snapshot are copied."""
+"""Maximum number of regions (ranges of start times that statements read) for which only their own begin rows are
+copied. Once statements read more regions, all begin rows of the snapshot are copied."""
 
 Pick = Callable[[list[Region] | None], None]
-"""Function that limits the view `stored` to files that may contain rows in the given regions; None for all."""
+"""Function that limits the view `stored` to files that may contain rows in the given regions. None stands for all
+rows."""
 
 
 def _pick_all(_: list[Region] | None) -> None:
@@ -119,8 +120,8 @@ class ViewCatalog:
         return not self._facts.untimed
 
     def forget(self, stated: Stated | None = None) -> None:
-        """Forget all facts about the rows in the view `stored`, which now shows the snapshot with the facts
-        `stated`."""
+        """Forget all facts about the rows in the view `stored`, because it now shows other rows. `stated` has the facts
+        about their snapshot from the table's log."""
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -134,8 +135,9 @@ class ViewCatalog:
         pick: Pick = _pick_all,
         regions: list[Region] | None = None,
     ) -> None:
-        """Define the views that an SQL statement names, and fill their tables. Raise DuckDB's errors if a data file
-        cannot be read. The statement reads only rows in one of `regions`; None stands for all rows."""
+        """Define the views that an SQL statement names, and fill the tables of copied rows that these views read. The
+        statement reads only rows in one of `regions`; None stands for all rows. Raise DuckDB's errors if a data file
+        cannot be read."""
         self._prepare(connection, _named_in(statement), pick, regions)
 
     def prepare_all(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
@@ -190,7 +192,8 @@ class ViewCatalog:
         self._filled.add(FEW_ROWS)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Fill one of the tables in `KEPT` from the rows of rare kinds and, after the names, also `part.known`."""
+        """Fill one of the tables in `KEPT` from the rows of rare kinds. After the table of names, fill `part.known`
+        with the names for keys, if there are any."""
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
         if table == "part.kept_names" and self._facts.asked:
             self._define(connection, _closure(_references(GIVEN, _GENERAL), _GENERAL))
@@ -200,9 +203,9 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Fill `part.kept_begins` with begin rows of spans, and `part.kept_open` with those without a row of the
-        whole span. Read only begin rows in `regions` or in the regions of earlier statements, which another cursor
-        may still run."""
+        """Fill `part.kept_begins` with begin rows of spans. Fill `part.kept_open` with those of them whose span has no
+        row of the whole span. Read only begin rows in `regions`, or in regions of earlier statements: another cursor
+        may still run one of these."""
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:
             return
@@ -273,7 +276,7 @@ def _definitions(facts: RowFacts) -> dict[str, Definition]:
     parts, producers = NAMES
     gaps = gap_views(moved=facts.moved)
     text = f"{PARTS}{LOST if facts.lacking else ''};\n{gaps}\n{SUMS}\n{parts}\n{rows}\n{producers}\n{public}"
-    # Comments name views that the SQL does not use.
+    # Remove comments, because they name views that the SQL does not use.
     text = _COMMENT.sub("", text)
     starts = [match.start() for match in _HEAD.finditer(text)]
     texts = [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]

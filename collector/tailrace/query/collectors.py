@@ -148,9 +148,9 @@ def collectors(
 
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
-    """Return a warning about collectors on other hosts whose newest rows may not be committed yet, or "". It leaves
-    out the collectors on this host (`here`), which can be asked, and those that shut down normally. For a local
-    store, return "". Raise QueryError or StoreError if the table cannot be read."""
+    """Return a warning about collectors on other hosts whose newest rows may not be committed yet, or "". Leave out
+    collectors that shut down normally, and those in `here`: they run on this host and can be asked. For a local store,
+    return "". Raise QueryError or StoreError if the table cannot be read."""
     if engine.table.local:
         return ""
     others = {
@@ -167,7 +167,8 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
 
 
 def _lives(engine: Engine) -> Iterable[_Life]:
-    """Return the latest run of each collector with heartbeats in the table, and the figures in its newest one."""
+    """Return the latest run of each collector with heartbeats in the table, with the figures in its newest
+    heartbeat."""
     lives: dict[str, _Life] = {}
     for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
         about = _about(text)

@@ -89,8 +89,9 @@ class Completeness(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The rows that an answer covers, and the gaps whose missing events may belong to it (`gaps`). For a range of
-    time, `rows` selects the events within it, and `then` the sessions that may have been open in it."""
+    """The rows that an answer covers, and the gaps whose missing events may belong to it (`gaps`). If the answer is
+    about a range of time, `rows` selects the events within this range, and `then` selects the sessions that may have
+    been open in it."""
 
     selection: Selection
     gaps: RowCondition
@@ -166,8 +167,8 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
     """Return, by source, the files that the views leave out because other files have the same content. Raise
     QueryError or StoreError if the table cannot be read."""
     # First find out whether there is any copied file, because counting the events of all sessions reads the whole
-    # store. The statement names `part.kept_few` only so that the catalog fills this table, and then fills `part.copies`
-    # from it.
+    # store. The catalog fills `part.copies` when it fills `part.kept_few`, which the statement names only for this
+    # reason.
     found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
     if not any(True for _ in found):
         return {}
@@ -238,7 +239,8 @@ class Window(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """The gaps of sessions that may have been open in the window, which may concern an answer about it."""
+        """The scope of an answer about this window. Its gaps are those of sessions that may have been open in the
+        window."""
         sessions = list(self._sessions())
         gaps = all_of([self.selection.gaps, *sessions])
         return Scope(

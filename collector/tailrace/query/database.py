@@ -33,12 +33,13 @@ _KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
 
 
 class _DatabaseHome:
-    """The PID of the process that opened the first table (`home`, None before that), and the descriptors that the
-    library opened in it. They show whether the present process can still use the database."""
+    """The PID of the process that opened the first table (`home`, None if no table was opened yet), and the descriptors
+    that the database library opened then. They show whether the present process can still use the database."""
 
     home: int | None = None
     descriptors: dict[str, str]
-    """By number of a descriptor of the library, what it referred to when it was opened."""
+    """The library's descriptors by number, each with the text of its link in /proc/self/fd when the table was
+    opened."""
     kept: weakref.WeakSet[Any]
 
     def __init__(self) -> None:
@@ -113,8 +114,8 @@ def _end_at_home(home: int, end: Callable[..., object], *given: object) -> None:
 
 
 class PipeEnd(io.RawIOBase):
-    """One end of a pipe to another process, which uses the descriptor only in the process that created this object,
-    and while its number still refers to the pipe."""
+    """One end of a pipe to another process. It uses its descriptor only in the process that created this object, and
+    only while the descriptor's number still refers to the pipe."""
 
     def __init__(self, stream: BinaryIO) -> None:
         """Take over the pipe of `stream`: duplicate the descriptor, and close `stream`."""

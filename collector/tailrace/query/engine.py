@@ -38,7 +38,8 @@ ATTEMPTS = 5
 """Maximum number of snapshots that a read tries, because upkeep may delete files of a snapshot meanwhile."""
 
 SPILL_DIRECTORY = "spill"
-"""Name of the directory, in the private directory of the process, for temporary data that does not fit into memory."""
+"""Name of the directory for temporary data that does not fit into memory, inside the private directory of the
+process."""
 
 # DuckDB's option `hive_partitioning` takes ten times as long, and would treat directories above the table as
 # columns.
@@ -77,9 +78,9 @@ class Engine:
         keep(self)
 
     def beside(self) -> Engine:
-        """Return a second engine on the same snapshot, which can run a statement while rows of this one's are still
-        being read. After one of them has moved to a newer snapshot, the other must not begin a statement. Closing
-        this engine also ends the statements of the second one."""
+        """Return a second engine on the same snapshot. It can run a statement while the rows of this engine's statement
+        are still being read. After one of the two engines has moved to a newer snapshot, the other must not begin a
+        statement. Closing this engine also ends the statements of the second one."""
         other = copy.copy(self)
         other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
         other.connection = self.connection.cursor()
@@ -203,9 +204,9 @@ class Engine:
 def connect(
     table: TableReader, limits: Limits, room: str | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a DuckDB connection with a locked configuration, and with the view `stored` over the table's snapshot.
-    Temporary data goes to a directory in `room`, which must then be the working directory, or else to a new
-    directory, which is removed together with the connection."""
+    """Return a DuckDB connection with a locked configuration, and with the view `stored` over the table's snapshot. If
+    `room` is given, it must be the working directory, and temporary data goes to a directory in it. Otherwise,
+    temporary data goes to a new directory, which is removed together with the connection."""
     spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
@@ -234,7 +235,8 @@ def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
 
 
 def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make DuckDB estimate the progress of statements. In a notebook without ipywidgets, it refuses."""
+    """Make DuckDB estimate the progress of statements. Do nothing if DuckDB refuses, as in a notebook without
+    ipywidgets."""
     with suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = true")
         connection.execute("SET enable_progress_bar_print = false")
@@ -244,8 +246,8 @@ def show(
     connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None = None
 ) -> None:
     """Define the view `stored` with the rows of the snapshot or, if upkeep deletes files meanwhile, of the newest
-    version; with `source`, only its rows. Raise StoreError if the table cannot be read, and QueryError if the read
-    was interrupted."""
+    version. If `source` is given, the view has only the rows of this source. Raise StoreError if the table cannot be
+    read, and QueryError if the read was interrupted."""
 
     def attempt() -> None:
         attach(connection, table, source)

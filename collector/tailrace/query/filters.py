@@ -106,7 +106,8 @@ class Selection(NamedTuple):
 
     @property
     def gaps(self) -> RowCondition:
-        """SQL condition for the gaps that may concern the selected rows, even without a known stream or session."""
+        """SQL condition for the gaps that may concern the selected rows, including gaps whose stream or session is
+        unknown."""
         streams = None if self.streams is None else (*self.streams, "")
         return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
 
@@ -141,8 +142,8 @@ class OpenRange(NamedTuple):
 
     @property
     def by_stated_times(self) -> RowCondition:
-        """SQL condition on `part.stated_times` for sessions that were open according to their session rows, so that
-        DuckDB need not read events. They also meet `by_times`."""
+        """SQL condition on `part.stated_times` for sessions that were open in the range according to their session
+        rows, so that DuckDB need not read events. Each of these sessions also meets the condition `by_times`."""
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 
     def _both(self, since: str, until: str) -> RowCondition:

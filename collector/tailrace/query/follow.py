@@ -112,7 +112,8 @@ Between groups, they may: the offset of a gap, heal or session row is the number
 of open spans are written at a commit, after records with greater offsets."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
-"""Indices of the columns by which two rows are compared. The types of `day` and `wall` differ between readers."""
+"""Indices of the columns by which two rows are compared. They leave out `day` and `wall`, for which DuckDB and pyarrow
+return different types."""
 
 LOOK_EVERY = 16
 """Number of calls of `poll` without a next version, after which the newest version is looked up."""
@@ -233,7 +234,8 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row lies behind the marks `given`. A hash in them stands for one row, and is removed."""
+    """Return whether a row lies behind the marks `given`. A row at a mark's own offset is new unless the mark has its
+    hash. This hash is then removed, because each hash stands for only one row."""
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:
         return place > offset

@@ -373,8 +373,8 @@ ANTI JOIN (
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
 """
-"""SQL for the begin rows of spans without a row of the whole span, which would have the same offset. `within` is a
-condition that limits which span rows are read."""
+"""SQL for the begin rows of those spans that have no row of the whole span (such a row has the offset of its begin
+row). `within` is a condition that limits which span rows are read."""
 
 KEPT = {
     "part.kept_few": _FEW_ROWS,
@@ -498,6 +498,6 @@ _NO_TWINS = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offs
 
 
 def shown(*, replacing: bool, moved: bool) -> str:
-    """Return the SQL of the view `part.shown`: the rows of a snapshot, if `replacing` without those of hidden
-    sessions, and if `moved` without events that another session of the same client also has."""
+    """Return the SQL of the view `part.shown`: the rows of a snapshot. With `replacing`, it leaves out the rows of
+    hidden sessions. With `moved`, it leaves out events that an earlier session of the same client also has."""
     return f"FROM stored {_NO_TWINS if moved else ''} {f'WHERE {_NOT_HIDDEN}' if replacing else ''}"

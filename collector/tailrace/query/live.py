@@ -1,4 +1,4 @@
-"""Ask the running collectors of a store which events they still wait for, which the table does not report."""
+"""Ask the running collectors of a store for which events they still wait. The table does not show this."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ UNREAD = (
 OVERTAKEN = "the table had a newer version each time after the collector had answered"
 
 TRIES = 10
-"""Maximum number of times that the collectors are asked about one snapshot, until none commits meanwhile."""
+"""Maximum number of times that the collectors are asked. They are asked again if the table got a newer version
+meanwhile."""
 
 LiveLook = Callable[[], Live]
 
@@ -145,14 +146,15 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
-    """Return the result of `ask` that matches `snapshot`: no version is newer after the call. Otherwise, move the
-    snapshot to the newest version, and call `ask` again. Collectors on other hosts cannot be asked; `unasked` names
-    those that may still run. Raise QueryError or StoreError if the table cannot be read."""
+    """Call `ask`, and return its result if `snapshot` is still the newest version of the table after the call.
+    Otherwise, move the snapshot to the newest version, and call `ask` again. Collectors on other hosts cannot be asked;
+    `unasked` names those that may still run. Raise QueryError or StoreError if the table cannot be read."""
     from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table
 
     for _ in range(TRIES):
         live = ask()
-        # An event that the snapshot lacks is awaited, or a newer version reports it as missing.
+        # If there is no newer version, `live` has all awaited events that the snapshot neither has nor reports as
+        # missing.
         if not snapshot.refresh():
             break
     else:

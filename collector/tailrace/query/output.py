@@ -114,8 +114,7 @@ def write_arrow(
         for batch in batches:
             stream.write_batch(batch)
             out.flush()
-    # Write also what closing the writer has added: the end of the Arrow stream. If there are no rows, this is the whole
-    # output.
+    # Closing the stream has written its end. Flush this, too: without rows, it is the whole output.
     out.flush()
 
 

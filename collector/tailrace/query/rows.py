@@ -10,11 +10,11 @@ no join.
 id (clients/PROTOCOL.md). The views count such a client as a whole:
 
 - Equal rows with one number in one stream are shown once, in the first of the sessions.
-- A number is missing if it is in a gap of one of the sessions, and no session has an event with it. One gap counts
-  it: first events that the client discarded, then events lost while a collector received the stream, then
-  `late_join`.
-- A goodbye to any collector ends the client. Without it, only the session that ended last has a gap for the missing
-  end, and none while a running collector has a session open.
+- A number is missing if it is in a gap of one of the sessions, and no session has an event with it. If it is in
+  several gaps, only one counts it: a gap of discarded events before a gap of events that were lost while a collector
+  received the stream, and this before `late_join`.
+- A goodbye to any collector ends the client. Without a goodbye, only the session that ended last has a gap for the
+  missing end. While a running collector has a session of the client open, no session has this gap.
 - Events without a number (`unnumbered`) count only in the session with the most of them.
 
 A number on the wire has 32 bits, and a later collector counts from 0. Therefore the gaps of streams with numbers
@@ -179,8 +179,8 @@ NAMES = (_NAMES, _PRODUCERS)
 
 
 class RowFacts(NamedTuple):
-    """Facts about the rows of a snapshot, which decide which steps the views need: with fewer, DuckDB can skip parts of
-    files, and plans in half the time. An unknown fact is True, so that no step is lacking."""
+    """Facts about the rows of a snapshot, which decide which steps the SQL of the views needs. With fewer steps, DuckDB
+    can skip parts of files, and plans in half the time. An unknown fact is True, so that no needed step is left out."""
 
     begun: bool = True
     """Whether there are begin rows of spans, which views leave out if a later row has the whole span."""
@@ -244,9 +244,9 @@ FROM part.shown
 WHERE kind <> 'session' AND kind <> 'name' AND kind <> 'gap' AND kind <> 'heal'
 GROUP BY source, session, stream
 """
-"""SQL that summarises the stored events of each stream. Without stored times, it selects the first and last start.
-Two measures halve the running time: no grouping by format, because a session has only one, and excluding the few
-kinds of rows that are not events, instead of listing the others."""
+"""SQL that summarises the stored events of each stream. If rows lack stored times, it also selects the first and last
+start. Two measures halve the running time. The SQL does not group by format, because a session has only one. It
+excludes the few kinds of rows that are not events, and does not list all other kinds."""
 
 _TIMES = """
 SELECT source, session,
@@ -332,8 +332,9 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.moved` with the sessions of clients that have several, and returns them. If an
-announcement arrives after the first events, it begins another session, and the resumed session counts instead."""
+"""SQL that fills the table `part.moved` with the sessions of clients that have several, and returns them. An
+announcement that arrives after the first events begins another session. If this session resumes an earlier one, the
+earlier one counts in its place."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS
@@ -486,6 +487,6 @@ CREATE VIEW part.moved_from AS SELECT NULL::VARCHAR AS source, NULL::VARCHAR AS 
 
 
 def gap_views(*, moved: bool) -> str:
-    """Return the SQL of the views of gaps, and of a view with the previous session of each session's client. `moved`
-    states whether any client has several sessions."""
+    """Return the SQL of the views of gaps, and of the view `part.moved_from`: for a session of a client, the client's
+    previous session. `moved` states whether any client has several sessions."""
     return _ENDS + _JOINED if moved else _NOWHERE + _WHOLE

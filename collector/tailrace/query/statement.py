@@ -48,8 +48,8 @@ REVEALING = frozenset(
 """Names of functions that a user's statement must not call: they reveal paths, or run an unchecked statement."""
 
 MACROS = frozenset({"FORMAT_TYPE", "GET_BLOCK_SIZE", "PG_GET_CONSTRAINTDEF", "PG_GET_VIEWDEF"})
-"""Names of DuckDB's own macros with a FROM clause, which only a plan shows. A statement that calls one is always
-planned."""
+"""Names of DuckDB's own macros that contain a FROM clause. A statement that calls one is always planned, because only
+its plan shows this clause."""
 
 _VIEWS = frozenset(view.name for view in VIEWS)
 
@@ -59,10 +59,10 @@ _SELECTING = frozenset(
         "LIMIT_MODIFIER", "ORDER_DEFAULT", "ORDER_MODIFIER", "SELECT_NODE", "SET_OPERATION_NODE", "SUBQUERY",
     }
 )  # fmt: skip
-"""Types of syntax-tree nodes that only select rows of named tables, without types of expressions."""
+"""Types of syntax-tree nodes that only select rows of named tables. Expressions are not checked against this set."""
 
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
-"""Words in the names of those steps of DuckDB's plan that write."""
+"""Words that show that a step of DuckDB's plan writes, if the step's name contains one of them."""
 
 _ROWS = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
 
@@ -176,7 +176,8 @@ def _examine_plan(
 
 
 def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
-    """Yield the name of each step of a plan, and of the table function that it calls, or None, in capitals."""
+    """Yield the name of each step of a plan, with the name of the table function that it calls, or None. Names are in
+    capitals."""
     for step in plan:
         function = step["extra_info"].get("Function")
         yield step["name"].upper(), None if function is None else function.upper()
@@ -186,8 +187,8 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 def _rows(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[tuple[Any, ...]]:
-    """Run SQL about a user's statement, such as EXPLAIN, and return its rows. Raise QueryError if this statement is
-    at fault. In `sql`, it must begin on the second line."""
+    """Run SQL about a user's statement, such as EXPLAIN, and return the rows. In `sql`, the user's statement must begin
+    on the second line. Raise QueryError if this statement is at fault."""
     try:
         return connection.execute(sql, parameters).fetchall()
     except duckdb.IOException:
@@ -247,8 +248,8 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""By view, the columns by which a condition can exclude data files, because the table's log states their least and
-greatest value in each file. Only views that have each stored row at most once are possible."""
+"""For each view, the columns whose conditions can exclude data files, because the table's log states the least and
+greatest value of the column in each file. Only views that show each stored row at most once may be listed."""
 
 _WORD = re.compile(r"\w+")
 
@@ -328,7 +329,7 @@ def _is_plain(table: SyntaxNode) -> bool:
 
 
 def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Parameters) -> Region:
-    """Return the bounds of columns within which each row lies that matches the condition of a WHERE clause."""
+    """Return bounds of columns. Each row that matches the condition of a WHERE clause lies within these bounds."""
     if condition is None:
         return {}
     if condition["type"] == "CONJUNCTION_AND":

@@ -53,8 +53,9 @@ Region = Mapping[str, Bounds]
 
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
-    """Return an SQL condition that all rows in `regions` meet: on `time` if every row has one (`timed`) and the
-    region limits it, otherwise on `start`; `true` (SQL) if a region does not limit this column."""
+    """Return an SQL condition that all rows in `regions` meet. For each region, the condition limits `time` if every
+    row has one (`timed`) and the region limits it, otherwise `start`. If a region does not limit this column, return
+    the SQL `true`."""
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"
@@ -83,8 +84,9 @@ class FileStatistics:
         """Paths of the table's data files, relative to the table and percent-encoded."""
 
     def numbers(self, regions: Sequence[Region], *, timed: bool = False) -> list[int]:
-        """Return the numbers of the files that may contain a row in one of `regions`. Unless all rows have a stored
-        time (`timed`), a range of time excludes no file with rows without one: their times can be computed later."""
+        """Return the numbers of the files that may contain a row in one of `regions`. A range of time does not exclude
+        a file in which rows lack a stored time, because their times can be computed later. `timed` states that no row
+        lacks a stored time."""
         found: set[int] = set()
         for region in regions:
             found |= self._within(region, timed=timed)
@@ -189,8 +191,8 @@ class TableReader(TableSnapshot):
         return [f"{self.seen_at}/{unquote(path)}" for path in self.statistics.paths]
 
     def picked(self, regions: Sequence[Region], *, timed: bool = False) -> list[str]:
-        """Return the files of a local table that may contain rows in one of the regions, or one file, which DuckDB
-        needs to find out the columns. `timed` states that all rows have times."""
+        """Return the files of a local table that may contain rows in one of the regions. If there are none, return one
+        file, from which DuckDB can find out the columns. `timed` states that all rows have times."""
         uris, numbers = self.file_uris(), self.statistics.numbers(regions, timed=timed)
         return [uris[number] for number in numbers] or uris[:1]
 

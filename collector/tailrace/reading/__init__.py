@@ -150,9 +150,9 @@ class Store:
         contains columns of `spans`, or `attributes.KEY`. Spans with equal values in all of them form a group. `since`
         and `until` select spans that begin in this time.
 
-        The figures are computed from the spans in the table. `bounds` has an interval (`low`, `high`) for each figure.
-        If missing spans are considered, the figure lies in this interval; None means unbounded. If nothing is missing,
-        an interval is one value (`is_point`). The computation of self time takes about a microsecond a span."""
+        The figures are computed from the spans in the table. `bounds` has an interval (`low`, `high`) for each figure:
+        with the missing spans, the figure would lie in this interval. None means unbounded. If nothing is missing, an
+        interval is one value (`is_point`). The computation of self time takes about a microsecond a span."""
         for unknown in keywords.keys() - StatisticsKeywords.__annotations__.keys():
             raise TypeError(f"Store.stats() got an unexpected keyword argument {unknown!r}")
         keys = parse([by] if isinstance(by, str) else list(by))

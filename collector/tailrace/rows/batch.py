@@ -142,11 +142,11 @@ class Batch:
 
     @property
     def some(self) -> bool:
-        """Return whether the next commit of this batch may have rows to write."""
+        """Return whether this batch may have rows to write at the next commit."""
         return bool(self.size or self._last)
 
     def at_last(self, write: Callable[[], None]) -> None:
-        """Schedule one call of `write` for the next `take`. The call adds rows of the spans that are open then."""
+        """Let the next `take` call `write` once, which adds rows of the spans that are open at that time."""
         self._last[write] = None
 
     def keep(self, session: str, at: int, frame: bytes) -> None:
@@ -340,7 +340,7 @@ class Coding:
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
-        # by the `id` of a list of texts: the code of each text, or -1
+        # for each list of texts, by its `id`: the code of each text in the list; -1 for a text without a code
         self._tables: dict[int, array[int]] = {}
 
     @property
@@ -351,7 +351,7 @@ class Coding:
         """Return each row's code in this dictionary, to which new texts are added; 0 for a row without a text."""
         codes, texts = self._codes, words.texts
         if not active():
-            # Each text in the list occurs in some row, because the list was made from the rows.
+            # Without kernels, `texts` was made from the rows, so each text in it occurs in some row.
             known = [codes.setdefault(text, len(codes)) for text in texts]
             if known == list(range(len(texts))):
                 return words.codes

@@ -131,7 +131,8 @@ class Block(NamedTuple):
         return [None] * self.rows if values is None else values.list(self.rows)
 
     def columns(self, stop: int | None = None, begin: int = 0) -> list[list[Any]]:
-        """Return rows `begin` to `stop` (exclusive) as a new list for each field of `Record`, without `$flaw`."""
+        """Return rows `begin` to `stop` (exclusive) as a new list for each field of `Record`. Attributes lack
+        `$flaw`."""
         stop = self.rows if stop is None else stop
         values: tuple[Values, ...] = (*self[2:], None)
         columns: list[list[Any]] = [

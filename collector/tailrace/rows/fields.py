@@ -16,7 +16,7 @@ from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, NAMES_OF_MEMBERS, Ki
 FLAWS = frozenset(
     {
         # The comment after each rule describes a record that breaks the rule.
-        "begin_forgotten",  # The id of an end lies among evicted ids, so the begin may have been evicted.
+        "begin_forgotten",  # An end's id lies within the range of evicted ids, so its begin may have been evicted.
         "duplicate_id",  # An earlier record has the same id.
         "end_before_start",  # A span's end lies before its start.
         "forward_reference",  # An earlier record refers to this one.

@@ -166,8 +166,8 @@ class Records(ABC):
 
     @abstractmethod
     def count(self, counters: EventCounters, now: int) -> SeqNumbers:
-        """Count the events in the ledger at log time `now` (ns), up to a restart of the producer. Return their
-        numbers."""
+        """Count the events in the ledger at log time `now` (ns). Stop before the first event of a restarted producer.
+        Return the sequence numbers of the counted events."""
 
     @abstractmethod
     def hear(self, counters: EventCounters, now: int) -> None:
@@ -175,7 +175,8 @@ class Records(ABC):
 
     @abstractmethod
     def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
-        """Write the rows of the first `seqs.rows` records, without duplicates. Return these records with duplicates."""
+        """Write the rows of the first `seqs.rows` records, without duplicates. Return these records, including
+        duplicates."""
 
     @abstractmethod
     def match(self, spans: SpanMatching, now: int) -> None:
@@ -406,7 +407,7 @@ class BlockRecords(Records):
 
 
 def listed(records: list[Record]) -> Chunk:
-    """Return a chunk of one part with all `records`; an empty chunk without records."""
+    """Return a chunk with one part that contains all `records`; an empty chunk if there are no records."""
     return [ListRecords(list(zip(*records, strict=True)))] if records else []
 
 

@@ -273,7 +273,8 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
 
 
 def total(streams: list[StreamEvidence], *unknown: Collection[object]) -> Totals:
-    """Return the sums over streams. A non-empty collection in `unknown` states that there may be further events."""
+    """Return the sums over `streams`. Their member `unknown` is also true if one of the collections `unknown` is not
+    empty."""
     missing: dict[str, int] = {}
     for stream in streams:
         for reason, count in stream.missing.items():

@@ -18,7 +18,8 @@ from tailrace.errors import StoreError
 
 
 class Launcher(NamedTuple):
-    """The environment variables of one launcher. The first one with a meaning that is set is used."""
+    """Names of the environment variables of one launcher. If a field has several names, the first variable that is set
+    counts."""
 
     rank: str
     sizes: tuple[str, ...] = ()
@@ -64,7 +65,7 @@ class LaunchedRank(NamedTuple):
     size: int | None = None
     local_size: int | None = None
     alone: bool = False
-    """Whether the process inherited the rank from another process, and has a collector of its own."""
+    """Whether the process only inherited the rank from another process, and therefore gets a collector of its own."""
 
 
 def launched(environ: Mapping[str, str], host: str) -> LaunchedRank | None:

@@ -198,9 +198,9 @@ def _fits(root: Path) -> bool:
 def _launch() -> str:
     """Return a name that all ranks of this launch have in common, for a launcher that sets no job id.
 
-    It identifies the parent of the leader of the rank's session (setsid): Hydra, MPICH's launcher, starts each rank
-    in its own session; other launchers run all ranks in one session. Processes between the session leader and a rank
-    may end while further ranks start.
+    The name identifies the process that started the leader of the rank's session (setsid). All ranks share this
+    process: Hydra, MPICH's launcher, starts each rank in its own session, and other launchers run all ranks in one
+    session. A process between the session leader and a rank would not do, because it may end while further ranks start.
     """
     session = os.getsid(0)
     leader = _process(session)

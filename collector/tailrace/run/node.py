@@ -303,7 +303,7 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
     empty: list[str] | None = None
     if failure is None:
         try:
-            # Reading the followed files to their end needs only their sources.
+            # Leave out the listeners: only the file sources are needed to read the files to their end.
             read_rest(loaded, structs.replace(config, sources=dict(tails)), clock)
             empty = empty_traces(tails.values(), began)
             about = Program(

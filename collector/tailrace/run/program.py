@@ -67,8 +67,7 @@ async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     """Run the program to its end. Return its exit status as a shell does: 128 + N if signal N ended it. A signal
     that is sent only to this process is forwarded; a terminal sends its signals to the program, too. Raise
     ConfigError if the program does not exist."""
-    # Do not forward signals that this process ignores, as under nohup, because the program inherits that they are
-    # ignored.
+    # Do not forward signals that this process ignores, as under nohup: the program inherits this setting.
     forwarded = [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
     with trio.open_signal_receiver(*forwarded) as signals:
         # Unblock the signals, so that those sent before this point arrive now

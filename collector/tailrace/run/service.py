@@ -228,9 +228,9 @@ def run(loaded: Loaded, wanted: RunRequest, warn: Warn) -> RunDone:
 
 
 def empty_traces(tails: Iterable[TailConfig], since: int) -> list[str]:
-    """Return the paths of the followed trace files that have no content, or that do not exist although their
-    metadata promise them. A file that the configuration does not name itself must have been written after `since`
-    (Unix ns).
+    """Return the paths of the followed trace files that have no content, or that are missing although their metadata
+    name them. Leave out a file that was last written before `since` (Unix ns), unless the configuration names this very
+    file.
 
     A tracer that keeps events in memory creates its file at once. If its process is killed, the file stays empty, or
     has only the beginning of a compressed member.
@@ -289,8 +289,8 @@ def collect(loaded: Loaded, clock: Clock, around: Collecting) -> None:
 
 
 def read_rest(loaded: Loaded, config: Config, clock: Clock, *, last: bool = False) -> Status:
-    """Run the collector again to read files to their end, and to close their sessions; with `last`, all sessions of
-    the store. Return the last status of this second run."""
+    """Run the collector a second time, to read files to their end and to close their sessions. With `last`, it closes
+    all sessions of the store. Return the last status of this second run."""
     with collecting(loaded._replace(config=config), clock, Mode(once=True, last=last)) as daemon:
 
         async def main() -> None:

@@ -106,7 +106,8 @@ def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
 
 
 def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
-    """Return one file source for each format of a node's tracers, also for runs without a directory `rank-N`."""
+    """Return one file source for each format of a node's tracers. It follows the format's directories below `directory`
+    and below each `rank-N` in it, because not every run has directories of ranks."""
     here = glob.escape(str(directory))
     formats = ("dftracer", "ovni")
     return {
@@ -121,7 +122,7 @@ def rank_directory(directory: Path, rank: int) -> Path:
 
 
 def own_directories(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the output directories of tracers that the user has set by environment variables, by format."""
+    """Return, by format, the output directories that the user has set for tracers by environment variables."""
     found = {}
     if log_file := environ.get("DFTRACER_LOG_FILE"):
         found["dftracer"] = str(Path(log_file).absolute().parent)
@@ -177,8 +178,8 @@ def variables(
 ) -> dict[str, str]:
     """Return the environment variables to set for the program, without those that `environ` already has.
 
-    `addresses` holds host:port by source. Include `token` only if `environ` names neither a collector nor a token.
-    Include `store`, the store's path, even if `environ` has another path, but not if it names a collector, or a file
+    `addresses` holds host:port by source. Include `token` only if `environ` names neither a collector nor a token. The
+    path of the store, `store`, replaces a path in `environ`. Leave it out if `environ` names a collector, or a file
     that contains the path.
     """
     ours = {

@@ -34,9 +34,9 @@ class _Usable(NamedTuple):
 
 
 class Certificates:
-    """Provides the TLS context for new connections, and builds it again when a file changes. A certificate outside
-    its validity period never replaces a valid one. At the start of the daemon it is used, so that the other listeners
-    work."""
+    """Provides the TLS context for new connections, and builds it again when a file changes. A certificate outside its
+    validity period never replaces a valid one. If the daemon starts with such a certificate, it is used, so that the
+    other listeners work."""
 
     def __init__(
         self, certificate: Path, key: Path, authority: Path | None, *, clock: Clock
@@ -61,7 +61,8 @@ class Certificates:
 
     @property
     def problem(self) -> str | None:
-        """Return why the current certificate files are not used, or the certificate in use is not valid, or None."""
+        """Return why the current certificate files cannot be used or, if they are in use, why the certificate is not
+        valid; None if there is no problem."""
         usable = self._kept.get()
         if self._kept.problem is not None:
             return self._kept.problem

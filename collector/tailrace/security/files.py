@@ -54,8 +54,8 @@ class Kept(Generic[T]):
         return self._value
 
     def _look(self) -> None:
-        """Build the value again if a file has changed, or if the last attempt failed: a file may be complete now,
-        although its size and time are the same."""
+        """Build the value again if a file has changed. Also build it again after a failed attempt: a file that was
+        incomplete then may be complete now, even with the same size and time."""
         state = self._state()
         if state == self._seen and self.problem is None:
             return

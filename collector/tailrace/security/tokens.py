@@ -20,7 +20,7 @@ SIZE_MIN = 16
 SIZE_MAX = 256
 
 TOKENS_MAX = 1024
-"""Maximum number of tokens in a file, with all of which the token of each new connection is compared."""
+"""Maximum number of tokens in a file. The token of each new connection is compared with all of them."""
 
 _TOKEN = re.compile(rb"[!-~]+")
 

@@ -52,8 +52,9 @@ class Descriptors:
         return cls(notifier, handed)
 
     def slot(self, name: str, *, anywhere: bool = True) -> Slot:
-        """Return the slot for the socket of one listener, which the service manager keeps open under `name` (ASCII
-        text without colons). With `anywhere`, a socket of the wanted address with another name fits, too."""
+        """Return the slot for the socket of one listener, which the service manager keeps open under `name` (ASCII text
+        without colons). With `anywhere`, the listener may also take a kept socket with another name, if its address
+        fits."""
         if len(name) > NAME_MAX:
             name = blake2s(name.encode(), digest_size=16).hexdigest()
         return Slot(self, name, anywhere=anywhere)
@@ -99,8 +100,8 @@ class Descriptors:
             logger.info("closes the socket %s of the service manager: no listener wants it", name)
             handed.sock.close()
             self._handed.remove(handed)
-        # A listener may use another socket with this name, because a socket unit and the descriptor store can each have
-        # one. Then keep the name in the service manager.
+        # Keep the name in the service manager if a listener uses another socket with this name: a socket unit and the
+        # descriptor store may each have passed one.
         if refused and name not in self._taken:
             self._notifier.remove(name)
 

@@ -77,7 +77,8 @@ class Notifier:
             self._wait()
 
     def _wait(self) -> None:
-        """Wait, at most `SEND_SECONDS`, until the service manager has read all messages and closes a pipe."""
+        """Wait, at most `SEND_SECONDS`, until the service manager closes a pipe to show that it has read all
+        messages."""
         reading, writing = os.pipe()
         try:
             self._send("BARRIER=1", writing)

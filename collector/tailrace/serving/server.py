@@ -1,10 +1,10 @@
 """Accept connections to the admin endpoint, and limit the time that clients can take from the daemon.
 
-The server pauses after each connection, and after each response for longer than its work took. Requests for /healthz
-and /readyz do not wait for other responses. If half of all allowed connections wait for other pages, further
-requests for such pages are refused. With too many connections, the oldest one that waits for its client is closed,
-so that silent clients do not lock out new ones. During a flood of connections, a client has 0.16 s (with 64 allowed
-connections) to send its request, and as long again to read the response.
+The server pauses after each accepted connection. After each response, it pauses for longer than it worked on the
+response. Requests for /healthz and /readyz do not wait for other responses. If half of all allowed connections wait for
+other pages, further requests for such pages are refused. With too many connections, the oldest one that waits for its
+client is closed, so that silent clients do not lock out new ones. During a flood of connections, a client has 0.16 s
+(with 64 allowed connections) to send its request, and as long again to read the response.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ACCEPT_SECONDS = 0.005
 """Pause (seconds) after each accepted connection, because a TLS handshake takes up to 2 ms of the daemon's time."""
 
 REST = 3
-"""Pause after a response, as a multiple of the time that its work took. Responses therefore take at most a quarter
-of the daemon's time, and health pages and refusals, with a pause of their own, a further quarter."""
+"""Pause after a response, as a multiple of the time that the server worked on it. Responses therefore take at most a
+quarter of the daemon's time. Health pages and refusals have a pause of their own, and take at most another quarter."""
 
 HANDSHAKE_SECONDS = 10.0
 

@@ -63,12 +63,12 @@ class Listener(Protocol):
 
     transport: str
     crowd: Refusal
-    """The cause that is counted when a peer has too many connections."""
+    """The cause to count when a connection is refused because its peer has too many."""
     guard: Guard
     greeting_timeout: float
     """Maximum time (seconds) for TLS handshake and token together."""
     enough: int
-    """Number of bytes from which a poll of a socket counts as large (see `AdaptiveRest`).
+    """Number of bytes at one socket from which a poll shortens the next pause (see `AdaptiveRest`).
 
     It must be less than a socket buffers, because a writer blocks when the buffer is full."""
     look_seconds: float
@@ -136,7 +136,7 @@ class ConnectionSource:
     def reconfigure(self, config: ConnectionConfig) -> None:
         self._config = config
         if self._waiting is not None:
-            # The receiving task then waits again, with the new `idle_timeout`.
+            # Let the receiving task wait again, with the new `idle_timeout`.
             self._waiting.cancel()
 
     def cut(self, number: int, reason: str) -> None:
@@ -175,7 +175,7 @@ class ConnectionSource:
         try:
             sock, address = listener.accept()
         except OSError as error:
-            # Any other error means that the peer has disconnected before.
+            # Ignore any other error, which means that the peer has disconnected before it was accepted.
             if error.errno in _OUT_OF_DESCRIPTORS:
                 self._figures.refuse(Refusal.DESCRIPTORS)
                 await trio.sleep(0.1)
@@ -280,7 +280,8 @@ class ConnectionSource:
         self._waiting = None
 
     def _end_silent(self, found: AbstractSet[Connection], intake: Intake) -> None:
-        """Close the connections that have been silent longer than `idle_timeout`, except those in `found`."""
+        """Close the connections that have been silent longer than `idle_timeout`, except those in `found`, which can be
+        read now."""
         since = trio.current_time() - self._config.idle_timeout
         for connection in list(takewhile(lambda each: each.active_at <= since, self._served)):
             if connection not in found:

@@ -42,7 +42,7 @@ class TcpListener:
     transport = "tcp"
     crowd = Refusal.CONNECTIONS_OF_ADDRESS
     enough = 32 * 1024
-    """Half of the 64 KiB that a new TCP connection on Linux can send before the source reads."""
+    """Half of the 64 KiB that a client on Linux can send over a new TCP connection before the source reads."""
     look_seconds = math.inf
 
     def __init__(
@@ -147,7 +147,7 @@ class UnixListener:
     guard = OPEN
     greeting_timeout = math.inf
     enough = 8 * 1024
-    """A third of the 24 KB that Linux buffers before a writer blocks, if each write has 86 bytes."""
+    """A third of the 24 KB that a client on Linux can send in writes of 86 bytes before it blocks."""
     look_seconds = 1.0
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:

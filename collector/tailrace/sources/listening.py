@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Bind(NamedTuple):
-    """How a socket is bound. With a `device`, which `localhost` has, the socket accepts IPv4 and IPv6."""
+    """How a socket is bound. With a `device`, which is used for `localhost`, the socket accepts IPv4 and IPv6."""
 
     family: socket.AddressFamily
     proto: int
@@ -179,7 +179,8 @@ class Listening:
         fits: Callable[[socket.socket], bool] = lambda _: False,
     ) -> None:
         self.kept = False
-        """Whether the socket stays open when its source stops, for the source that replaces it."""
+        """Whether the socket stays open when its source stops, so that the source that replaces it can use the
+        socket."""
         self.inherited = False
         """Whether the socket was inherited from an earlier process."""
         self.held_since: int | None = None
@@ -253,12 +254,13 @@ def of_datagrams(
 
 
 def count_drops(sock: socket.socket) -> None:
-    """Make the kernel attach to each datagram that arrives how many datagrams it had dropped at the socket before."""
+    """Make the kernel attach a number to each arriving datagram: how many datagrams it has dropped at the socket
+    before."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
 
 
 def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Return how many datagrams the kernel had dropped before a datagram, according to data attached to it, or 0."""
+    """Return the number that `count_drops` makes the kernel attach to a datagram; 0 if there is none."""
     counts = [
         data
         for level, kind, data in ancillary
@@ -309,7 +311,8 @@ def _accepting(listen: str, *, shared: bool) -> socket.socket:
 
 
 Place = tuple[str, str, int, str]
-"""Key that is equal for two configured sources at the same address: protocol, host or path, port and name.
+"""Key of a configured source's address: protocol, host or path, port and name. Sources at the same address have equal
+keys.
 
 The name is `shared` for an address that collectors share, and the source's name for port 0; otherwise it is empty."""
 
@@ -336,10 +339,10 @@ def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening
 
 
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
-    """Bind the sockets of all network sources whose addresses are available, and return these addresses.
+    """Bind the sockets of all network sources whose addresses are available, and return these addresses by key.
 
-    Skip unix sockets, whose binding changes a file, and shared addresses, whose binding takes datagrams from running
-    collectors, because the daemon may still refuse to start."""
+    Skip sockets whose binding has effects on others, because the daemon may still refuse to start: a unix socket
+    changes a file, and a shared address takes datagrams from running collectors."""
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig) and not source.reuse_port:
@@ -360,7 +363,7 @@ _PORTS = struct.Struct("!HH")
 _ADDRESSES = struct.Struct("16s16s")
 _ANY_COOKIE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
 _FOUND = struct.Struct("=4x2s2x16x16x12x12xII")
-"""Layout of the kernel's sock_diag answer: the parts with the socket's port, user id and inode."""
+"""Layout of the kernel's sock_diag answer. Only the socket's port, user id and inode are unpacked."""
 
 
 def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> int | None:
@@ -374,11 +377,12 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
         far = (far[0], bytes(len(near[1])))
     if family == socket.AF_INET6 and near[1].startswith(b"\0" * 10 + b"\xff\xff"):
         family, near, far = socket.AF_INET, (near[0], near[1][12:]), (far[0], far[1][12:])
-    # A socket that is bound to all addresses has no address of its own, but is on the peer's host
+    # If the collector's socket is bound to all addresses, use the peer's address, because both are on this host
     if not any(far[1]):
         far = (far[0], near[1])
     stream = kind == socket.SOCK_STREAM
-    # The kernel finds the user of the first address's socket for TCP, and of the second one's for UDP.
+    # The kernel looks for the socket at the first address of the request for TCP, and at the second one for UDP. Put
+    # the peer's address there.
     first, second = (near, far) if stream else (far, near)
     asked = (
         _ASKED.pack(family, socket.IPPROTO_TCP if stream else socket.IPPROTO_UDP, 0, 0xFFFFFFFF)

@@ -42,7 +42,8 @@ class Peer:
         self.number = number
         self.active_at = now
         self.allowance = 0
-        """Number of bytes received from the peer less bytes sent to it, so that a forged address receives no more."""
+        """Number of bytes that may be sent to the peer: bytes received from it less bytes sent to it. So a sender with
+        a forged address cannot make the collector flood that address."""
         self.needed = 1
         """Size (bytes) of a packet that waits until `allowance` reaches it."""
 
@@ -94,7 +95,8 @@ class Peers:
 
 
 class Newcomers:
-    """Limits the number of new peers to `rate` a second, and up to `beforehand` more after a time without new peers."""
+    """Limits the number of new peers to `rate` a second. After a time with fewer, a burst may have up to `beforehand`
+    more."""
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -219,7 +221,8 @@ class Admission:
         horizon = self._clock.monotonic() - self.config.idle_timeout
         for number in self.peers.forget_silent(horizon):
             intake.close(number, "idle")
-        # The next session of strangers may again store bytes in the quarantine.
+        # Close an old session of strangers, too, because each session can store only a limited number of bytes in the
+        # quarantine.
         if self._strangers and self._strangers[1] <= horizon:
             intake.close(self._strangers[0], "idle")
             self._strangers = None

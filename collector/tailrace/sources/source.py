@@ -32,8 +32,8 @@ PUMP_ROOM = 4 * 2**20
 """Size (bytes) of each of the two buffers in which the thread of a datagram socket stores datagrams."""
 
 PUMP_BYTES = 2 * PUMP_ROOM + 2 * 2**20
-"""Maximum memory (bytes) of such a thread: two buffers of `PUMP_ROOM` bytes, and 32 buffers for datagrams of any
-length."""
+"""Maximum memory (bytes) of the thread of a datagram socket: two buffers of `PUMP_ROOM` bytes, and 32 buffers for
+datagrams of any length."""
 
 RESERVE = 64
 """Number of file descriptors that sources leave free for the library of the table, which aborts the process without
@@ -64,14 +64,14 @@ class Intake(Protocol):
         ...
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Record that the kernel dropped `count` datagrams at a socket since the log time `since`, and `total` ever.
+        """Record that the kernel dropped `count` datagrams at a socket since the log time `since`, and `total` in all.
 
-        Call this before appending the datagrams that the kernel queued after the drops. If they were read together with
-        datagrams from before the drops, make this call and append all of them within one `moment`."""
+        Call this before appending the datagrams that the kernel queued after the drops. If datagrams from before the
+        drops were read together with them, append both and make this call within one `moment`."""
         ...
 
     def drops_before(self, socket: int) -> tuple[int, int]:
-        """Return the recorded number of datagrams that the kernel ever dropped at a socket, and the log time of this
+        """Return the recorded number of all datagrams that the kernel has dropped at a socket, and the log time of this
         record."""
         ...
 
@@ -96,8 +96,8 @@ class FileFinder(Protocol):
         ...
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows a possible copy of a file with the former path `path` that is not followed
-        yet."""
+        """Return whether this source knows a file that it does not follow yet, and that may be a copy of the file with
+        the former path `path` and the first bytes `head`."""
         ...
 
 
@@ -139,14 +139,16 @@ class FileIntake(Protocol):
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | Literal["claimed", "later"]:
-        """Return the sessions without a source that have read a newly found file or its possible original.
+        """Return the sessions without a source that this source can continue with a newly found file: they have read
+        this file, or a file of which it may be a copy.
 
-        Return `claimed` if another source follows the file or its possible original, and `later` if not all is decoded
-        yet."""
+        Return `claimed` if another source follows one of these files. Return `later` if not all input of the sessions
+        is decoded yet."""
         ...
 
     def is_awaited(self, path: str, head: bytes) -> bool:
-        """Return whether another source knows a possible copy of a file with this former path and these first bytes."""
+        """Return whether another source knows a file that it does not follow yet, and that may be a copy of the file
+        with this former path and these first bytes."""
         ...
 
     def let_go(self, number: int) -> None:
@@ -168,7 +170,7 @@ class Outcome(StrEnum):
     UNREAD = "unread"
     """Not sent, because the peer has not read earlier packets and the buffer is full."""
     EXCESS = "excess"
-    """Not sent, because the packet is larger than the bytes received from the address less the bytes sent to it."""
+    """Not sent, because the collector would have sent more bytes to the address than it received from there."""
     GONE = "gone"
     """Not sent, because the peer is no longer connected or known."""
     REFUSED = "refused"
@@ -241,7 +243,8 @@ class Source(Protocol):
         ...
 
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type
-        """Apply changed settings, which may change at runtime (see `config.reload`), to the running source."""
+        """Apply a new configuration to the running source. It differs only in settings that may change at runtime (see
+        `config.reload`)."""
         ...
 
     def cut(self, number: int, reason: str) -> None:

@@ -394,8 +394,8 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
 
 
 def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
-    """Return whether this source knows a possible copy of a file with the former path `path`, and does not follow it
-    yet."""
+    """Return whether this source knows a file that it does not follow yet, and that may be a copy of the file with the
+    former path `path` and the first bytes `head`."""
     for file in catalog.akin(path):
         if file.phase not in WAITING or file.location.path == path:
             continue

@@ -136,8 +136,8 @@ class Watch:
         return catalog.claims(self._catalog, path, (device, inode), head, now)
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows a possible copy of a file with the former path `path`, and does not follow
-        it yet."""
+        """Return whether this source knows a file that it does not follow yet, and that may be a copy of the file with
+        the former path `path` and the first bytes `head`."""
         return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
