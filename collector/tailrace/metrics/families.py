@@ -71,7 +71,7 @@ def fill(family: Family, metric: Metric, labels: dict[str, str], value: object) 
 
 
 def _samples(metric: Metric, value: object) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield each sample of a metric: the ending of its name, its additional labels and its value."""
+    """Yield for each sample of a metric: the text to append to the metric's name, additional labels, and the value."""
     label = metric.label.name if metric.label else ""
     match value:
         case None if metric.optional:

@@ -35,7 +35,7 @@ OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})
 again."""
 
 DAMAGED_SESSION = "damaged"
-"""Session name of a gap from a damaged data file, because the file does not show the sessions of its events."""
+"""Session name of a gap for the events of a damaged data file, because the file does not show their sessions."""
 
 
 class Finding(NamedTuple):

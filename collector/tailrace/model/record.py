@@ -182,10 +182,11 @@ def named(
     stream: str = "",
     also: Mapping[str, object] | None = None,
 ) -> Record:
-    """Return a record that gives a key a name, for all events of a scope that refer to the key (`NAME_OF_ROW`).
+    """Return a record that gives a key a name. It holds for all events within `scope` that refer to the key
+    (`NAME_OF_ROW`).
 
-    `group` means the session's group of files. `source` is for keys that are
-    computed from the name itself."""
+    The scope `group` is the session's group of files. The scope `source` is for keys that are computed from the name
+    itself."""
     attributes = json.dumps({KEY: key, SCOPE: scope, **(also or {})}, separators=(",", ":"))
     return Record(
         offset, size, Kind.NAME, stream,

@@ -45,8 +45,8 @@ def _token(path: Path) -> str:
 
 
 def _context(admin: AdminConfig) -> ssl.SSLContext | None:
-    """Return a TLS context that trusts only the configured certificate, or None. It does not check the host name,
-    because clients may reach the endpoint under any address."""
+    """Return a TLS context that trusts only the configured certificate; None if none is configured. The context does
+    not check the host name, because clients may reach the endpoint under any address."""
     if not admin.tls_certificate:
         return None
     context = ssl.create_default_context(cafile=str(expanded(admin.tls_certificate)))

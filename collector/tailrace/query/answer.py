@@ -1,7 +1,7 @@
 """Read the rows of an SQL statement in pages, while DuckDB computes further rows.
 
 DuckDB does not convert all types to Python exactly: it drops the nanoseconds of times, and turns intervals of months
-into days. Therefore DuckDB first converts all values except numbers, truth values and text to text.
+into days. Therefore DuckDB first converts all values to text, except numbers and truth values.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
-"""Pattern of the messages of all DuckDB's errors except IO errors, which files of the table cause. Through Arrow, every
-error is an OSError, and only its message shows the kind."""
+"""Pattern of the messages of DuckDB's errors, except IO errors, which files of the table may cause. Through Arrow,
+every error is an OSError, and only its message shows the kind."""
 
 _OBJECTS = re.compile(r"(attributes|producer|totals)(_\d+)?")
 """Pattern of the names of columns with JSON objects, with the number that DuckDB appends to a repeated name."""
@@ -152,7 +152,8 @@ def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
 
 
 def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:
-    """Return SQL that runs the statement, and converts columns to text that Python cannot represent exactly."""
+    """Return SQL that runs the statement and, if Python cannot represent a column's values exactly, converts them to
+    text."""
     given = ", ".join(f"c{i}" for i in range(len(columns)))
     taken = ", ".join(column.sql for column in columns)
     if taken == given:

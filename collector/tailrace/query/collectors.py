@@ -149,7 +149,7 @@ def collectors(
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
     """Return a warning about collectors on other hosts whose newest rows may not be committed yet, or "". Leave out
-    collectors that shut down normally, and those in `here`: they run on this host and can be asked. For a local store,
+    collectors that shut down normally, and those in `here`: they are on this host and can be asked. For a local store,
     return "". Raise QueryError or StoreError if the table cannot be read."""
     if engine.table.local:
         return ""

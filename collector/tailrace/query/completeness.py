@@ -182,8 +182,8 @@ _Session = tuple[str, str]
 
 
 def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_Session]:
-    """Return the sessions among the given ones that may have been open in the range of time `then`. Events are read
-    only where the times in session rows do not decide."""
+    """Return the sessions among the given ones that may have been open in the range of time `then`. Read events only if
+    the times in session rows do not show this."""
     stated = then.by_stated_times
     known = "SELECT source, session FROM part.stated_times WHERE"
     found = {(a, b) for a, b in engine.rows(f"{known} {stated.sql}", stated.values)} & sessions

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
-"""Prefixes of link texts in /proc/self/fd, for the descriptors that libraries keep open, unlike those of files."""
+"""Prefixes of link texts in /proc/self/fd. Libraries keep descriptors of these kinds open, but not those of files."""
 
 
 class _DatabaseHome:
@@ -78,8 +78,8 @@ def is_whole() -> bool:
     if _process.home not in {None, os.getpid()}:
         return False
     leads = [_leads_to(number) == place for number, place in _process.descriptors.items()]
-    # When the descriptors were noted, other threads may have opened files that they have closed since. So the database
-    # counts as intact if at least half of the noted descriptors are unchanged.
+    # The noted descriptors may include some of other threads, which have closed them since. So the database counts as
+    # intact if at least half of the noted descriptors are unchanged.
     if sum(leads) >= len(leads) / 2:
         return True
     _hold_all()

@@ -205,7 +205,7 @@ class Follower:
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
-        """Yield the rows of the newest snapshot behind the marks, because the log entry or files were deleted."""
+        """Yield the rows behind the marks from the newest snapshot, because upkeep has deleted a log entry or files."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
             files = self._table.files_by_age()
@@ -252,7 +252,8 @@ def _key(row: FollowedRow) -> FollowedKey:
 
 
 def _place(row: FollowedRow) -> int:
-    """Return the position in the session's bytes behind the record that a row describes."""
+    """Return the position of a row in the session's bytes: the begin of its record or, for a span with an end record of
+    its own, the begin of the end record."""
     place: int = row[OFFSET] if row[END_OFFSET] is None else row[END_OFFSET]
     return place
 

@@ -55,9 +55,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confine(limits: Limits, lifeline: int) -> None:
-    """Apply the time limits of a statement to this process, for ever. Let the kernel end it when its parent ends,
-    which alone has the write end of the pipe `lifeline`. Ignore Ctrl-C, because the parent handles it. Discard what
-    libraries write to standard error at exit; Python's own standard error still works."""
+    """Apply the time limits of a statement to this process, for ever. Let the kernel end this process when the parent
+    ends: only the parent has the write end of the pipe `lifeline`. Ignore Ctrl-C, because the parent handles it.
+    Discard what libraries write to standard error at exit; Python's own standard error still works."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(lifeline)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

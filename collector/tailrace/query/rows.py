@@ -388,8 +388,7 @@ QUALIFY {'session': session, 'source': source} > min({'session': session, 'sourc
 """SQL that fills three tables about clients with several sessions.
 
 - `moved_numbers`: the ranges of stored sequence numbers of each session and stream.
-- `moved_ranges`: such ranges for all sessions of a client together, and for each range the count of stored numbers
-  below it.
+- `moved_ranges`: these ranges for all sessions of a client together, each with the count of stored numbers below it.
 - `moved_twins`: the rows that are also stored in an earlier session of the same client.
 """
 

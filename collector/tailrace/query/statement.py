@@ -237,7 +237,8 @@ def reads_only_views(tree: SyntaxNode) -> bool:
 
 _TABLES_ONLY = frozenset({"all_gaps", "gaps", "labels"})
 _PARTS_ONLY = frozenset({"clocks", "places", "runs", "session_words"})
-"""Names of inner views (in the schema `part`) that read no data files while a statement runs."""
+"""Names of inner views (in the schema `part`) whose rows come from filled tables, so that a statement reads no data
+file for them."""
 
 _TEXTS = frozenset({"format", "kind", "session", "source", "stream"})
 _NUMBERS = frozenset({"end", "seq", "start", "substream", "time"})
@@ -248,7 +249,7 @@ READING = {
     "stored": _STATED,
     **{view.name: _STATED & {c.name for c in view.columns} for view in (COUNTERS, EVENTS, SPANS)},
 }
-"""For each view, the columns whose conditions can exclude data files, because the table's log states the least and
+"""For each view, the columns on which a condition can exclude data files, because the table's log states the least and
 greatest value of the column in each file. Only views that show each stored row at most once may be listed."""
 
 _WORD = re.compile(r"\w+")

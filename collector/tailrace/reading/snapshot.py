@@ -1,7 +1,7 @@
 """Run SQL statements on one snapshot of a store, from any thread, and compute which events are missing from each
 answer.
 
-A statement starts when the statement before it has its first rows. Each answer is then read on a connection of its own.
+Each statement waits until the one before it has its first rows. Each answer is then read on a connection of its own.
 If upkeep has deleted files of the snapshot when a statement starts, the store takes the newest snapshot.
 """
 

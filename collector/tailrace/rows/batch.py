@@ -256,7 +256,7 @@ def pack(parts: Sequence[Rows]) -> list[PackedRows]:
 
 
 def _groups(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
-    """Yield groups of parts to join. A large block, and without kernels each part, is a group of its own."""
+    """Yield groups of parts to join. A large block is a group of its own. Without kernels, each part is one."""
     group: list[Rows] = []
     rows = 0
     for part in parts:

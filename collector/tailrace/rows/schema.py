@@ -61,8 +61,8 @@ OwnRow = Literal[
 OWN_ROWS: tuple[OwnRow, ...] = get_args(OwnRow)
 """Names of the session rows that the collector itself writes. A producer may write session rows with the same names.
 
-The collector's own rows are those that have a `time` and no `start`. Rows of documents, such as metadata files, may
-have a `time` and no `start`, too, but have other names."""
+Among rows with these names, the collector's own are those that have a `time` and no `start`. Rows of documents, such as
+metadata files, may have a `time` and no `start`, too, but have other names."""
 
 IS_OWN = f"""(
   kind = 'session' AND start IS NULL AND time IS NOT NULL AND name IN ({", ".join(f"'{name}'" for name in OWN_ROWS)})

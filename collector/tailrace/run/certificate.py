@@ -273,7 +273,7 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
 
 
 def total(streams: list[StreamEvidence], *unknown: Collection[object]) -> Totals:
-    """Return the sums over `streams`. Their member `unknown` is also true if one of the collections `unknown` is not
+    """Return the sums over `streams`. The result's `unknown` is also true if one of the collections `unknown` is not
     empty."""
     missing: dict[str, int] = {}
     for stream in streams:

@@ -3,8 +3,8 @@
 The node's collector holds the lock during its lifetime, and listens on the socket while ranks may join. If the
 collector is killed, the kernel releases the lock. A rank that finds no socket and gets the lock starts a collector.
 The messages are JSON lines: a rank sends `Hello` and receives `Welcome` or `Taken`. When its program has ended, it
-sends `Bye` and receives `Released`: at once if other ranks are connected, otherwise when one joins or the node's
-certificate is written.
+sends `Bye` and receives `Released`: at once if other ranks are connected, otherwise as soon as another rank joins or
+the node's certificate is written.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ def sources(
 
 
 CONNECTIONS_MAX = 65_536
-"""Maximum number of concurrent connections to a node's collector, and of those from one address, which all ranks of
-a node share."""
+"""Maximum number of concurrent connections to a node's collector. It is also the maximum for one address, because all
+ranks of a node have the same address."""
 
 
 def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
@@ -159,7 +159,7 @@ def followed(files: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def made(directory: Path) -> tuple[Path, ...]:
-    """Return the default output directories of the tracers. They must exist, because DFTracer does not make them."""
+    """Return the default output directories of the tracers. The caller must make them, because DFTracer does not."""
     return (directory / "dftracer", directory / "ovni")
 
 

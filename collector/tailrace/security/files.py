@@ -33,7 +33,8 @@ class UnusableError(Exception):
 
 
 class Kept(Generic[T]):
-    """A value that `make` builds from files: the current ones, or the last usable ones."""
+    """A value that `make` builds from the current content of files or, if this cannot be used, from the last usable
+    content."""
 
     def __init__(self, paths: Sequence[Path], make: Callable[[], T], clock: Clock) -> None:
         """Build the value from the files `paths`. Raise UnusableError if a file cannot be used."""
@@ -90,7 +91,7 @@ def read(path: Path, *, secret: bool = False) -> bytes:
 
 
 def _open(path: str, flags: int) -> int:
-    """Open a file without waiting for a program that writes to it, if it is a pipe."""
+    """Open a file. If it is a pipe, do not wait for a program that writes to it."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

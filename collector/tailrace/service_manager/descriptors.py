@@ -68,7 +68,8 @@ class Descriptors:
     def take(
         self, name: str, fits: Callable[[socket.socket], bool], *, anywhere: bool
     ) -> Handed | None:
-        """Return and remove a socket that no listener has taken and for which `fits` returns true, or None."""
+        """Return and remove a socket that no listener has taken and for which `fits` returns true; None if there is
+        none."""
         found = next(
             (h for h in self._handed if (anywhere or h.name == name) and fits(h.sock)), None
         )

@@ -29,8 +29,8 @@ TableLook = Callable[[], Iterable[Metric]]
 
 
 class ObserverPages:
-    """The pages of the observer's endpoint. `look` reads the table and returns the metrics. With `accepts`, each
-    request needs a token for which it returns true."""
+    """The pages of the observer's endpoint. `look` reads the table and returns the metrics. `accepts` returns whether a
+    token is valid; None means that no token is required."""
 
     def __init__(self, look: TableLook, accepts: Callable[[bytes], bool] | None) -> None:
         self._look = look

@@ -29,7 +29,7 @@ PAGES = {
     "/healthz": "liveness: 200 while healthy, 503 if a restart would help",
     "/readyz": "200 while the daemon receives what is sent",
 }
-"""By path of a page of the endpoint, a description of its content for users."""
+"""Descriptions of the endpoint's pages for users, by path."""
 
 STYLE = """\
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }

@@ -258,7 +258,8 @@ class Connection:
         self._unsent = b""
 
     def _open(self, data: bytes, ended: str | None) -> bytes:
-        """Return the bytes after an optional token line, and none while the line is incomplete."""
+        """Return the bytes after the token line, or all bytes without such a line. While the line is incomplete, return
+        none."""
         line = first_line(data)
         # If the connection has ended, the bytes of an incomplete line count as data.
         if line is None and ended is None:

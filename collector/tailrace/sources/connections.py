@@ -175,7 +175,8 @@ class ConnectionSource:
         try:
             sock, address = listener.accept()
         except OSError as error:
-            # Ignore any other error, which means that the peer has disconnected before it was accepted.
+            # Count only a lack of descriptors or memory: any other error means that the peer disconnected before it was
+            # accepted.
             if error.errno in _OUT_OF_DESCRIPTORS:
                 self._figures.refuse(Refusal.DESCRIPTORS)
                 await trio.sleep(0.1)

@@ -37,7 +37,8 @@ LOOPBACK = b"lo"
 _WITHOUT_IPV6 = {
     errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENOPROTOOPT, errno.EPERM, errno.EPROTONOSUPPORT,
 }  # fmt: skip
-"""Errors of binding a socket for IPv4 and IPv6 to the loopback device, without IPv6 or with a kernel before 5.7."""
+"""Error numbers with which binding to the loopback device for IPv4 and IPv6 fails: without IPv6, or with a kernel
+before 5.7."""
 
 logger = logging.getLogger(__name__)
 

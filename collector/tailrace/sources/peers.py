@@ -95,8 +95,8 @@ class Peers:
 
 
 class Newcomers:
-    """Limits the number of new peers to `rate` a second. After a time with fewer, a burst may have up to `beforehand`
-    more."""
+    """Limits the number of new peers to `rate` a second. After a time with fewer new peers, a burst may have up to
+    `beforehand` more."""
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -173,7 +173,8 @@ class Admission:
         return None
 
     def _stranger(self, address: Address, now: float) -> Refusal | None:
-        """Return the reason for rejecting datagrams because another user sent them, or may have sent them, or None."""
+        """Return why datagrams are rejected: another user has sent them, or may have sent them. Return None if they are
+        accepted."""
         # The user is unknown if the sender's socket is already closed.
         user = owner(socket.SOCK_DGRAM, address, self.ours)
         if is_trusted(user) or (user is None and self.peers.refresh(address, now)):
@@ -217,11 +218,12 @@ class Admission:
         self._noise, self._shed = [], 0
 
     def forget_silent(self, intake: Intake) -> None:
-        """End the sessions of peers that were silent for `idle_timeout`, and a session of `STRANGERS` of this age."""
+        """End the sessions of peers that were silent for `idle_timeout`. End a session of `STRANGERS` that began so
+        long ago."""
         horizon = self._clock.monotonic() - self.config.idle_timeout
         for number in self.peers.forget_silent(horizon):
             intake.close(number, "idle")
-        # Close an old session of strangers, too, because each session can store only a limited number of bytes in the
+        # End this session even if strangers still send: a session can store only a limited number of bytes in the
         # quarantine.
         if self._strangers and self._strangers[1] <= horizon:
             intake.close(self._strangers[0], "idle")

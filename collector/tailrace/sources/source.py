@@ -48,7 +48,7 @@ class Intake(Protocol):
         ...
 
     def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
-        """Append to a session `DATA`, at most CHUNK_MAX bytes of a byte stream, or packed `DATAGRAMS`."""
+        """Append an entry to a session: `DATA` with at most CHUNK_MAX bytes of a byte stream, or packed `DATAGRAMS`."""
         ...
 
     def now(self) -> int:
@@ -92,7 +92,7 @@ class FileFinder(Protocol):
     """The methods by which file sources agree on which one reads a file."""
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether this source follows a file that begins with `head`, or another file of which it may be a copy."""
+        """Return whether another source must not read a file that it has found and that begins with `head`."""
         ...
 
     def awaits(self, path: str, head: bytes) -> bool:
@@ -142,8 +142,8 @@ class FileIntake(Protocol):
         """Return the sessions without a source that this source can continue with a newly found file: they have read
         this file, or a file of which it may be a copy.
 
-        Return `claimed` if another source follows one of these files. Return `later` if not all input of the sessions
-        is decoded yet."""
+        Return `claimed` if another source claims the file (see `FileFinder`). Return `later` if not all input of the
+        sessions is decoded yet."""
         ...
 
     def is_awaited(self, path: str, head: bytes) -> bool:
