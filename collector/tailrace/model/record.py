@@ -25,7 +25,8 @@ FLAW_OF_ROW = "$flaw"
 """Name of the attribute with the rule that a record breaks. It precedes the record's other attributes."""
 
 BEGIN_WORDS = "$begin"
-"""Name of a span's attribute: an object with the values of the begin that differ from those of the end."""
+"""Name of a span's attribute: an object with the attributes of the begin record whose values differ in the end
+record."""
 
 KEY, SCOPE = "$key", "$scope"
 """Names of the attributes of a `name` row: the key that gets a name, and the scope in which the name holds."""

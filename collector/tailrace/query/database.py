@@ -51,8 +51,8 @@ _process = _DatabaseHome()
 
 
 def first_opened(opening: Callable[[], T]) -> T:
-    """Call `opening` to open a table, and return its result. The first call notes the library's descriptors. Raise
-    StoreError if this process was forked or its descriptors were closed since then."""
+    """Call `opening` to open a table, and return its result. At the first call, note the library's descriptors. Raise
+    StoreError if this process was forked, or these descriptors were closed, after the first call."""
     check_process()
     if _process.home is not None:
         return opening()

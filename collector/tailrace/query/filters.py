@@ -137,7 +137,8 @@ class OpenRange(NamedTuple):
 
     @property
     def by_times(self) -> RowCondition:
-        """SQL condition on `part.session_times` for the sessions that may have been open, or have no known times."""
+        """SQL condition on `part.session_times` for the sessions that may have been open in the range. An unknown begin
+        or end of a session excludes nothing."""
         return self._both("coalesce(ends >= ?, true)", "coalesce(begins < ?, true)")
 
     @property

@@ -74,7 +74,8 @@ def write_csv(
 
 
 def _field(value: object) -> str:
-    """Return a value as a CSV field. Python 3.11 would write an empty text like a null."""
+    """Return a value as a CSV field: null as nothing, and an empty text as two quotes. Python 3.11 would write both as
+    nothing."""
     if value is None:
         return ""
     text = (

@@ -27,8 +27,8 @@ if TYPE_CHECKING or not active():
     from arro3.core import Array, DataType
 
 LARGE = 4096
-"""Minimum number of rows of a block that `pack` does not join: its own arrays cost as much time as a copy of its
-rows."""
+"""Minimum number of rows of a block that `pack` does not join: making arrays for this block alone takes as long as
+copying its rows."""
 
 ENOUGH = 65536
 """Number of rows at which `pack` ends a group of joined parts. The next part begins a new group."""

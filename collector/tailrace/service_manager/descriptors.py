@@ -146,7 +146,7 @@ NOWHERE = Descriptors(Notifier()).slot("")
 
 
 def _adopted(fd: int, name: str) -> list[Handed]:
-    """Return a descriptor from the service manager as a socket, in a list, which is empty if it is no socket."""
+    """Return a list with the socket of a descriptor from the service manager. The list is empty if it is no socket."""
     try:
         sock = socket.socket(fileno=fd)
     except OSError as error:

@@ -26,7 +26,8 @@ from tailrace.sources.source import CHUNK_MAX, UNSENT_MAX, Outcome, Refusal
 from tailrace.spool.payloads import EOF
 
 CUT = "eof without close_notify"
-"""Reason for closing a TLS connection without the alert `close_notify`. An attacker may have cut off its last bytes."""
+"""Reason that is recorded if a TLS connection ends without the peer's alert `close_notify`: an attacker may have cut
+off the last bytes."""
 
 
 class Channel(Protocol):

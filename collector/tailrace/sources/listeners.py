@@ -1,8 +1,8 @@
 """Listen for TCP and unix connections. A TCP peer is identified by its address, a unix peer by its user id.
 
-A killed process leaves the file of its unix socket behind. The next start replaces the file, but not a file of another
-type or of a socket at which another process listens. If the file is removed while the source runs, the source creates a
-new socket and file."""
+A killed process leaves the file of its unix socket behind. The next start replaces this file. It does not replace a
+file of another type, or the file of a socket at which another process listens. If the file is removed while the source
+runs, the source creates a new socket and file."""
 
 from __future__ import annotations
 

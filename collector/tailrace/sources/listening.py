@@ -274,7 +274,7 @@ def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
     """Request a receive buffer of `asked` bytes from the kernel. Return the granted size (bytes).
 
     With `force`, a privileged process may exceed the system's limit net.core.rmem_max."""
-    # The kernel doubles the requested size and stores it as an int.
+    # Request half the size, at most 2^30 - 1 bytes, because the kernel doubles it and stores it as an int.
     given = min(asked // 2, 2**30 - 1)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if force else socket.SO_RCVBUF, given)
