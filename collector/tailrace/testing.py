@@ -176,8 +176,8 @@ def check_cut(sample: TraceSample, data: bytes, cuts: Iterable[int]) -> None:
 def check_bytewise(sample: TraceSample, places: range, compared: Iterable[int] = ()) -> None:
     """Check that a decoder returns the same records if the bytes at `places` arrive one by one.
 
-    After the bytes up to a position in `compared`, it must have returned as many records as if all these bytes had
-    arrived at once."""
+    At each position in `compared`, it must have returned as many records as a decoder that gets all bytes up to there
+    at once."""
     whole, decoder, compared = sample.decoder(), sample.decoder(), set(compared)
     records = decoder.feed(sample.data[: places.start])
     decided = sum(record.size for record in records)
@@ -242,7 +242,8 @@ def check_waiting(sample: TraceSample, place: int) -> None:
 
 
 def check_given_up(sample: TraceSample, place: int) -> None:
-    """Check that a decoder can give up its pending bytes (of an unfinished record) at a position.
+    """Check that a decoder, after the bytes up to `place`, can give up its pending bytes: those of an unfinished
+    record.
 
     These bytes must become records, earlier records must not change, and all records together must cover the input
     completely and without overlap."""
@@ -302,7 +303,7 @@ def check_truncated(sample: TraceSample, place: int) -> None:
     decoder.feed(data)  # the waiting bytes may become other records at the end of the input
     end = place - decoder.pending
     inside = [record for record in sample.records if record.offset + record.size <= end]
-    # Records without bytes depend on the bytes that follow.
+    # Ignore records without bytes at the end: they depend on the bytes that follow, which are missing here.
     while inside and (inside[-1].kind == Kind.MALFORMED or not inside[-1].size):
         inside.pop()
     _same(records[: len(inside)], inside, f"a truncation at {place} must lose only the tail")

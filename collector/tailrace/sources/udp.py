@@ -45,7 +45,7 @@ SMALL_BUFFER = 4 * 2**20
 LOOK_EVERY = 1.0
 
 BURST_BYTES = 2000
-"""Maximum growth (bytes a microsecond) of a socket's buffer in a burst of small datagrams."""
+"""Maximum rate (bytes per microsecond) at which a burst of small datagrams fills a socket's buffer."""
 
 NAP_MIN, NAP_MAX = 100, 1000
 """Minimum and maximum time (µs) for which the reading thread sleeps, so that the next call reads several datagrams."""
@@ -76,8 +76,8 @@ class KernelQueue(NamedTuple):
 class QueuePart(NamedTuple):
     """Datagrams that followed one another in the kernel's queue, packed for the spool by peer.
 
-    `before` and `drops` count the datagrams (modulo 2^32) that were dropped before the first and before the last of
-    them."""
+    `before` is the number of datagrams (modulo 2^32) that the kernel had dropped when the first of them was queued, and
+    `drops` the number when the last of them was queued."""
 
     by_peer: dict[Address, list[bytes]]
     before: int
@@ -191,7 +191,8 @@ class PumpedSocket(SystemSocket):
 
     # A shorter pause costs more CPU time for each datagram (docs/decisions/sources.md, D91).
     rest = REST_MAX
-    """Pause (seconds) between two calls of `read`. If the process is killed, the datagrams of the pause are lost."""
+    """Pause (seconds) between two calls of `read`. If the process is killed, the datagrams that the thread has received
+    since the last call are lost."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -351,7 +352,8 @@ class UdpSource:
         return received.emptied
 
     def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
-        """Set the begin of the first period for dropped datagrams, which includes the time without a reading process."""
+        """Set the start of the first period for which dropped datagrams are reported. The period includes the time in
+        which no process read the socket."""
         held = self._listening.held_since
         self._counted = intake.now() if held is None else intake.at(held)
         self._listening.held_since = None
@@ -369,7 +371,8 @@ class UdpSource:
         self._counted = now + 1
 
     def _count_last_drops(self, intake: Intake) -> None:
-        """Report datagrams that the kernel dropped after the last datagram that was read, by the socket's counter."""
+        """Report the datagrams that the kernel dropped after the last datagram that was read. Their number comes from
+        the socket's counter."""
         self._measure_queue()
         with intake.moment():
             self._count_drops(self._figures.kernel_drops, intake)
@@ -380,7 +383,8 @@ class UdpSource:
             self.look_around(intake)
 
     def look_around(self, intake: Intake) -> None:
-        """Pass on unreadable datagrams, report drops of an idle socket, and end the sessions of silent peers."""
+        """Pass on unreadable datagrams of peers without a session, report drops of an idle socket, and end the sessions
+        of silent peers."""
         self._admission.hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():
             self._count_last_drops(intake)

@@ -60,7 +60,8 @@ class Checkpoints:
         """Return the lowest log position that the kept checkpoints need, or None if there are fewer than `KEPT`
         checkpoints.
 
-        Raise FullError if a later call may succeed. Raise LostError or SyncError if the directory cannot be read."""
+        Raise FullError if the checkpoints cannot be read now, but perhaps later. Raise LostError or SyncError if the
+        directory cannot be read."""
         with opening(self.directory):
             files = self._files()
         if len(files) < KEPT:

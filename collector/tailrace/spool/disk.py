@@ -156,7 +156,8 @@ def waiting(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Convert an OSError in the `with` block to FullError (also for no free descriptor), LostError or SyncError."""
+    """Convert an OSError in the `with` block to FullError, LostError or SyncError. If no file descriptor is free, raise
+    FullError."""
     with writing(path), waiting(path):
         yield
 
@@ -175,7 +176,8 @@ class Disk:
 
     @contextlib.contextmanager
     def naming(self, directory: Path) -> Iterator[None]:
-        """Sync a directory at the end of the `with` block, so that names that the block changes are on disk."""
+        """Sync a directory at the end of the `with` block. File names that the block creates, changes or removes are
+        then on disk."""
         # Open the directory first, so that the block changes nothing if no file descriptor is free.
         with opening(directory):
             fd = self.files.open_directory(directory)
@@ -306,9 +308,10 @@ class Disk:
 
 
 class LockedDirectory:
-    """A directory that this process has locked, and the file `lock` in it, which contains the pid of this process.
+    """A directory that this process has locked, with a file `lock`, which contains the pid of this process.
 
-    Both are locked: users may remove the file, and some file systems cannot lock directories."""
+    The directory and the file are both locked, because users may remove the file, and some file systems cannot lock
+    directories."""
 
     def __init__(self, path: Path, fd: int, disk: Disk) -> None:
         self.path = path

@@ -89,7 +89,8 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skip(self) -> int:
-        """Return the size (bytes) of a hole that the file's reader must skip; 0 for any other loss, and for `stated`."""
+        """Return the size (bytes) of the hole that the file's reader must skip. Return 0 for other losses, and for a
+        hole that an exported file only states."""
         return self.size if self.detail == "hole" and not self.stated else 0
 
 
@@ -119,7 +120,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of an OPEN entry, which begins a session, with the limits of that time, because a replay needs the same."""
+    """Payload of an OPEN entry, which begins a session. It contains the configured limits, because a replay must use
+    the same."""
 
     source: str
     format: str
@@ -134,7 +136,7 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of bytes in unfinished records of all sessions of the source together; 0 for no limit."""
     file: FileFacts | None = None
     group: str = ""
-    """Name of the group of sessions whose streams share names; empty for no group."""
+    """Key that all sessions of one program execution share, as `Files.group` returns it; empty if there is none."""
     dialect: str = "auto"
     rank: int | None = None
     node: str | None = None
@@ -152,7 +154,8 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HEAD, LAST = 256, 64
-"""Numbers of bytes to recognize a file after a restart: its first bytes, and those before the reading position."""
+"""Number of bytes at the start of a file, and before the reading position, by which a restarted daemon recognizes the
+file."""
 
 UNSAYING = 2
 """Number of bytes at the start of a file that a tracer may change. They are ignored when the file is recognized."""

@@ -2,8 +2,8 @@
 
 Each frame records the position up to which the log was synced when the frame was written. A bad range below such a
 position is *damage*: it stays in the log, and reading it raises StoreError. The log ends at the first bad range above
-all these positions; the bytes after the end were never acknowledged and are cleared. Damage in the entries of the last
-sync counts as a torn end, because no frame records that sync."""
+the highest of these positions; the bytes after the end were never acknowledged and are cleared. Damage in the entries
+of the last sync counts as a torn end, because no frame records that sync."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
 
 def _candidates(buffer: bytes, position: int) -> Iterator[int]:
     """Yield, in order, each offset in `buffer` at which a frame with the correct position field may begin."""
-    # Positions in a range of 64 KiB differ only in two bytes, so a byte search for the other six finds the frames.
+    # All positions in an aligned range of 64 KiB share their six high bytes, so search for these bytes.
     field, end = PREFIX.size, position + len(buffer)
     for high in range(position >> 16, (end >> 16) + 1):
         shared = high.to_bytes(6, "little")
@@ -272,8 +272,8 @@ class Spare(NamedTuple):
 
     @classmethod
     def prepare(cls, path: Path, size: int, disk: Disk) -> Self:
-        """Open or create the spare file with at least `size` bytes. If the disk has no room, raise FullError and remove
-        it."""
+        """Open or create the spare file with at least `size` bytes. If this fails, remove the file. Raise FullError if
+        the disk has no room."""
         fd = None
         try:
             fd = disk.create(path, empty=False)
@@ -325,7 +325,8 @@ class SegmentWriter:
             fd = disk.files.open(segment.path, write=True)
         try:
             if leftovers:
-                # Otherwise an old frame would count as an entry once the new entries end where it begins.
+                # Clear old frames: one of them would count as an entry if the new entries ended exactly where it
+                # begins.
                 disk.truncate(fd, segment.offset(end), segment.path)
             _write_again(fd, segment, synced, end)
             disk.sync_file(fd, segment.path)
@@ -393,9 +394,9 @@ _IDENTITY = re.compile(r"[0-9a-f]{32}")
 def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
     """Return the segments of the spool in `directory`, oldest first. An empty directory becomes a spool.
 
-    Repair a damaged header or `identity` from an undamaged copy, and rename a segment that cannot be opened. The newest
-    segment has its first position as `end`. Raise StoreError if the beginning or the end of the log is lost, or if the
-    directory contains files of another spool."""
+    Repair a damaged header or `identity` from an undamaged copy, and rename a segment that cannot be opened. The `end`
+    of the newest segment is not known yet, so it is the segment's first position. Raise StoreError if the beginning or
+    the end of the log is lost, or if the directory contains files of another spool."""
     for path in [directory / SPARE_NAME, *released_paths(directory, disk)]:
         disk.make_way(path)
         disk.unlink(path)

@@ -1,8 +1,8 @@
 """Store everything that the sources receive in one ordered log on the local disk.
 
-A *position* is a byte offset in the whole log, across all segments. No position is used twice. Three grow with time:
-
-    begin ≤ durable ≤ end          entries in begin..durable can be read; durable..end is in memory
+A *position* is a byte offset in the whole log, across all segments. No position is used twice. Three positions grow
+with time: `begin` ≤ `durable` ≤ `end`. Entries from `begin` to `durable` can be read. Entries from `durable` to `end`
+are in memory, and not yet synced.
 
 The event loop calls `append` and reads the properties, which never wait for the disk. Worker threads call `sync`,
 `seal` and `release`, which a lock serializes. Any one thread at a time calls `read`; any thread calls `check`. After a
@@ -93,7 +93,7 @@ class Spool:
         self._segment_size = segment_size
         self._max_size = config.max_size
         chunk = min(PAYLOAD_MAX, segment_size)
-        # The newest segment and the spare file may be nearly empty, and one more chunk may come.
+        # Leave room for the newest segment and the spare file, which may be nearly empty, and for one more chunk.
         self.held_max = config.max_size - 2 * segment_size - chunk
         """Maximum size (bytes) of the entries on disk, beyond which sources must wait."""
         self._lock = threading.Lock()
@@ -136,7 +136,7 @@ class Spool:
             )
             undo.callback(writer.close)
             with disk.naming(directory):
-                pass  # sync the names of files that a killed process may have left unsynced
+                pass  # the end of the block syncs names that a killed process may have left unsynced
             spool = cls(
                 config,
                 clock,
@@ -151,7 +151,8 @@ class Spool:
         return spool
 
     def close(self, *, failed: bool = False) -> None:
-        """Close the files. Entries not synced are lost. Unless the disk has `failed`, remove preallocated room."""
+        """Close the files. Entries that are not synced are lost. Release preallocated disk space, unless the disk has
+        `failed`."""
         with self._disk_lock:
             if self._closed:
                 return
@@ -211,7 +212,7 @@ class Spool:
 
         Meanwhile call `sync` periodically, even without new entries, because `sync` retries the allocation of room."""
         crowded = self._used >= self._max_size or self.durable - self.begin > self.held_max
-        # With one segment, `release` could free nothing, and sources would wait for ever.
+        # `release` keeps the newest segment. If there is no other segment, waiting sources would wait for ever.
         return self.shortage is not None or (crowded and len(self._segments) > 1)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:

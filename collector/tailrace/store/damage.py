@@ -78,8 +78,9 @@ def losses(
 ) -> list[LostEvents]:
     """Return the lost events of a damaged data file, by stream.
 
-    `noted` is the number of rows by group that the table's journal states for the file, or None. `sessions` are those
-    in the undamaged files. `same` has each column in which all rows of the file have one value, with this value."""
+    `noted` has the number of rows in each group of the file, from the table's journal, or is None. `sessions` are the
+    sessions in the undamaged files. If all rows of the file have the same value in a column, `same` maps the column to
+    this value."""
     if noted is not None:
         return list(_by_stream(noted))
     counts = counts_of(root / file.path)

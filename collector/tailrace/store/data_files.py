@@ -93,7 +93,7 @@ def _buffers(buffers: list[Buffer | None]) -> list[pa.Buffer | None]:
 
 
 def _nulls(count: int, type_: pa.DataType) -> pa.Array:
-    """Return an Arrow column of `count` nulls, whose buffer is shared by columns of about this length."""
+    """Return an Arrow column of `count` nulls. Columns of similar lengths share one buffer."""
     return _nulls_of(1 << count.bit_length(), type_).slice(0, count)
 
 
@@ -131,7 +131,7 @@ def _run_column(runs: list[RowRun], name: str) -> pa.ChunkedArray:
 
 
 def _zeros(count: int) -> pa.Array:
-    """Return `count` dictionary indices that are all 0, with a buffer shared by columns of about this length."""
+    """Return `count` dictionary indices that are all 0. Columns of similar lengths share one buffer."""
     return _zeros_of(1 << count.bit_length()).slice(0, count)
 
 

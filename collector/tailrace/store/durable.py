@@ -76,7 +76,7 @@ def sync_newest(root: Path) -> int:
 
 
 def unsynced_max(root: Path) -> int:
-    """Return how many of the newest table versions may still lack a sync. More collectors may leave more."""
+    """Return how many of the newest table versions may still lack a sync: more if the store has many collectors."""
     with suppress(OSError):
         return max(UNSYNCED_MAX, 3 + len([*(root.parent / COLLECTORS).iterdir()]))
     return UNSYNCED_MAX
@@ -168,13 +168,14 @@ Each commit reads all versions above the newest checkpoint (0.4 ms of CPU each).
 """
 
 CHECKPOINT_DUE = 100
-"""Number of versions since the last checkpoint from which a collector writes one, whoever wrote the last."""
+"""Number of versions since the last checkpoint at which a collector writes a new one, even if another collector wrote
+the last."""
 
 
 def occupy_thread(directory: Path) -> None:
-    """Make the Delta library open a missing table, which keeps a thread in each of its two runtimes alive.
+    """Make the Delta library open a missing table. This keeps a thread alive in each of the library's two runtimes.
 
-    The library hangs if it cannot start a thread (see `threads`)."""
+    Without a running thread, the library must start one, and hangs if it cannot (see `threads`)."""
     with suppress(DeltaError, OSError):
         DeltaTable.is_deltatable(str(directory))
         DeltaTable(str(directory))

@@ -48,9 +48,9 @@ REMOVED_HOURS = 1
 """Time (hours) for which a data file stays on disk for readers after its removal from the table."""
 
 REMOVED_RETENTION = "interval 150 minutes"
-"""Time for which the Delta log keeps the entry of a removed data file, by which a vacuum finds the file.
+"""Time for which the Delta log keeps the entry of a removed data file.
 
-A vacuum may come an hour after `REMOVED_HOURS`, so the time is longer than the sum."""
+A vacuum finds the file by this entry, up to an hour after the end of `REMOVED_HOURS`."""
 
 TRANSACTION_RETENTION = "interval 36500 days"
 """Time for which the Delta log keeps a collector's spool position after its last commit; in practice, no limit.
@@ -76,7 +76,8 @@ STATISTICS = "delta.dataSkippingStatsColumns"
 MERGED_STATED = ",".join(name for name in STATED if name != "wall")
 """Columns whose minimum and maximum the Delta log states for merged files, as a comma-separated list.
 
-The library truncates the maximum of timestamps to milliseconds, so readers would skip files with matching rows."""
+The timestamp `wall` is left out: the library truncates its maximum to milliseconds, so readers would skip files with
+matching rows."""
 
 OPEN_TRIES = 5
 

@@ -134,7 +134,7 @@ class DeltaLog:
 def decode(data: bytes) -> list[Action]:
     """Decode the content of a version's log file into actions. Raise ValueError if the content is incomplete."""
     lines = data.split(b"\n")
-    # delta-rs writes no newline at the end, so its file with a newline there was cut between two lines.
+    # delta-rs writes no newline at the end of a log file. If its file ends with one, further lines are missing.
     ended = not lines[-1]
     try:
         actions = [_ACTION.decode(line) for line in (lines[:-1] if ended else lines)]
@@ -231,17 +231,17 @@ class Journal:
     def note(self, versions: Iterable[int], *, merges: bool) -> None:
         """Add the log entries of `versions`, and the checksums of the data files that they added.
 
-        Without `merges`, leave out files that upkeep has merged from earlier files, because upkeep itself adds them.
-        Raise OSError if the journal or a file cannot be accessed."""
+        Without `merges`, leave out the checksums of files that upkeep has merged from earlier files, because upkeep
+        adds them. Raise OSError if the journal or a file cannot be accessed."""
         lines = [line for version in versions if (line := self._line(version, merges=merges))]
         self._append(lines)
 
     def note_rest(self, versions: range) -> None:
-        """Add those log entries of `versions` that the journal lacks, with checksums, except of files that upkeep has
-        merged.
+        """Add the log entries of those `versions` that the journal lacks, and the checksums of their data files,
+        without files that upkeep has merged.
 
-        A lock ensures that each version gets only one line. Raise OSError if the journal or a data file cannot be
-        accessed."""
+        A lock ensures that the journal gets only one line for each version. Raise OSError if the journal or a data file
+        cannot be accessed."""
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
             self._look_on()
             rest = [version for version in versions if version not in self._noted]

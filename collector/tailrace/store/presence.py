@@ -191,7 +191,8 @@ class Entrance:
     def admit(self) -> None:
         """Let other collectors start on the store, because the table is repaired."""
         if self.alone:
-            # The lock is free for a moment, but a starting collector needs `start.lock` first.
+            # Converting the lock releases it for a moment. No collector can take it then, because a starting one
+            # needs `start.lock` first.
             for fd in self._fds:
                 # Ignore the error of file systems that cannot lock directories.
                 with suppress(OSError):

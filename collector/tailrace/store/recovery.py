@@ -36,7 +36,8 @@ from tailrace.store.refusal import line, os_error, refusal
 from tailrace.store.verify import damage, stat_damage
 
 Refills = Callable[[int | None], bool]
-"""Function that returns whether a collector's spool still has its rows from a position on; None stands for all rows."""
+"""Function that returns whether a collector's spool still has all rows from a position on. With None, it returns
+whether the spool has all rows that it ever had."""
 
 Others = Mapping[str, Refills]
 """For each other collector, by its spool's identity, a function that returns whether its spool still has rows."""
@@ -91,7 +92,8 @@ class EndOfLog:
                 # The data files that the removed versions replaced are in the table again.
                 removed.clear()
             elif version in broken:
-                # Removing this version and all later versions would lose rows; removing lower ones as well may not.
+                # Removing this version and all later versions would lose rows. Perhaps no rows are lost if lower
+                # versions are removed, too.
                 deeper = True
             if version in actions:
                 removed.update(action.remove.path for action in actions[version] if action.remove)
@@ -158,7 +160,7 @@ class EndOfLog:
         added = {action.add.path for action in above if action.add}
         merges = [those for those in taken if not any(map(_is_ours, those))]
         removed = {action.remove.path for those in merges for action in those if action.remove}
-        # Without a merge, the files that it has merged are in the table again, so they must still exist.
+        # If a merge is removed, the files that it has merged belong to the table again, so they must still exist.
         if not all((self._log.root / path).is_file() for path in removed - added):
             return False
         writers = {self._collector} | _writers(above)

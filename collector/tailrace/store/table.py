@@ -234,7 +234,7 @@ class Table:
             return rows
 
     def land(self, rows: PreparedRows, position: int) -> Committed:
-        """Commit durably all rows from the committed spool position to `position`, as `prepare` returned them.
+        """Commit `rows`, which `prepare` returned, durably: all rows from the committed spool position to `position`.
 
         Raise FullError or StoreError if success is unknown: call again with the same rows. Raise FencedError if another
         instance of this collector has committed, or SyncError if a sync fails: the process must end. Raise ValueError
@@ -379,9 +379,11 @@ class Table:
         return (found, epoch) == (position, self._epoch)
 
     def _ask(self) -> tuple[DeltaTable, int | None, int | None]:
-        """Open the table at its newest version. Return a handle, and this collector's position and epoch in the table.
+        """Open the table at its newest version. Return the handle, and this collector's position and epoch in this
+        version.
 
-        Check them before a commit with the handle: the library looks for conflicts only in versions after the opening.
+        Check position and epoch before a commit with the handle: the library looks for conflicts only in versions that
+        are newer than the handle's version.
         """
         for attempt in range(1, layout.OPEN_TRIES + 1):
             table = layout.open_table(self.root, self._options)
@@ -398,7 +400,8 @@ class Table:
 
     def _check_handle(self, position: int) -> None:
         """Raise FencedError unless the newest commit under this collector's name is of this instance, up to `position`."""
-        # After a commit of another instance with this name, the library itself would not refuse the next commit.
+        # The library does not refuse a commit after another instance with this name has committed, so compare the
+        # epoch.
         if self._stands_at(self._table) != (position, self._epoch):
             raise self._fenced(self._table.transaction_version(self._spool_id))
 

@@ -229,7 +229,7 @@ class RemoteTurn:
     def _try_note(self, transactions: dict[str, int]) -> None:
         """Write Delta transactions if this process holds the lease. Retry after any error.
 
-        Without a retry, a lease whose end was not written would prevent any upkeep for `LEASE_NS`."""
+        If the end of a lease were not written, no other upkeep could run for `LEASE_NS`."""
         for attempt in range(1, TRIES + 1):
             try:
                 table = self._open()

@@ -9,8 +9,9 @@ A damaged file is set aside and never merged. Days are deleted before files are 
 space.
 
 A clock that is set far ahead makes every day look old. So `retention` searches for a *jump*: a time without rows that
-is longer than half of `retention_age` and than a day. Days before it keep the age that they had at the jump, until the
-days after it span as much time, or until a user confirms the clock. The newest day is never deleted for its age."""
+is longer than half of `retention_age`, and longer than a day. Days before a jump keep the age that they had when it
+began. This ends when the days with rows after the jump span half of `retention_age` (at least a day), or when a user
+confirms the clock. The newest day is never deleted for its age."""
 
 from __future__ import annotations
 
@@ -76,8 +77,8 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the first day to keep because of `retention_age`, and a long time without rows that keeps older days, or
-    None."""
+    """Return the first day to keep because of `retention_age`. If a long time without rows is the reason to keep older
+    days as well, return it, too, otherwise None."""
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
     if config.retention_age is None or not known:
@@ -93,10 +94,11 @@ def _by_age(
 
 
 def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | None:
-    """Return the first time of more than `longest` days without rows that makes the present wall time doubtful, or
-    None.
+    """Return the first time without rows that is longer than `longest` days and makes the present wall time doubtful,
+    or None.
 
-    `days` are the days with rows, sorted. Ignore a time without rows that ended by the day `trusted`."""
+    The wall time is doubtful until the days with rows after such a time span `longest` days. `days` are the days with
+    rows, sorted. Ignore a time without rows that ended by the day `trusted`."""
     jumps = [
         Jump(before, after)
         for before, after in zip(days, [*days[1:], today], strict=True)
@@ -317,7 +319,7 @@ class _Upkeep:
             removed = table.vacuum(
                 layout.REMOVED_HOURS,
                 dry_run=False,
-                # The table's retention time, `REMOVED_RETENTION`, is longer than `REMOVED_HOURS`.
+                # The library would refuse `REMOVED_HOURS`, which is less than the table's `REMOVED_RETENTION`.
                 enforce_retention_duration=False,
                 full=everything,
                 post_commithook_properties=durable.NO_HOOKS,
@@ -330,7 +332,8 @@ class _Upkeep:
         return done
 
     def set_damaged_aside(self, chosen: Callable[[DataFile], bool]) -> None:
-        """Compare the chosen data files of a local table with their checksums. Replace damaged files by gap rows."""
+        """Compare the data files for which `chosen` returns True with their checksums, if the table is local. Replace
+        damaged files by gap rows."""
         if (root := self._local) is None:
             return
         try:

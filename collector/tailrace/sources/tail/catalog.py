@@ -2,11 +2,12 @@
 
 gzip writes a compressed copy next to a file and then removes the file. libovni copies a stream to another directory and
 removes the original. rsync replaces a file by a longer copy. The events must be stored only once. So a file that may be
-a copy is not followed while its original exists, and continues the original's session once that is removed.
+a copy waits while its original exists. Once the original is removed, the copy continues its session.
 
-Equal first bytes make a file a possible copy, but do not prove a copy. Once a waiting file is unchanged for `SETTLED`,
-its whole content is compared. A proven copy waits on. Any other file, and one without a result after `UNPROVEN_MAX`, is
-read into a session of its own; readers hide this session if the file is a copy after all.
+Equal first bytes make a file a possible copy, but prove nothing. So the whole content of a waiting file is compared
+once the file is unchanged for `SETTLED`. A proven copy keeps waiting. If the contents differ, or if there is no result
+after `UNPROVEN_MAX`, the file is read into a session of its own. Readers hide this session if the file is a copy
+nevertheless.
 
 If a copy is found before its original, the original is read, too: the copy may be the file of an earlier run."""
 
@@ -42,7 +43,7 @@ LOOK_COST = 5e-6
 """Minimum CPU time (seconds) of one check of a file, used to plan the intervals."""
 RETRY_MAX = 30.0
 TICKS = 4
-"""Number of moments in a file's check interval at which checks take place, so that one wake-up serves many files."""
+"""Number of times within a check interval to which checks are rounded up, so that one wake-up serves many files."""
 
 
 class Ended(NamedTuple):
@@ -103,7 +104,7 @@ class Catalog:
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def elders(self, file: Followed) -> list[Followed]:
-        """Return the files of the group before this file, by their ranks."""
+        """Return the files that precede this file in its group, which is sorted by rank."""
         known = self._by_key[self._all[file]]
         return known[: known.index(file)]
 
@@ -130,8 +131,8 @@ class Catalog:
         self.check_at(file, now)
 
     def replace(self, waiting: Followed, file: Followed, now: float) -> str | None:
-        """Give the known file `file` the path and descriptor of `waiting`, the same file. Return its former path, or
-        None."""
+        """Give `file` the path and descriptor of `waiting`, which is the same file, found again. Return the former path
+        of `file`, or None if the path is unchanged."""
         before = file.location.path
         self.remove(file)
         file.become(waiting)
@@ -153,8 +154,8 @@ class Catalog:
         """Compare `file` with `other` a step further. Return whether it is proven to be a copy; None while this is
         unfinished.
 
-        One file's checksum is computed at a time, because this may need a decompressor. Until its turn, return True, so
-        that `file` waits. Raise OSError if a file cannot be read."""
+        The checksum of only one file is computed at a time, because this may need a decompressor. Return True for all
+        other files meanwhile, so that they wait. Raise OSError if a file cannot be read."""
         summed = self._summed
         if summed is not None and summed is not file:
             if summed in self._all and summed.is_summing:
@@ -218,7 +219,7 @@ class Catalog:
                 yield file
 
     def idle_interval(self, looks: int) -> float:
-        """Return the interval (seconds) between checks that limits `looks` checks to `LOOKS_SHARE` of a core."""
+        """Return an interval (seconds) between checks in which `looks` checks take at most `LOOKS_SHARE` of a core."""
         return max(self.config.idle_interval, looks * LOOK_COST / LOOKS_SHARE)
 
     def after_check(self, file: Followed, now: float) -> None:
@@ -237,7 +238,7 @@ class Catalog:
 
 
 def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file must wait as a possible copy of a followed, earlier or ended file.
+    """Return whether a file must wait because it may be a copy of a known file or of an ended file.
 
     Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
     # Call `_has_original` first: it also checks other files for changes, which may end their sessions.
@@ -248,7 +249,8 @@ def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file with an equal beginning is followed, or was found earlier and may be followed.
+    """Return whether a file must wait for a possible original: a file with an equal beginning that is followed, or that
+    was found earlier and may still be followed.
 
     Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
     head = file.head()
@@ -291,7 +293,8 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
     paths = catalog.originals(file)
     for other in filter(None, map(catalog.at, paths)):
         if other is not file:
-            # `other` may have grown or ended since its last check. Its next check reports an error.
+            # `other` may have grown or ended since its last check. If it cannot be checked now, its next check
+            # reports the error.
             with suppress(OSError):
                 other.look(now)
             if (found := file.is_part_of(other)) is not False:
@@ -303,7 +306,8 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
 
 
 def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
-    """Check a new file, which may have been empty so far. Return whether its content begins like `head`."""
+    """Return whether a file in the phase `NEW` begins like `head`. Check the file first, because it may have been
+    empty."""
     if file.phase is not Phase.NEW:
         return False
     try:
@@ -334,7 +338,8 @@ def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
 
 
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
-    """Return the followed files without content so far that may be copies of this file, which is followed instead."""
+    """Return the followed files of the group that have no content yet. They may be copies of `file`, which takes their
+    place."""
     return [
         other
         for other in catalog.relatives(file)
@@ -343,8 +348,8 @@ def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
 
 
 def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
-    """Return a followed compressed file whose content so far is a beginning of `file`, or None. Raise OSError if that
-    fails."""
+    """Return a followed compressed file whose content, read so far, is the beginning of the content of `file`; None if
+    there is none. Raise OSError if `file` cannot be read."""
     head = file.head()
     for other in catalog.relatives(file):
         known = other.handoff.content
@@ -370,10 +375,11 @@ def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
 
 
 def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now: float) -> bool:
-    """Return whether another source must not read a file that it has found and that begins with `head`.
+    """Return whether this source claims the file at `path`, so that another source, which has found it, must not read
+    it.
 
-    This is so if this source follows the file or its possible original, or knows the file and a possible original that
-    has ended."""
+    This source claims a file if it follows the file or a possible original. It also claims a file that it knows and
+    that begins like an ended file. `head` are the first bytes of the file at `path`."""
     known = catalog.of_node(node)
     if known is not None and known.phase not in WAITING:
         return True
@@ -383,7 +389,7 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
         try:
             other.look(now)  # Check `other` for changes before it is compared
         except OSError:
-            return True  # until `other` can be read again
+            return True  # keep the claim until `other` can be read again
         behind = other.location.gone is not None or other.behind > 0
         if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
             return True
@@ -394,8 +400,8 @@ def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now:
 
 
 def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
-    """Return whether this source knows a file that it does not follow yet, and that may be a copy of the file with the
-    former path `path` and the first bytes `head`."""
+    """Return whether a waiting file of this source may be a copy of another source's file, which had the path `path`
+    and begins with `head`."""
     for file in catalog.akin(path):
         if file.phase not in WAITING or file.location.path == path:
             continue
@@ -408,7 +414,8 @@ def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
 
 
 def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
-    """Return the copy, found first, that continues the session of a removed file, or None. Raise OSError if that fails."""
+    """Return the waiting copy that continues the session of a removed file, or None. Prefer the copy that was found
+    first. Raise OSError if a copy cannot be read."""
     if file.handoff.number is None:
         return None
     for other in sorted(catalog.waiting(file), key=attrgetter("known")):
@@ -422,7 +429,7 @@ def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
 
 def _may_repeat_another(catalog: Catalog, file: Followed, copy: Followed) -> bool:
     """Return whether `copy` may be a copy of another file than the removed file `file`. Raise OSError if that fails."""
-    # gzip may be writing `copy` from another file, and has not written enough bytes to decide.
+    # gzip may be writing `copy` from another file, with too few bytes so far to tell from which.
     head = copy.head()
     if relation(file.handoff.content.head, head) == "same":
         return False

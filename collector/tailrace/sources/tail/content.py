@@ -41,8 +41,8 @@ from tailrace.spool.payloads import HEAD, Member, checksum
 class ContentView(NamedTuple):
     """The state of an open file, and whether a reader may pass holes.
 
-    Without `past_holes`, the reader stops before a hole, which the writer may still fill. With `past_holes`, it stops
-    only before a hole at the end of a file that may still change (not `final`)."""
+    Without `past_holes`, a reader stops before each hole, because the writer may still fill it. With `past_holes`, a
+    reader passes all holes, except one at the end of a file that may still change (not `final`)."""
 
     fd: int
     size: int
@@ -84,8 +84,8 @@ class RawBytes:
         before = len(trail.last)
         wanted = min(limit, self._extent.stop - trail.offset)
         data = os.pread(fd, before + wanted, trail.offset - before)
-        # The first bytes, read after the data, show whether the file was written anew. The bytes before the data would
-        # not show this, because many lines end alike.
+        # Read the first bytes after the data: they show whether the file was written anew meanwhile. The bytes that
+        # precede the data do not suffice, because many lines end alike.
         head = os.pread(fd, len(trail.head), 0) if before < trail.offset else trail.head
         kept = len(data) >= before and trail.precedes(data[:before])
         if not kept or differing(trail.head, head, 0):
@@ -129,9 +129,11 @@ Piece = (
     | Literal["changed", "other"]
     | None
 )
-"""The result of one read. Empty bytes mean that the next read may return more; None means that nothing is available.
+"""The result of one read of a file.
 
-"changed" means that bytes that were read have changed, and "other" that the content differs when decompressed again."""
+Empty bytes mean that the next read may return more; None means that nothing is available now. "changed" means that
+bytes that were read have changed in the file. "other" means that a repeated decompression did not give the content that
+was read before."""
 
 
 class Reader(Protocol):
@@ -146,10 +148,11 @@ class Reader(Protocol):
 
 
 class Compressed:
-    """A reader of a compressed file, from the beginning of the gzip member `member`.
+    """A reader of a compressed file, which begins at the gzip member `member`.
 
-    It decompresses the content `known`, which was read before, again and skips it. With `certain`, this content was
-    read from this file; otherwise from another file, and this file may not contain all of it yet."""
+    Content within `known` was passed on before; the reader decompresses it again and skips it. With `certain`, this
+    content was read from this file. Otherwise it was read from another file, and this file may not contain all of it
+    yet."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
@@ -157,7 +160,8 @@ class Compressed:
         """Reads those bytes again that a dropped decompressor had received; None when no such bytes are left."""
         self._inflater: Inflater | None = None
         self._begun = member
-        """Position at which decompression can begin again: the last gzip member, or behind the last damaged bytes."""
+        """Position at which decompression can begin again: the start of the last gzip member, or the end of damaged
+        bytes behind it."""
         self._known = known.copied()
         self._skipped: Trail | None = None
         self._certain = certain
@@ -192,7 +196,8 @@ class Compressed:
         return self.trail.offset - begun.raw, max(0, self._known.offset - begun.content)
 
     def give_up(self, content: Trail) -> None:
-        """Drop the decompressor to free its memory. `content` is the trail of all content that was passed on."""
+        """Drop the decompressor to free its memory. `content` is the trail of all content that the daemon has
+        received."""
         if content.offset > self._known.offset:
             self._known = content.copied()
         self._certain |= self._skipped is None
@@ -250,7 +255,7 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            return b""  # this report was given when the bytes were first decompressed
+            return b""  # the event was reported when the bytes were first decompressed
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -280,7 +285,7 @@ def _kind(begin: bytes, *, final: bool) -> type[RawBytes | Compressed] | None:
 
 def head(fd: int) -> bytes:
     """Return the first bytes of a file's content. Raise OSError if the file cannot be read."""
-    # Read once: the file may grow between two calls, so that their results would not fit together.
+    # Take the kind and the bytes of an uncompressed file from one read, because the file may grow between two reads.
     begin = os.pread(fd, HEAD, 0)
     kind = _kind(begin, final=False)
     if kind is not Compressed:
@@ -310,8 +315,8 @@ ContentOrigin = Literal["now", "earlier", "copied"]
 class ReadPart:
     """The part of a file that was read, and whether the file still contains it.
 
-    `known` is the trail of its content; None if nothing was read. Decompression begins again at the gzip member
-    `member`."""
+    `known` is the trail of the content of this part; None if nothing was read. A compressed file is decompressed from
+    the gzip member `member` on; `member` is None for an uncompressed file."""
 
     def __init__(
         self,
@@ -345,14 +350,15 @@ class ReadPart:
 
     @property
     def is_compressed_earlier(self) -> bool:
-        """Return whether the file is compressed and was read by an earlier run, so that the trail lacks its first bytes."""
+        """Return whether the file is compressed and was read by an earlier run. The trail then lacks the file's first
+        bytes."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(self, head: bytes, last: bytes, size: int) -> Judgement:
         """Compare the file with the bytes that were read from it.
 
-        `head` and `last` are the file's present bytes at the offsets of the first and the last bytes that were read,
-        and `size` is its size after that."""
+        `head` and `last` are the file's present bytes at the offsets of the first and the last bytes that were read.
+        `size` is the file's size, taken after `head` and `last` were read."""
         trail = self.trail
         if size < trail.offset:
             return Judgement("same" if self._origin == "copied" else "truncated")
@@ -425,7 +431,8 @@ class ContentSum:
 
 
 class Fingerprint(NamedTuple):
-    """The size (holes included) and checksum of a file's content, and the checksums of its beginnings by their sizes."""
+    """The size (holes included) and checksum of a file's content. `begins` maps a number of first bytes to their
+    checksum."""
 
     size: int
     crc: int
@@ -441,7 +448,8 @@ LINE_MAX = 2**20
 
 
 def beginning(fd: int) -> bytes:
-    """Return the first bytes of an open file's content (up to `BEGINNING`), after NUL bytes of a log rotation.
+    """Return the first bytes (up to `BEGINNING`) of an open file's content. Skip NUL bytes at the start, which a log
+    rotation may leave.
 
     Raise OSError if the file cannot be read."""
     head = os.pread(fd, BEGINNING, 0)
@@ -466,8 +474,8 @@ def _behind_hole(fd: int) -> bytes:
 
 
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
-    """Return a file's fingerprint, with the checksums of the beginnings of the given sizes. Raise OSError if that
-    fails."""
+    """Return a file's fingerprint, with the checksum of the first N bytes for each N in `sizes`. Raise OSError if the
+    file cannot be read."""
     stops = sorted({size for size in sizes if size > 0}, reverse=True)
     begins: dict[int, int] = {}
     offset = crc = 0
@@ -540,5 +548,5 @@ class Compared:
 
     @property
     def taken(self) -> int:
-        """Return the number of bytes that were read from the other file."""
+        """Return the number of bytes read from the file with which this file is compared."""
         return (self.part or self).trail.offset

@@ -39,15 +39,16 @@ class Unread(NamedTuple):
 
 
 class CopyProof:
-    """A comparison, made in steps, that can prove that an unchanged file is a copy of another file.
+    """A comparison, in steps, that can prove that an unchanged file is a copy of another file.
 
-    The checksum of the whole file is compared with that of the other file, or with the beginning of a longer one."""
+    The file is a copy if its checksum equals the checksum of the other file, or of as many bytes at the beginning of a
+    longer file."""
 
     def __init__(self, fd: int) -> None:
         self.is_found = False
         self._content: ContentSum | Trail | None = ContentSum(fd)
         self._checks: dict[ReadPart, ContentCheck | bool] = {}
-        """For each part of another file that was read: its comparison with this file, later the result."""
+        """For each read part of another file, the comparison of this file with the part, or later its result."""
 
     @property
     def is_summing(self) -> bool:
@@ -84,7 +85,8 @@ class CopyProof:
 
 
 def _comparison(own: Trail, other: Followed, part: ReadPart) -> ContentCheck | bool:
-    """Return whether the content read from `other` begins with the content `own`, or a comparison that reads all bytes."""
+    """Return whether the content read from `other` begins with the content `own`. If the checksums known so far do not
+    show this, return a check that reads `other` again."""
     read = other.handoff.content
     if other.handoff.lost or own.crc is None or own.offset > read.offset:
         return False
@@ -101,7 +103,7 @@ class Followed:
         self.known = 0
         """The file's sequence number in the order of discovery, from 1; 0 before the discovery."""
         self.rank = 0
-        """The sequence number of the first file that was found at this path."""
+        """The sequence number of the first file that was found at this path; files of a group are sorted by it."""
         self.phase = Phase.NEW
         self.handoff = Handoff(desk)
         self.size = 0
@@ -125,8 +127,8 @@ class Followed:
         self._proof: CopyProof | None = None
         """The comparison that proves whether this file is a copy; None after this file has changed."""
         self.waited_from: float | None = None
-        """Time at which the file began to wait because it may be a copy, or changed as a proven copy; None if it does
-        not wait."""
+        """Time at which the file began to wait as a possible copy, or at which a proven copy last changed; None if the
+        file does not wait as a copy."""
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
@@ -212,7 +214,7 @@ class Followed:
                 self._touched = False
                 self._part.begin_check()
         if self.handoff.is_moved and self.location.gone is None:
-            # The check comes first: if the path has other content, it has ended the session.
+            # Do this only after the check, which has ended the session if the path has other content.
             self.handoff.documents(self.location.path)
         return replaced
 
@@ -269,7 +271,8 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def let_rest(self, now: float) -> None:
-        """Close a file that was read whole and rests, or has not changed for `KEPT_OPEN` seconds, until it changes."""
+        """Close a file until it changes, if it rests or has not changed for `KEPT_OPEN` seconds. All its bytes must
+        have been read."""
         rests = self._resting.told is not None or now - self.location.changed_at >= KEPT_OPEN
         if rests and self._confirmed and self._signature:
             self.location.close_until(self._signature)
@@ -320,7 +323,8 @@ class Followed:
         )
 
     def _suffices(self, whole: int) -> bool:
-        """Return whether this file is large enough to count as a copy of a file of `whole` bytes, or of its beginning."""
+        """Return whether this file has the size of a copy of a file of `whole` bytes, or of at least `HEAD` bytes at
+        its beginning."""
         # Many files begin with the same header.
         return self.size == whole or HEAD <= self.size < whole
 
@@ -377,7 +381,7 @@ class Followed:
             size = min(identity.VERIFY_BYTES, self.size - trail.offset)
             data = os.pread(self.location.open(), size, trail.offset)
             known.found = False
-            # The next check of `other` reports its error.
+            # If `other` cannot be read, its next check reports the error.
             with suppress(OSError):
                 theirs = os.pread(other.location.open(), len(data), trail.offset)
                 if not identity.differing(data, theirs, trail.offset):
@@ -415,7 +419,7 @@ class Followed:
             # The file may have become compressed since the session was opened.
             self.handoff.tell(self.facts)
             if kind is Compressed:
-                return True  # wait for a turn to get an inflater (decompressor)
+                return True  # the file must wait until it may have an inflater (decompressor)
         part = self._part
         if part.reader is None:
             return False  # the file has too few bytes to know whether it is compressed
@@ -436,8 +440,8 @@ class Followed:
         return True
 
     def close(self, reason: str, *, copied: bool) -> None:
-        """Close the file's session. Report unread bytes as lost, unless a copy may exist (`copied`) and nothing was
-        read."""
+        """Close the file's session, and report unread bytes as lost. If the file may have a copy (`copied`) and nothing
+        was read from it, report no loss."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
 
     def _hand_on(
@@ -534,14 +538,15 @@ class Followed:
         self.reset(FileEvent.REWRITTEN)
 
     def _end(self, reason: str, unread: int) -> None:
-        """End the file's session, and report that `unread` bytes were lost, in a new session if there is none."""
+        """End the file's session, and report that `unread` bytes were lost. If the file has no session, open one for
+        the report."""
         # Report nothing for a file that may be a copy or that another source follows.
         if unread and self.phase in {Phase.NEW, Phase.CROWDED, Phase.FOLLOWED}:
             self._hand_on(Unread(unread))
         self.handoff.end(self.location.path, reason)
 
     def reset(self, event: FileEvent) -> None:
-        """Forget what was read from the file and compared. Set the phase that follows `event`."""
+        """Forget what was read from the file, and its comparisons. Set the phase that `NEXT` states for `event`."""
         self.phase = NEXT[event][self.phase]
         self.handoff = Handoff(self._desk)
         self._part = ReadPart()

@@ -10,8 +10,8 @@ last bytes before the reading position. Each check applies these rules in order:
    grown, bytes were *overwritten* (ovnisort sorts in place), and reading continues.
 4. The first two bytes differ in another way than in rule 2: *overwritten*.
 
-A checksum (`ContentCheck`) detects changes in all other bytes that this run of the daemon has read, of an uncompressed
-file without holes, after it was modified without growing."""
+If a file was modified without growing, a checksum (`ContentCheck`) also detects changes between its first and last
+bytes. The file must be uncompressed and without holes, and this run of the daemon must have read all of its bytes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ class Trail:
         self.crc = None
 
     def precedes(self, last: bytes) -> bool:
-        """Return whether the bytes before the reading position, now `last`, are unchanged."""
+        """Return whether `last`, the file's present bytes before the reading position, equal the bytes that were read
+        there."""
         return not differing(self.last, last, self.offset - len(self.last))
 
     def copied(self) -> Trail:
@@ -158,7 +159,8 @@ def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
 
 
 def follows_on(known: Trail, again: Trail) -> bool:
-    """Return whether `again`, the trail of content decompressed again, may describe the same content as `known`."""
+    """Return whether content that was decompressed again (`again`) may equal the content `known`, by the first and last
+    bytes of both."""
     size = min(len(known.last), len(again.last))
     ends = not differing(known.last[-size:], again.last[-size:], known.offset - size)
     return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")

@@ -49,7 +49,8 @@ def statement(detail: str, lost: int) -> bytes:
 
 
 def read_statement(data: bytes, *, last: bool) -> StatedMember | bool:
-    """Return the loss that a gzip member at the start of `data` records; False if none, True if it is incomplete."""
+    """Return the loss that a gzip member at the start of `data` states. Return False if the member states no loss, and
+    True if more data is needed to decide."""
     if found := _MEMBER.match(data):
         lost = min(int(found[2]), 2**63 - 1)
         return StatedMember(cast("LossDetail", found[1].decode()), lost, found.end())
@@ -82,7 +83,7 @@ _ERROR = cast("type[Exception]", zlib_ng.error)
 
 
 class _Decompressor(Protocol):
-    """zlib-ng's decompressor for one member, whose type stubs lack the method `copy`."""
+    """zlib-ng's decompressor for one member. The library's type stubs lack the method `copy`."""
 
     unused_data: bytes
     unconsumed_tail: bytes
@@ -299,7 +300,8 @@ def _unsure(data: bytes, last: bool) -> int:
 
 
 def _trial(member: _Decompressor, data: bytes) -> Literal["fails", "ends", "goes on", "far enough"]:
-    """Decompress `data` on trial; "far enough" proves that the data belongs to the member."""
+    """Decompress `data` on trial, and return the outcome. "far enough" means that so many bytes were decompressed that
+    the data must belong to the member."""
     size = 0
     rest = data
     try:

@@ -238,7 +238,7 @@ class Location:
         self.changed_at = 0.0
         """Time of the last check that found a change of the file."""
         self._closed_as: FileStamp | None = None
-        """The file's size and times when it was closed because nothing was written to it; None while it may be open."""
+        """The file's size and times when `close_until` closed it; None before, and after the file is opened again."""
         self._clock = clock
         self._descriptors = descriptors
         self._system = descriptors.roots.system
@@ -276,7 +276,7 @@ class Location:
     @property
     def is_missing(self) -> bool:
         """Return whether the file is not open, and its file system seems to be unmounted."""
-        # The nearest directory above the path is then on another device.
+        # If the file system is unmounted, the nearest existing directory above the path is on another device.
         place = "/" if self.is_open else self.path
         while place != "/":
             place = os.path.dirname(place)  # noqa: PTH120 - as fast as it can be
@@ -349,7 +349,8 @@ class Location:
         self._descriptors.close(self)
 
     def close_until(self, change: FileStamp) -> None:
-        """Close the file, so that its file system can be unmounted, until its size or times differ from `change`."""
+        """Close the file, so that its file system can be unmounted. Checks open it again when its size or times differ
+        from `change`."""
         self._closed_as = change
         self.close()
 

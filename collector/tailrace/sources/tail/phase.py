@@ -55,6 +55,6 @@ NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.GIVEN_UP: {Phase.FOLLOWED: Phase.NEW},
     FileEvent.LONGER: {Phase.SHADOW: Phase.FOLLOWED},
     FileEvent.REWRITTEN: dict.fromkeys(Phase, Phase.NEW)
-    # In `CROWDED`, it keeps its position in the queue. In `SHADOW`, it gets a session.
+    # A rewritten file in `CROWDED` keeps its position in the queue. A rewritten file in `SHADOW` gets a session.
     | {Phase.CROWDED: Phase.CROWDED, Phase.SHADOW: Phase.FOLLOWED},
 }

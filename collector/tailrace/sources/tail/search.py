@@ -306,7 +306,7 @@ class Search:
 
 
 def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
-    """Return `wanted`, also without each leading `**`, which may match no part of a path."""
+    """Return `wanted`, plus each element without its leading `**`, because `**` may match no part of a path."""
     for parts in list(wanted):
         stars = next((at for at, part in enumerate(parts) if part != "**"), len(parts))
         wanted.update(parts[at:] for at in range(1, stars + 1))
@@ -314,10 +314,11 @@ def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
 
 
 def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
-    """Return the pattern parts for paths below the entry `name` of a directory; an empty result if no pattern matches.
+    """Return the pattern parts that remain for paths below the entry `name` of a directory; an empty set if no pattern
+    in `wanted` matches the name.
 
-    A name with a leading dot matches only a part with a leading dot. With `hidden`, for files and links, it also
-    matches `**` and the end of a pattern: the format decides about the file later."""
+    A name with a leading dot matches only a part with a leading dot. For files and links (`hidden`), such a name also
+    matches `**` and the end of a pattern, because the format decides about the file later."""
     hides = name.startswith(".")
     if wanted == _ALL:
         return wanted if hidden or not hides else frozenset()
@@ -399,8 +400,8 @@ class Discovery:
         self._files: Files = desk.files
         self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
-        # Files whose content is not of the source's format. Those in `_strange` are examined at each search, the others
-        # at most once in `YOUNG` seconds, by file or (if there are too many) by directory.
+        # Files whose content is not of the source's format. Each search examines those in `_strange`. Those in
+        # `_settled`, and further ones in the directories `_full`, are examined at most once in `YOUNG` seconds.
         self._strange: dict[Found, _LookedAt] = {}
         self._settled: dict[Found, tuple[float, _LookedAt]] = {}
         self._full: dict[str, float] = {}
@@ -479,8 +480,8 @@ class Discovery:
         return file if file.location.gone is None or file.recognises(path) else None
 
     def _is_named(self, found: Found) -> bool:
-        """Return whether the name of a file suffices to follow it. If files of the source's format may have any name, a
-        file that a pattern finds by wildcards alone must not be of another format."""
+        """Return whether a file can be followed because of its name. If files of the source's format may have any name,
+        and the pattern has only wildcards for this file's name, check also that the file is not of another format."""
         path, files = found.path, self._files
         named = found.named or files.stream(path)
         if not named or found.named or found.spelled or files.has_own_names:

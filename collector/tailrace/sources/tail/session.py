@@ -153,7 +153,8 @@ class _Document:
         self.crc: int | None = None
         """CRC-32 of the content that was last read; None if it was never read."""
         self.settled = False
-        """Whether the document was read again unchanged. Two changes in quick succession have equal times."""
+        """Whether the document was read again after its times stopped changing: two quick changes may have equal
+        times."""
         self.readers: dict[Handoff, str] = {}
         """The sessions that refer to the document, each with the name by which it knows the document."""
 
@@ -255,7 +256,7 @@ class DocumentWatch:
 
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})
-"""Reasons for the end of a session after which path and documents may belong to new content."""
+"""Reasons for the end of a session that mean that the path and its documents may belong to new content by now."""
 
 
 class Desk(msgspec.Struct):
@@ -331,7 +332,8 @@ class Handoff:
         if self.number is None:
             return
         if reason not in SUCCEEDED:
-            # Pass on changed documents now: after a restart, they are noticed only once a search has found the file.
+            # Pass on changed documents before the session ends. After a restart, the daemon reads documents only once
+            # a search has found the file.
             self._desk.documents.follow(self, path)
         self._desk.documents.forget(self)
         self._desk.intake.close(self.number, reason)

@@ -6,9 +6,10 @@ limit this work:
 
 - At most `ACTIVE` files are read at a time. A file's turn ends when the whole file is read, or when as many new bytes
   were read as were decompressed again.
-- A deleted file, and a file with at least as many new bytes as must be read again, waits in order of arrival. On average,
-  each compressed byte is then decompressed at most four times.
-- All other files share the rate `AGAIN_RATE` for repeated decompression, and come first within this rate."""
+- A deleted file, and a file with at least as many new bytes as must be read again, waits in order of arrival. On
+  average, each compressed byte is then decompressed at most four times.
+- All other files share the rate `AGAIN_RATE` for repeated decompression. Within this rate, they come before the files
+  that wait in order of arrival."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ ACTIVE = 4
 """Maximum number of compressed files that are read in the same period, by turns."""
 ACTIVE_BYTES = ACTIVE * INFLATING_BYTES
 TURN = 16 * 2**20
-"""Number of bytes, read from a file and decompressed from it, after which the file's turn ends."""
+"""Number of bytes (read from a file, plus decompressed from it) after which the file's turn ends."""
 AGAIN_RATE = 128 * 2**20
 """Maximum rate (bytes read again plus bytes decompressed again, per second), which takes about a tenth of a core."""
 
@@ -130,8 +131,9 @@ class Inflaters:
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return
-        # A file that will not grow keeps its inflater to the end: the last content comes only after all bytes were fed,
-        # so with a new inflater the file would count as changed.
+        # A file that will not grow keeps its inflater until the file is read whole. The inflater returns the last
+        # content only after it has got all bytes. A new inflater would stop before this content, and the file would
+        # count as changed.
         lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
         if file.queued and lasts:
             return
@@ -158,7 +160,8 @@ class Inflaters:
             heapq.heapify(self._heap)
 
     def _next(self, now: float) -> Followed | None:
-        # The files in `_line` could delay the files that wait because of `AGAIN_RATE` for ever.
+        # Files that wait because of `AGAIN_RATE` come first. Otherwise files in `_line` could keep them waiting for
+        # ever.
         return self._next_later(now) or self._next_in_line(now) or self._next_later(now)
 
     def _next_in_line(self, now: float) -> Followed | None:

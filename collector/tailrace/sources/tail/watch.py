@@ -49,7 +49,8 @@ class Chosen(NamedTuple):
 
 
 Wait = float | Literal["others", "room"]
-"""The condition of the next step: a number of seconds, a run of other tasks ("others"), or room for chunks ("room")."""
+"""The condition for the next step: this number of seconds has passed, other tasks have run ("others"), or there is room
+for chunks ("room")."""
 
 
 class Watch:
@@ -131,13 +132,14 @@ class Watch:
         self._inflaters.limit = config.inflating_max
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether another source must not read a file that it has found and that begins with `head`."""
+        """Return whether this source claims a file, so that another source, which has found it, must not read it. The
+        file begins with `head`."""
         now = self._clock.monotonic()
         return catalog.claims(self._catalog, path, (device, inode), head, now)
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows a file that it does not follow yet, and that may be a copy of the file with
-        the former path `path` and the first bytes `head`."""
+        """Return whether a waiting file of this source may be a copy of another source's file, which had the path
+        `path` and begins with `head`."""
         return catalog.awaits(self._catalog, path, head)
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
@@ -253,10 +255,10 @@ class Watch:
         self._turns.take(file)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
-        """Return whether another source or an earlier session prevents a new session for a file.
+        """Return "yes" if another source claims a file, and "no" if the file may get a new session.
 
-        With `later`, this source now continues a session of the file or its possible original, or the ingest does not
-        know yet whether there is one. Raise OSError if the file cannot be read."""
+        Return "later" if this source now continues an earlier session of the file or its possible original, or if the
+        ingest does not know yet whether there is such a session. Raise OSError if the file cannot be read."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if isinstance(former, str):
@@ -267,8 +269,8 @@ class Watch:
         return "later" if former else "no"
 
     def _find_anew(self, file: Followed, former: Mapping[int, FileState]) -> None:
-        """Continue the sessions `former`, which no source follows, with `file` and waiting files that have their
-        inodes."""
+        """Continue the sessions `former`, which no source follows. If `file`, or a waiting file with the inode of a
+        session's file, is the file that the session has read, give its path and descriptor to the session."""
         # A session takes over the open descriptor of its file, because a deleted file cannot be opened again.
         nodes = ((state.facts.device, state.facts.inode) for state in former.values())
         known = {file, *filter(None, map(self._catalog.of_node, nodes))}
@@ -302,7 +304,8 @@ class Watch:
         self._forget(file)
 
     def _has_later_relatives(self, file: Followed, now: float) -> bool:
-        """Add the files that have replaced files of a file's group to the catalog. Return whether there are any."""
+        """Find files of a file's group that other files have replaced at their paths. Add these other files to the
+        catalog. Return whether there are any."""
         replaced = catalog.replaced(self._catalog, file, now)
         for other in replaced:
             self._discovery.admit(other.location.path)
@@ -316,7 +319,7 @@ class Watch:
         if not self._once and self._discovery.searched_at <= at.gone_at:
             return False
         if file.phase in {Phase.NEW, Phase.CROWDED} and at.is_open and file.behind:
-            return False  # first decide whether to read its bytes
+            return False  # keep the file until a check has decided whether to read it
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
