@@ -62,7 +62,8 @@ async def hold() -> None:
         try:
             await trio.to_thread.run_sync(ready.wait, limiter=every)
         except threading.BrokenBarrierError:
-            # Another worker thread could not start. The task of that thread raises the error.
+            # This thread has waited for another one, which could not start. The task of the other thread raises the
+            # error.
             pass
         except RuntimeError as error:
             ready.abort()

@@ -54,7 +54,8 @@ large enough to receive for about a second while the disk stalls."""
 RECENT_MAX = 16 * 2**20
 """Maximum size (bytes) of durable entries that also stay in memory for the reader.
 
-It is not smaller than `daemon.loops.sync.BEHIND_MAX`, so entries of files are normally read from memory."""
+Sources of files stop reading when more than `daemon.loops.sync.BEHIND_MAX` bytes are not decoded yet. The maximum is
+not smaller, so entries of files are normally read from memory."""
 
 SYNC_EARLY = 4 * 2**20
 """Number of received bytes in memory beyond which the next sync begins before `sync_interval` has passed."""

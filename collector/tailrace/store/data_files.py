@@ -288,7 +288,7 @@ def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) ->
         post_commithook_properties=durable.NO_HOOKS,
         commit_properties=properties,
     )
-    # The library leaves `table` at the version before.
+    # The library does not advance `table` to the new version.
     table.update_incremental()
 
 

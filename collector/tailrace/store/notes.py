@@ -93,7 +93,7 @@ class NoteStore:
             if f"{note.id}{_SUFFIX}" == name:
                 found.append(note)
             else:
-                # `remove` finds a file by the note's id, but this file has another name.
+                # `remove` would not find this file, because its name is not the note's id.
                 unreadable.append(name)
         return ListedNotes(
             sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable

@@ -230,7 +230,8 @@ UNFINISHED = "unfinished"
 """Name of a file that exists as long as data that a collector has received may be missing from the table."""
 
 IMPORT = b"import"
-"""Content of the file `unfinished` of an import that has read files only partly. The file of a collector is empty."""
+"""Content of the file `unfinished` while an import has read its files only partly. A collector leaves the file
+empty."""
 
 PORTS = "ports.json"
 """Name of the file with the addresses on which a collector listens. Users who configured port 0 need it."""

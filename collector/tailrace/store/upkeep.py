@@ -56,8 +56,8 @@ class Jump(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The days to delete: those before `below`, or none. `held` is a long time without rows because of which days are
-    kept."""
+    """The days to delete: those before `below`, or none. `held` is a long time without rows because of which days older
+    than `retention_age` are kept."""
 
     below: int | None
     held: Jump | None
@@ -128,13 +128,13 @@ FIRST_SIZE = 4 * 2**20
 """Target size (bytes) of files after a first merge."""
 
 FIRST_FILES = 30
-"""Minimum number of small files of a day, below half of `FIRST_SIZE`, for a first merge."""
+"""Minimum number of small files (below half of `FIRST_SIZE`) that a day must have for a first merge."""
 
 CROWDED = 60
-"""Number of small files of one day from which an upkeep is due at once instead of at the end of the hour."""
+"""If one day has this number of small files, an upkeep is due at once, not only at the end of the hour."""
 
 SECOND_FILES = 200
-"""Number of files of one day, below half of `compact_size`, above which a second merge is due at once."""
+"""If one day has more files than this below half of `compact_size`, a second merge is due at once."""
 
 HOUR_NS = 3600 * 10**9
 
@@ -157,7 +157,7 @@ class Plan(NamedTuple):
     """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
 
     - `delete_below`: the first day to keep.
-    - `held`: the long time without rows because of which days are kept that look too old.
+    - `held`: the long time without rows because of which days older than `retention_age` are kept.
     - `vacuum`: `removed` for files that the log lists as removed, `all` to add files that the log does not mention.
     - `second`: whether the merges are second merges, into files of `compact_size`."""
 
@@ -220,8 +220,8 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether an upkeep of the store `path` is due and none runs, and why days are kept that look too old, or
-    None.
+    """Return whether an upkeep of the store `path` is due while none runs. Return also the long time without rows
+    because of which days older than `retention_age` are kept, or None.
 
     Change nothing, and take no lease. Raise StoreError if the table is not readable."""
     root = layout.table_root(path)
@@ -237,7 +237,8 @@ def _small(files: Sequence[DataFile]) -> Counter[int]:
 
 
 def _due(last: int, every: int, now: int) -> bool:
-    """Return whether a step is due. A time `last` in the future means that the clock was corrected since."""
+    """Return whether a step is due. It is also due if `last` is in the future, because the clock was corrected
+    since."""
     return not last <= now < last + every
 
 

@@ -278,7 +278,7 @@ def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -
         return True
     if file.is_proven:
         return True
-    # A growing file, and a file with unread bytes, cannot be compared.
+    # Do not compare yet while `file` may grow, or while `other` has unread bytes that `file` may contain.
     if now - file.location.changed_at < SETTLED or file.is_ahead_of(other):
         return file.waited_from is None or now - file.waited_from < UNPROVEN_MAX
     return catalog.proves(file, other)
@@ -368,7 +368,7 @@ def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
     """Return the trail of an ended file that begins like this file, or None. Raise OSError if this file cannot be read."""
     head = file.head()
     for ended in catalog.ended(file):
-        # A new file at the path of an ended file is a new run.
+        # A new file at the path of an ended file counts as a new run of the program, not as a copy.
         if ended.path != file.location.path and relation(ended.content.head, head) != "other":
             return ended.content
     return None

@@ -394,7 +394,8 @@ class ReadPart:
         return same
 
     def distrust(self) -> bool:
-        """Record that bytes in the middle of the read bytes have changed. Return whether this was not recorded before."""
+        """Record that bytes between the first and the last bytes in the trail have changed. Return whether this was not
+        recorded before."""
         trail = self.trail
         news, trail.crc = trail.crc is not None, None
         return news

@@ -72,9 +72,10 @@ _TRIAL_MAX = 2**20
 """Number of decompressed bytes that prove a member to be genuine."""
 TRIALS_BLOCK = 64 * 1024
 TRIALS_MAX = 16
-"""Maximum number of trial decompressions in each block of `TRIALS_BLOCK` bytes of a file, against attackers.
+"""Maximum number of trial decompressions in each block of `TRIALS_BLOCK` bytes of a file.
 
-The first bytes of a member appear by accident once in 16 MiB."""
+It limits the work that a malicious file can cause. In random bytes, the first bytes of a member appear once in 16
+MiB."""
 INFLATER_BYTES = 48 * 1024
 """Memory (bytes) that the decompression of one member takes: a window of 32 KiB, and tables."""
 

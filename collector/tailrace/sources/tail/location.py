@@ -96,8 +96,8 @@ class Roots:
         return True
 
     def look(self, path: str) -> tuple[os.stat_result, int]:
-        """Return the status of the file at a path, and its creation time (Unix ns, or 0). Raise OutsideError outside
-        all roots."""
+        """Return the status of the file at a path, and its creation time (Unix ns, or 0). Raise OutsideError for a file
+        outside all roots."""
         with self._reached(path) as fd:
             return self.system.fstat(fd), self.system.birth(fd)
 

@@ -45,7 +45,8 @@ WAITING = Phase.NEW, Phase.COPY, Phase.FOREIGN, Phase.CROWDED
 READ = Phase.FOLLOWED, Phase.SHADOW
 """Phases in which the file is read, into a session or only for a comparison."""
 
-# The phase of a file after each event, by its phase before. An event cannot happen in a phase that is not listed.
+# For each event, the phase of a file after the event, by its phase before. An event cannot happen in a phase that is
+# not listed.
 NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.MAY_BE_COPY: dict.fromkeys(WAITING, Phase.COPY),
     FileEvent.OF_OTHER_SOURCE: dict.fromkeys(WAITING, Phase.FOREIGN),

@@ -277,7 +277,7 @@ class Desk(msgspec.Struct):
 
 
 class Handoff:
-    """The session of one file. `content` is the trail of what was passed on."""
+    """The session of one file. `content` is the trail of the content that was passed to the daemon."""
 
     def __init__(self, desk: Desk) -> None:
         self.number: int | None = None
@@ -391,7 +391,7 @@ class Resting:
             self._process = self._seek(path, birth) or self._process
             self._sought = True
         if self._process is not None and not desk.writers.runs(self._process):
-            # The system may have reused the PID for the writer.
+            # The file may have a new writer with the same PID, which the system has reused.
             self._process = self._seek(path, birth) or self._process
         if self._process is not None and not desk.writers.runs(self._process):
             # The process may have written to the file after the file was read, so report its end at the next check.

@@ -393,7 +393,8 @@ class Watch:
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """Remove a file from the catalog. Check the files soon that wait as possible copies of it."""
+        """Remove a file from the catalog. Let the waiting files of its group be checked soon, because they may be
+        copies of it."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
