@@ -100,7 +100,7 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     pid: str
     host: str  # empty if unknown
-    # the received ids in order; empty if missing ids do not show missing events
+    # the received ids in order: the first and the last id of each range
     ranges: tuple[tuple[int, int], ...]
     last: int = 0  # id of the run's last event; 0 if this event has not arrived
     counts: bool = False  # whether missing ids certainly show missing events
