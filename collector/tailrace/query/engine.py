@@ -116,9 +116,10 @@ class Engine:
         )
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
-        """Run a statement of this program, and yield its rows. It is not checked, so a value from outside must be a
-        parameter, or quoted. Columns must be numbers, truth values or text, because they are not converted. The text
-        of a QueryError has no words of DuckDB, because its reader did not write the statement."""
+        """Run an SQL statement that this program wrote, and yield its rows. The statement is not checked, so a value
+        from outside must be a parameter, or quoted. Columns must be numbers, truth values or text, because their values
+        are not converted. The text of a QueryError does not quote DuckDB, because its reader did not write the
+        statement."""
         try:
             answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
             while page := answer.next_page():

@@ -211,8 +211,9 @@ def _chosen(
     empty: Sequence[str],
     spare: Sequence[str],
 ) -> list[int]:
-    """Return the indices of the columns that a table of `width` cells shows: without `empty` ones unless all fit,
-    and without `spare` ones, until each remaining column can have `READABLE` cells and the cells in `least`."""
+    """Return the indices of the columns that a table of `width` cells shows. If not all columns fit, leave out those in
+    `empty`. Then leave out those in `spare` until each remaining column can have `READABLE` cells, and its cells in
+    `least`."""
     readable = [max(low, min(w, READABLE)) for low, w in zip(least, widths, strict=True)]
     shown = list(range(len(names)))
     for name, wanted in (
