@@ -7,7 +7,7 @@ import pytest
 from tests.house import figures
 
 BOUNDS = {
-    "files under 60 lines": 11,
+    "files under 60 lines": 12,
     "files over 600 lines": 0,
     "files with one importer, at home": 40,
     "type names with two definitions": 7,

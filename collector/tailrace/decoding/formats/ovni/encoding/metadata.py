@@ -25,10 +25,10 @@ VERSION = 3
 CPUS_MAX = 65_536
 """Upper limit of a CPU index. A larger index is damaged data."""
 
-Members = dict[str, msgspec.Raw]
+RawMembers = dict[str, msgspec.Raw]
 """Members of a JSON object as texts, since a document may have numbers that do not fit in any type."""
 
-_read = msgspec.json.Decoder(Members).decode
+_read = msgspec.json.Decoder(RawMembers).decode
 _read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _read_integer = msgspec.json.Decoder(int).decode
 
@@ -63,7 +63,7 @@ class Loom(msgspec.Struct):
         return found
 
 
-def ovni_of(text: str) -> Members:
+def ovni_of(text: str) -> RawMembers:
     """Return the member `ovni` of a metadata document, or an empty dict if there is none."""
     return _object(_read(text).get("ovni"))
 
@@ -105,7 +105,7 @@ def _lacking(place: StreamOrigin, models: set[str]) -> dict[str, Any]:
     }
 
 
-def _object(raw: msgspec.Raw | None) -> Members:
+def _object(raw: msgspec.Raw | None) -> RawMembers:
     return _read(raw) if raw and bytes(raw)[:1] == b"{" else {}
 
 
