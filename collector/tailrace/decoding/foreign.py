@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 from struct import Struct
 
-from tailrace.decoding.contract import Decoder, Files, Format
+from tailrace.decoding.contract import Decoder, Format
 from tailrace.decoding.formats import OWN
 from tailrace.decoding.formats.heph.packets import (
     EVENT,
@@ -102,15 +102,6 @@ def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
     if path.endswith(".br") and not _is_recognised(path, head, formats):
         return "brotli"
     return _json_shape(head) or (CR_LINES if _has_cr_lines(path, head, formats) else "")
-
-
-def is_of_another(files: Files, path: str, head: bytes = b"") -> bool:
-    """Return whether a file is a trace or a document of another format than that of `files`. The first bytes `head`
-    show this; for an empty file, the name does."""
-    others = [each.files for each in OWN.values() if each.files is not files]
-    if head:
-        return not files.recognises(path, head) and any(o.recognises(path, head) for o in others)
-    return any((o.has_own_names and o.stream(path)) or o.described(path) for o in others)
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:

@@ -357,7 +357,7 @@ async def test_what_fails_is_counted_and_tried_again(autojump_clock, followed, i
     pread, failing = os.pread, [errno.EIO, errno.ESTALE, errno.EIO]
 
     def stumbling(fd, size, offset):
-        if failing and size > 10_000:
+        if failing and size > 1000:
             raise OSError(failing.pop(), "no")
         return pread(fd, size, offset)
 

@@ -16,7 +16,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from itertools import chain
 from types import MappingProxyType
@@ -24,7 +23,6 @@ from typing import NamedTuple
 
 from tailrace.clock import Clock
 from tailrace.decoding.contract import Files
-from tailrace.decoding.foreign import is_of_another
 from tailrace.sources.source import Refusal, SourceFigures
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.content import beginning
@@ -422,9 +420,10 @@ class Discovery:
         unreachable = (Found(path, named=True) for path in list(self._unreachable))
         for found in chain(unreachable, list(self._strange), self._search.run()):
             if isinstance(found, Found):
+                wanted = found.named or self._files.stream(found.path)
                 if (
-                    self._catalog.at(found.path)
-                    or self._is_named(found)
+                    wanted
+                    or self._catalog.at(found.path)
                     or (self._may_be_one(found) and self._recognises(found))
                 ):
                     self.admit(found.path)
@@ -479,22 +478,6 @@ class Discovery:
             file.look(self._clock.monotonic())
         return file if file.location.gone is None or file.recognises(path) else None
 
-    def _is_named(self, found: Found) -> bool:
-        """Return whether a file can be followed because of its name. If files of the source's format may have any name,
-        and the pattern has only wildcards for this file's name, check also that the file is not of another format."""
-        path, files = found.path, self._files
-        named = found.named or files.stream(path)
-        if not named or found.named or found.spelled or files.has_own_names:
-            return named
-        with suppress(OSError):  # the next check of the file reports the error
-            head = b"" if is_of_another(files, path) else self._beginning(path)
-            return not is_of_another(files, path, head)
-        return True
-
-    def _beginning(self, path: str) -> bytes:
-        with os.fdopen(self._roots.open(path), "rb") as file:
-            return beginning(file.fileno())
-
     def _recognises(self, strange: Found) -> bool:
         """Return whether a file's content is of the source's format. If not, remember the file for later searches."""
         self._looks += 1
@@ -507,7 +490,11 @@ class Discovery:
             if not stat.S_ISREG(found.st_mode):
                 return False
             if looked != now_as:
-                head = self._beginning(path)
+                fd = self._roots.open(path)
+                try:
+                    head = beginning(fd)
+                finally:
+                    os.close(fd)
                 if head and self._files.recognises(path, head):
                     return True
                 if head and strange.spelled:
