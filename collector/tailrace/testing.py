@@ -370,7 +370,7 @@ def check_settled(sample: TraceSample, place: int) -> tuple[list[Record], list[R
 
 
 def check_lacking(sample: TraceSample, place: int) -> None:
-    """Check at a position that `lacking` of an `EndingDecoder` states the missing end that `end` then reports. Check
+    """Check that `lacking` of an `EndingDecoder` names the same missing end mark as the gap that `end` returns. Check
     nothing while the decoder holds bytes of an unfinished record."""
     decoder = sample.decoder()
     decoder.feed(sample.data[:place])

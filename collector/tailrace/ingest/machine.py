@@ -394,7 +394,8 @@ class Ingest:
 
     def tell_lacking(self) -> int:
         """Schedule gap rows for the bytes that this start of the daemon could not read, and return the number of these
-        bytes. Also report the failures of plug-ins again, because the rows of the replay were discarded."""
+        bytes. Also report again the failures of plug-ins during the replay, because the rows that the replay made
+        about them were discarded."""
         for session in self._sessions.values():
             session.replayed()
         return self._damage.replayed()

@@ -126,8 +126,8 @@ class Counters:
         name: str = "",
         report: Callable[[int], None] = _nobody,
     ) -> None:
-        """Restore the counters of the session `name` from `state`. `report` is called with the log time when
-        `free_places` has added gaps to `findings`."""
+        """Restore the counters of the session `name` from `state`. Calls of `free_places` may add gaps to `findings`;
+        `report` is then called with the log time."""
         self.state = state
         self.name = name
         self.report = report

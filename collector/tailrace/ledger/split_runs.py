@@ -75,7 +75,7 @@ class SplitRuns:
         self._runs_of: dict[str, dict[int, None]] = {}
         self._index: dict[int, RunIndex] = {}
         self._changed: dict[str, None] = {}
-        """Open sessions whose run other files now continue, so that their rest rows must be written again."""
+        """Open sessions for which the ingest must write another rest row, because other files now continue their runs."""
         self._places = 0
         self._copies: set[str] = set()
         """Open sessions whose file repeats a part of a complete run."""
@@ -95,8 +95,8 @@ class SplitRuns:
         return session in self._copies if number is None else self._index[number].goes_on(session)
 
     def take_back(self, session: str, id_: int) -> bool:
-        """Record that the id `id_`, which this session reported as missing, arrived in it. Return False if another
-        file contained the id, so that it was taken back already."""
+        """Record that the id `id_`, which this session reported as missing, arrived in this session. Return False if
+        the report was taken back already, because another file of the run has the id."""
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is None:
             return session not in self._copies

@@ -185,7 +185,7 @@ class CountersState(msgspec.Struct):
     unfollowed: dict[str, int] = {}
     """Streams whose numbers are not checked because of a limit, oldest first, with the number of events since then."""
     others: bool = False
-    """Whether further streams have unchecked numbers, whose names are not remembered in `unfollowed`."""
+    """Whether further streams, whose names are not in `unfollowed`, have unchecked numbers."""
     let_go: int = 0
     """Number of events that were expected in streams until the session stopped checking the streams' numbers."""
     tails: int = 0

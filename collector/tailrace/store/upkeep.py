@@ -220,8 +220,8 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether an upkeep of the store `path` is due while none runs. Return also the long time without rows
-    because of which days older than `retention_age` are kept, or None.
+    """Return whether an upkeep of the store `path` is due while none runs. If days older than `retention_age` are kept
+    because the clock may have jumped, also return the time without rows that raises this doubt; otherwise None.
 
     Change nothing, and take no lease. Raise StoreError if the table is not readable."""
     root = layout.table_root(path)

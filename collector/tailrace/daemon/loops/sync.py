@@ -35,7 +35,8 @@ class RoomQueue:
         if self._waiting:
             self._waiting[0].awake.set()
 
-    # Only the first task checks for space: a thousand connections at once would leave no time for other work.
+    # Only the first of the waiting tasks checks for space, because the checks of a thousand connections would leave no
+    # time for other work.
     async def wait(self) -> None:
         """Wait until the spool has free space and all tasks that were in the queue earlier have left it."""
         if not self._waiting and not self._closed():

@@ -428,8 +428,8 @@ class Watch:
 
 
 class TailSource:
-    """The source that follows files. With `once`, it ends when the present files are read. With `chosen`, no file is a
-    copy."""
+    """The source that follows files. With `once`, it ends when the present files are read. With `chosen`, it reads
+    each file that an import has chosen, even a copy."""
 
     def __init__(
         self,

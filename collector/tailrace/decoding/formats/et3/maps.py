@@ -29,7 +29,8 @@ from tailrace.model.holding import TEXT_MAX, AskedNames, Evicted, cost
 V = TypeVar("V")
 
 NAMES_MAX = 65536
-"""Maximum number of stored names of each sort (classes, methods, fields). Events have the key of any other name."""
+"""Maximum number of stored names of each sort (classes, methods, fields). An event shows the key instead of a name
+that is not stored."""
 
 READ_MAX = 65536
 """Maximum number of names that are read from one document, whose records are returned in one call."""
