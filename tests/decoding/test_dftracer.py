@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from tailrace.decoding.contract import settles
 from tailrace.decoding.formats.dftracer import FORMAT
 from tailrace.decoding.formats.dftracer.decoder import JOINS_MAX
 from tailrace.decoding.formats.dftracer.names import NAMES_MAX
@@ -219,28 +218,6 @@ def test_a_killed_process_leaves_an_unknown_tail(
     assert len(of(records, Kind.SPAN)) == spans
     assert [r.flaw for r in of(records, Kind.MALFORMED)] == malformed
     assert gaps(records) == [(Reason.TRUNCATED, None, 0, "no_end")]
-
-
-@pytest.mark.parametrize(
-    ("line", "spans"),
-    [
-        (f"[{event(1)},{event(2)}]", 2),
-        (f"[{event(1)}, {event(2)} ] ", 2),
-        (f"[{event(1)},{event(2)}", 0),
-        (f"[{event(1)},{event(2)},", 0),
-        (f"{event(1)},{event(2)}", 0),
-        (f"[{event(1)},{'[' * 5000}", 0),
-        (f"[{event(1)},{'[' * 5000}{']' * 5001}", 0),
-    ],
-    ids=range(7),
-)
-def test_a_whole_array_is_read_at_rest_without_a_newline(line: str, spans: int) -> None:
-    """As json.dump leaves a list. No later bytes can change a whole array."""
-    decoder = FORMAT.decoder(LIMIT, None)
-    assert settles(decoder)
-    records = decoder.feed(line.encode()) + decoder.settle()
-    assert len(of(records, Kind.SPAN)) == spans
-    assert (decoder.pending == 0) == bool(spans)
 
 
 def test_an_exec_restarts_the_session_and_names_the_unknown_tail_before_it() -> None:

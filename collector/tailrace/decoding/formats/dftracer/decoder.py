@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
 import msgspec
 
@@ -375,19 +374,10 @@ class DFTracerDecoder:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Return whether later bytes cannot change a line: a JSON object or array that needs no repair, or only brackets,
-    commas and white space."""
+    """Return whether later bytes cannot change a line: complete JSON, or only brackets, commas and white space."""
     record = _record_of(line)
     found = find_fields(record) if record else None
-    if found and isinstance(found, str):
-        return _is_array(line)
-    return not found or found.flaw in {None, "backslash", COMMA}
-
-
-def _is_array(line: bytes) -> bool:
-    with suppress(msgspec.DecodeError, RecursionError):
-        return bool(msgspec.json.decode(line, type=list[msgspec.Raw]))
-    return False
+    return not found or (not isinstance(found, str) and found.flaw in {None, "backslash", COMMA})
 
 
 def _record_of(line: bytes) -> bytes:
