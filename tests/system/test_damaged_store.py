@@ -139,6 +139,7 @@ KINDS = {
     "journal": ["events/_journal"],
     "data": ["events/day=*/*.parquet"],
     "quarantine": ["quarantine/*"],
+    "roll-up": ["rollups/v*/*"],
 }
 """By name, where the files of the kind are; together these are all that there are."""
 
