@@ -1788,7 +1788,6 @@ static void tlr_start_forked(void) {
 
 static tlr_stream *tlr_take_stream(tlr_local *thread) {
     int saved = errno;
-    if (thread->generation != TLR_LOAD(tlr.generation)) TLR_STORE(thread->nested, 0); /* an earlier session has counted them */
     do {
         if (__atomic_load_n(&tlr.forked, __ATOMIC_ACQUIRE)) tlr_start_forked();
         thread->generation = TLR_LOAD(tlr.generation);
@@ -1950,6 +1949,10 @@ static void tlr_thread_ends(void *given) {
 
 static void tlr_emit(const tlr_event *event) {
     tlr_local *thread = &tlr_thread;
+    if (!thread->busy && thread->generation != TLR_LOAD(tlr.generation)) {
+        TLR_STORE(thread->nested, 0); /* an earlier session has counted them; those of a handler amid this call are of this one */
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    }
     if (!tlr_enter(TLR_EMITS, TLR_FRAME)) {
         tlr_count(TLR_NESTED);
         __atomic_fetch_add(&thread->nested, 1, __ATOMIC_RELAXED);

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from tests.c.building import HERE, Program, build, play
+from tests.c.building import CLIENT, HERE, Program, build, play
 from tests.c.listening import Heard, Stream, Udp, attributes, hear
 from tests.system.collector import until
 
@@ -407,6 +407,26 @@ def test_a_handler_that_emits_amid_an_event_is_counted(program):
     names = [event.name for event in heard.events]
     assert names.count("handler") + names.count("many") + discarded == handled + 100_000
     assert names.count("handler") > 0
+
+
+def test_signals_before_a_session_s_first_event_has_its_stream(tmp_path):
+    """The header sleeps where the thread still has the stream of its last session, so that the timer fires there."""
+    place = "static tlr_stream *tlr_take_stream(tlr_local *thread) {\n    int saved = errno;\n"
+    pause = "    struct timespec pause = {0, 2000000};\n    while (nanosleep(&pause, &pause)) continue;\n"
+    header = (CLIENT / "tailrace.h").read_text()
+    assert header.count(place) == 1
+    (tmp_path / "tailrace.h").write_text(header.replace(place, place + pause))
+    peer = Stream()
+    client = Program(build(HERE / "play.c", f"-iquote{tmp_path}"))
+    for _ in range(3):
+        client.ask(f"connect {peer.address} threads=1 linger=20000")
+        client.tell("interrupted 3", "close")
+    client.end()
+    heard = [hear(data) for data in peer.close()]
+    assert len(heard) == 3
+    for each in heard:
+        assert each.said("tailrace.goodbye")[-1]["discarded"]["nested"] > 2
+        each.check_complete()
 
 
 @THREAD
