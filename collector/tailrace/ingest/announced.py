@@ -433,7 +433,7 @@ class Announcements:
         self._waiting.discard(id_)
         self.news.discard(id_)
         if known.state.ended:
-            known.incarnation.settle(now)
+            known.incarnation.amend(now)
             known.incarnation.release()
         else:
             known.incarnation.finish(why, about or {}, now)

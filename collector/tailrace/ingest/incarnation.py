@@ -389,8 +389,14 @@ class Incarnation:
         closed = {"closed": reason, "closed_at": closed_at, "open_spans": len(state.spans)}
         if state.forgotten_spans.count:
             closed["forgotten_spans"] = state.forgotten_spans.count
-        self.own.session("close", closed | about, now)
+        self.own.session("close", closed | self.own.account(self.account) | about, now)
         self._paces.over(self.state.name)
+
+    def amend(self, now: int) -> None:
+        """After the end, settle what late events have changed, and write the account anew if they made rows."""
+        self.settle(now)
+        if self.state.rows != self.state.accounted:
+            self.own.session("account", self.own.account(self.account), now)
 
     def release(self) -> None:
         """Add the counts of the finished incarnation (producer run) to the sums of the source."""

@@ -45,6 +45,7 @@ from tailrace.rows.fields import (
     START,
     STREAM,
     SUBSTREAM,
+    RecordColumns,
     with_flaw,
     write_flaws,
 )
@@ -96,7 +97,7 @@ class RecordRows:
 
     def write(
         self,
-        columns: Sequence[Sequence[Any]],
+        columns: RecordColumns,
         seqs: list[int | None],
     ) -> None:
         """Write the rows of records. For spans, `columns` also has the columns `DEPTH` and `END_OFFSET`."""
@@ -121,6 +122,7 @@ class RecordRows:
             size,
         )  # fmt: skip
         self._tally.rows += len(seqs)
+        state.rows += len(seqs) - columns[KIND].count(Kind.BEGIN)
 
     def write_one(self, record: Record, time: int | None = None) -> None:
         """Write the row of a record without a sequence number. `time` (Unix ns) replaces the producer's time."""
@@ -135,6 +137,7 @@ class RecordRows:
         )  # fmt: skip
         self._emit(state.name, row, record.size + ROW_BYTES)
         self._tally.rows += 1
+        state.rows += record.kind != Kind.SESSION
 
     def write_begins(self, begins: Sequence[tuple[int, OpenSpan]]) -> None:
         """Write rows of open spans. The source's count of rows leaves them out: a replay of the spool commits at other
@@ -173,6 +176,7 @@ class RecordRows:
         size = block.length + PACKED_ROW_BYTES * block.rows
         self._emit(state.name, BlockRows(block, times, seqs, depths, end_offsets), size)
         self._tally.rows += block.rows
+        state.rows += block.rows
 
     def count(self, kinds: Mapping[str, int], now: int) -> None:
         if not self._state.records:
@@ -329,6 +333,21 @@ class OwnRows:
     def session(self, name: OwnRow, about: dict[str, object], now: int) -> None:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
 
+    def account(self, events: Account) -> dict[str, object]:
+        """Return the attribute by which a reader of the bare table can check that all rows are there. `events` counts
+        the events of this incarnation."""
+        state = self._incarnation
+        state.accounted = state.rows
+        return {
+            "account": {
+                "rows": state.rows,
+                "expected": events.expected + state.of_pieces,
+                "seen": events.seen,
+                "missing": events.missing + state.of_pieces,
+                "duplicates": events.duplicates,
+            }
+        }
+
     def finding(self, finding: Finding, session: str = "") -> None:
         """Write a gap row, or a heal row (which takes a gap back), for this or an earlier session."""
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
@@ -345,6 +364,8 @@ class OwnRows:
             about |= {"of_range": True, "last": finding.last}
         if finding.estimate:
             about["estimate"] = True
+        if session and session != self._incarnation.name:
+            about["found_by"] = self._incarnation.name
         self._row(
             finding.kind, finding.reason, about, finding.events or None, stream=finding.stream,
             seq=finding.seq, id_=finding.id, offset=finding.offset, session=session,
@@ -357,6 +378,8 @@ class OwnRows:
             more = finding.events if finding.kind == Kind.GAP else -finding.events
             self._tally.events.add(Account(expected=more, missing=more))
             self._tally.unknown_gaps -= finding.kind == Kind.HEAL and not finding.events
+            if session == self._incarnation.name:
+                self._incarnation.of_pieces += more
 
     def cut(self) -> None:
         """Write a gap of unknown size, because the connection broke and the producer may have sent further events."""
@@ -458,6 +481,8 @@ class OwnRows:
         )  # fmt: skip
         self._emit(session or self._incarnation.name, row, ROW_BYTES + len(text))
         self._tally.rows += 1
+        if kind != Kind.SESSION and session in ("", self._incarnation.name):
+            self._incarnation.rows += 1
 
 
 _PARTS_MAX = 16

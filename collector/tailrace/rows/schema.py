@@ -57,6 +57,7 @@ OwnRow = Literal[
     "gave_way",
     "leave",
     "close",
+    "account",
 ]
 OWN_ROWS: tuple[OwnRow, ...] = get_args(OwnRow)
 """Names of the session rows that the collector itself writes. A producer may write session rows with the same names.
