@@ -45,7 +45,6 @@ from tailrace.rows.fields import (
     START,
     STREAM,
     SUBSTREAM,
-    RecordColumns,
     with_flaw,
     write_flaws,
 )
@@ -97,7 +96,7 @@ class RecordRows:
 
     def write(
         self,
-        columns: RecordColumns,
+        columns: Sequence[Sequence[Any]],
         seqs: list[int | None],
     ) -> None:
         """Write the rows of records. For spans, `columns` also has the columns `DEPTH` and `END_OFFSET`."""
