@@ -67,7 +67,8 @@ class Running(NamedTuple):
 def rsyslog(home: Path, configuration: str, files: str = "") -> Iterator[Running]:
     """Run rsyslog on a free port, or on `files`. Wait until it is ready."""
     home.mkdir(parents=True, exist_ok=True)
-    kind = socket.SOCK_DGRAM if configuration == "rsyslog-datagrams.conf" else socket.SOCK_STREAM
+    datagrams = configuration.startswith("rsyslog-datagrams")
+    kind = socket.SOCK_DGRAM if datagrams else socket.SOCK_STREAM
     port = _free_port(kind)
     environ = {"BENCH_FILE": f"{home}/output", "BENCH_PORT": str(port), "BENCH_HOME": str(home), "BENCH_FILES": files}  # fmt: skip
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"

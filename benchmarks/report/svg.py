@@ -38,6 +38,14 @@ class Bar(NamedTuple):
     colour: str
 
 
+class Report(NamedTuple):
+    """What is missing and what was reported, as shares of a whole; `more` states that the report has no upper end."""
+
+    missing: float
+    reported: float
+    more: bool
+
+
 class Stack(NamedTuple):
     """Values that are drawn above one another, in the order of their names."""
 
@@ -170,6 +178,31 @@ def courses(title: str, across: str, panels: Mapping[str, Sequence[tuple[float, 
     for part in range(5):
         at = last * part / 4
         parts.append(_text(x(at), height - _BOTTOM + 16, f"{at:.3g}", anchor="middle", size=11))
+    return _document(_WIDTH, height, parts)
+
+
+def diagonals(title: str, panels: Mapping[str, Sequence[Report]]) -> str:
+    """Draw a square panel for each name: reports over truth, with the diagonal on which both are equal."""
+    side, space, across = 180, 50, 3
+    rows = math.ceil(len(panels) / across)
+    height = _TOP + rows * (side + space)
+    parts = [_text(_LEFT, 20, title, weight="bold")]
+    for number, (name, reports) in enumerate(panels.items()):
+        left = _LEFT + number % across * (side + space - 10)
+        floor = _TOP + number // across * (side + space) + side + 16
+        parts.append(_text(left, floor - side - 6, name, size=11, weight="bold"))
+        for mark in range(5):
+            at = mark * side / 4
+            parts.append(_line(left, floor - at, left + side, floor - at, "#dddddd"))
+            parts.append(_text(left - 4, floor - at + 4, f"{25 * mark} %", anchor="end", size=9))
+            parts.append(_text(left + at, floor + 14, f"{25 * mark} %", anchor="middle", size=9))
+        parts.append(_line(left, floor, left + side, floor - side, "#888888"))
+        for report in reports:
+            x, y = left + report.missing * side, floor - report.reported * side
+            if report.more:
+                parts.append(_line(x, y, x, floor - side, COLOURS[4]))
+            honest = report.more or abs(report.missing - report.reported) < 0.0005
+            parts.append(_dot(x, y, COLOURS[0] if honest else COLOURS[1]))
     return _document(_WIDTH, height, parts)
 
 

@@ -131,7 +131,9 @@ def tail(rows):
     session = numbered["session"][0]
     ours = pc.and_(pc.equal(rows["session"], session), spans(rows))
     last = pc.max(rows.filter(ours)["seq"])
-    return rows.filter(pc.invert(pc.and_(ours, pc.fill_null(pc.equal(rows["seq"], last), False))))
+    return rows.filter(
+        pc.invert(pc.and_(ours, pc.fill_null(pc.equal(rows["seq"], last), fill_value=False)))
+    )
 
 
 def moved(rows):
@@ -150,7 +152,9 @@ def emptied(rows):
 
 def of_account(rows, key):
     """Count one more in the account of a session."""
-    place = first(rows, pc.fill_null(pc.match_substring(rows["attributes"], '"account":{'), False))
+    place = first(
+        rows, pc.fill_null(pc.match_substring(rows["attributes"], '"account":{'), fill_value=False)
+    )
     about = json.loads(rows["attributes"][place].as_py())
     about["account"][key] += 1
     return changed(rows, place, attributes=json.dumps(about, separators=(",", ":")))
