@@ -1,6 +1,7 @@
 """`python -m benchmarks.diagonal [--turns 3] [--publish]`: measure the honest diagonal, and write its page and picture.
 
-A program emits events at rising rates with one tool, and ends or is killed. What the tool says is missing is compared with what is missing.
+A program emits events at rising rates with one tool, and ends or is killed. The benchmark compares the losses that the tool reports with those that
+there were.
 Needs `make peers`, rsyslog, LTTng and babeltrace2; a tool that is not installed is named on the page. With `--turns 0` the page is
 written anew from its results.
 """
@@ -48,7 +49,7 @@ For users who ask whether a tool tells how much is missing. A program emits even
 events in a file that is mapped into memory, which SIGKILL cannot reach. [The benchmark](../benchmarks/diagonal/__main__.py) compares this count with the events that the tool stored, and with what the
 tool reports as missing.
 
-![What each tool reports as missing, over what is missing]({picture})
+![Reported events over missing events, for each tool]({picture})
 
 Each mark is a run. A mark on the diagonal reports exactly what is missing. A line upwards from a mark says "and perhaps more", without a number: it is right if it crosses the diagonal. A mark below the
 diagonal without a line is a loss of which the tool says nothing.
