@@ -134,7 +134,7 @@ class Program:
 
     @property
     def told(self) -> dict[str, int]:
-        """What the tool said inside the program; nothing if the program was killed."""
+        """Return the tool's report inside the program; nothing if the program was killed."""
         return json.loads(self.report.read_text()) if self.report.exists() else {}
 
 

@@ -39,7 +39,7 @@ class Bar(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What is missing and what was reported, as shares of a whole; `more` states that the report has no upper end."""
+    """Shares of a whole that are missing and that were reported. `more` states that the report has no upper end."""
 
     missing: float
     reported: float
