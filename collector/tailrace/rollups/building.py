@@ -51,7 +51,7 @@ SAVES = 0.9
 """Maximum size of a level, as a share of the level below. A larger level is left out."""
 
 FEW = 16
-"""Number of sums of a level from which no level with wider buckets is computed."""
+"""If a level has at most this number of sums, no level with wider buckets is computed."""
 
 EACH = "events"
 """Table in the temporary database with the events of the batch of rows that was read last."""
@@ -165,8 +165,8 @@ def _batches(file: parquet.ParquetFile, columns: Sequence[str]) -> Iterator[pa.T
 def _gather(
     database: duckdb.DuckDBPyConnection, batches: Iterable[pa.Table], sqls: dict[str, str]
 ) -> None:
-    """Read a data file in batches, and append the results of SQL statements over each batch (the relation `batch`)
-    to their tables. Only the table `events` is replaced by each batch."""
+    """Read a data file in batches (the relation `batch`). Run each SQL statement on each batch, and append the result
+    to the statement's table, but replace the table `events`."""
     made = False
     for batch in batches:
         database.register("batch", batch)

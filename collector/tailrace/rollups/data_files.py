@@ -170,8 +170,8 @@ class FileCache:
 
 
 ROUNDED = 1 + 1e-9
-"""Factor for durations in floating point, so that no rounding error leaves out a span. Times are compared exactly
-later."""
+"""Factor by which durations in floating point are enlarged, so that a rounding error never excludes a span. A later
+step compares times exactly."""
 
 
 class Reach(NamedTuple):
@@ -219,15 +219,15 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return for each lane in `reached` the widest bucket width (base-2 logarithm) of the sidecar that is not wider
-    than the drawing's. Return None if a lane has none."""
+    """Return for each lane in `reached` the base-2 logarithm of the widest buckets in the sidecar that are not wider
+    than the buckets of the drawing. Return None if a lane has no such buckets."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return for each lane in `reached` the duration (ticks) from which a span is stored singly. Shorter spans are
-    in the sums of the sidecar level `level`."""
+    """Return for each lane in `reached` the minimum duration (ticks) of the spans that are stored one by one. Shorter
+    spans are in the sums of the sidecar level `level`."""
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 
@@ -240,7 +240,7 @@ class SidecarReader:
         self._texts = texts
 
     def sums(self, reached: Reach, level: Longs) -> Iterator[Pieces]:
-        """Yield the sums in the drawn window, of the level in `level` for each lane in `reached`."""
+        """Yield the sums in the drawn window. `level` has the sidecar level to read for each lane in `reached`."""
         table = _Lookup(self._file.lanes, reached)
         of_level = table.column(level, NONE)
         for each in sorted(set(level.tolist())):

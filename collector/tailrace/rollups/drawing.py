@@ -1,4 +1,4 @@
-"""Sum rows of the table by bucket (a slice of time) in memory, and stack the spans of a lane.
+"""Sum rows of the table by bucket (a slice of time) in memory, and assign each span of a lane to a row of the drawing.
 
 Pieces are rows or partial sums of rows. `added` and `latest` sum them as the SQL of the module `events` does."""
 
@@ -20,10 +20,10 @@ _NEARLY = 2.0**62
 
 
 def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Sum pieces of spans or instants that have equal values in all `keys`.
+    """Sum those rows or partial sums (`pieces`) of spans or instants that have equal values in all `keys`.
 
-    Return the sums sorted by the keys, and for each sum the index of its longest piece. A sum takes the label,
-    `spot`, `start`, `offset` and `kind` from this piece."""
+    Return the sums sorted by the keys, and for each sum the index of its longest piece. A sum takes the label, `spot`
+    (time or tick), `start`, `offset` and `kind` from this piece."""
     key = _packed(keys)
     order = np.argsort(key) if len(keys) == 1 or key.ndim == 1 else np.lexsort(key)
     first = _firsts(key[..., order])
@@ -40,7 +40,7 @@ def added(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
 
 
 def latest(pieces: Pieces, *keys: NDArray[Any]) -> tuple[Pieces, Longs]:
-    """Sum pieces of counter values that have equal values in all `keys`.
+    """Sum those rows or partial sums (`pieces`) of counter values that have equal values in all `keys`.
 
     Return the sums sorted by the keys, and for each sum the index of its latest piece. A sum takes `spot` (time or
     tick), `offset` and `latest` from this piece."""
@@ -96,7 +96,7 @@ def _changes(ordered: NDArray[Any]) -> Truths:
 
 
 def _sum_each(values: Longs, first: Longs) -> Longs:
-    """Return the sum of each group of values, at most `MOST`. `first` has the index of the first value of each
+    """Return the sum of each group of values, limited to `MOST`. `first` has the index of the first value of each
     group."""
     if not len(first):
         return values[:0]
@@ -109,8 +109,8 @@ def _sum_each(values: Longs, first: Longs) -> Longs:
 
 
 FEW = 32
-"""Maximum number of buckets between two long spans that are stacked by a Python loop. For more, a vectorized search
-is faster."""
+"""Maximum number of buckets between two long spans for which a Python loop computes the rows of the buckets. For more
+buckets, a vectorized search is faster."""
 
 
 class LaneStack:
@@ -206,8 +206,8 @@ class Drawn(NamedTuple):
 
 
 class Summed(NamedTuple):
-    """All pieces of a window in four groups: sums of short spans, single long spans, sums of instants, and sums of
-    counter values."""
+    """The rows and partial sums of a window in four groups: sums of short spans, single long spans, sums of instants,
+    and sums of counter values."""
 
     shorts: Pieces
     longs: Pieces
@@ -227,7 +227,7 @@ def summed(pieces: Pieces, scales: Scales) -> Summed:
     inside &= scales.place(pieces, pieces.spot) >= 0
 
     def by_buckets(chosen: Truths, add: Callable[..., tuple[Pieces, Longs]], *more: str) -> Pieces:
-        """Sum the chosen pieces by bucket, if their bucket is in the window."""
+        """Sum the chosen rows and partial sums by bucket. Leave out those whose bucket is outside of the window."""
         rows = np.flatnonzero(chosen & inside)
         some = pieces.take(rows)
         keys = (getattr(some, name) for name in more)
@@ -287,8 +287,8 @@ def counters(pieces: Summed, scales: Scales) -> Drawn:
 
 
 def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
-    """Give equal names and members of counters equal numbers, so that values from several data files can be summed.
-    `texts` has the text of each number."""
+    """Renumber the names and members of counters, so that equal texts have equal numbers, and values from several data
+    files can be summed. `texts` has the text of each number."""
     if not (pieces.what == COUNTER).any():
         return pieces
     chosen = np.flatnonzero(pieces.what == COUNTER)
@@ -328,8 +328,8 @@ def _singles(longs: Pieces, scales: Scales) -> Drawn:
 
 
 def _open_bounded(longs: Pieces, scales: Scales) -> Pieces:
-    """Return the long spans. If a lane has more than `OPEN_MAX` open spans, those that begin in one bucket are
-    merged, and those that begin before the window are one."""
+    """Return the long spans. If a lane has more than `OPEN_MAX` open spans, merge those that begin in one bucket, and
+    merge all that begin before the window."""
     placed = longs.open & (scales.place(longs, longs.spot) >= 0)
     open_of = np.bincount(longs.number[placed], minlength=len(scales.short))
     many = placed & (open_of[longs.number] > OPEN_MAX)

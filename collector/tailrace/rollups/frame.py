@@ -360,7 +360,7 @@ class FileRows(NamedTuple):
 
     @classmethod
     def of(cls, path: str, lanes: FileLanes, reached: Reach, bounds: Longs) -> FileRows:
-        """Return the rows with every span that overlaps the window. A span of the n-th lane in `reached` lasts at
+        """Return rows that include every span that overlaps the window. A span of the n-th lane in `reached` lasts at
         most `bounds[n]` ticks."""
         length = np.where(reached.timed, bounds * (1e9 / reached.rate) * ROUNDED + 2, bounds.astype(float))  # fmt: skip
         # The rounding error of `opens - length` is less than 4096 ns or ticks.
@@ -380,7 +380,7 @@ class FileRows(NamedTuple):
 
     @property
     def about_inside(self) -> float:
-        """Estimated number of those rows that begin in the window."""
+        """Estimated number of the rows to read that begin in the window."""
         return self._about(self.reached.opens)
 
     def _about(self, since: Longs) -> float:
@@ -458,7 +458,8 @@ class WindowParts:
         self.sample = _sample(self._plain)
 
     def read(self, texts: FrameTexts) -> Iterator[Pieces]:
-        """Yield all rows and sums of the window. Sampled rows count for those that are not read."""
+        """Yield all rows and sums of the window. Each sampled row also counts for the rows that the sample leaves
+        out."""
         snapshot, cache = self._snapshot, self._snapshot.cache
         yield snapshot.begun.pieces(self._numbers, texts)
         for file, reached, level in self._sums:
@@ -508,15 +509,15 @@ def _buckets(lanes: FileLanes, reached: Reach, scales: Scales) -> Floats:
 
 
 def _inside(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
-    """Return for each lane in `reached` the length (ns or ticks) from `since` to the end of the window, as far as
-    the lane has rows there. Without rows, it is not positive."""
+    """Return for each lane in `reached` the length (ns or ticks) of the part of the window after `since` in which the
+    lane has rows. The result is 0 or negative if there is no such part."""
     low, high = lanes.low[reached.lanes], lanes.high[reached.lanes]
     found: Floats = np.minimum(high, reached.closes) - np.maximum(low, since).astype(float)
     return found
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return for each lane the range of rows to read from all files alike: the one that begins first."""
+    """Return for each lane the range of rows to read from every file: the range of a file that begins first."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])

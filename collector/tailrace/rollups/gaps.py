@@ -157,8 +157,8 @@ class _Nearest:
         return self._is_beside(0, self.gap.first, -1) and self._is_beside(1, self.gap.end, 1)
 
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
-        """Take over those events that are nearer to the gap: before and after it by sequence number, then before and
-        after it by offset. None stands for no event."""
+        """Keep those of the given events that are nearer to the gap than the events found so far. In order, `events`
+        has the event before and after the gap by sequence number, then before and after it by offset, or None."""
         for side, found in enumerate(events):
             kept = self.by_number if side < 2 else self.by_offset
             if found is None:
@@ -180,7 +180,7 @@ class _Nearest:
         return found
 
     def placed(self, sessions: dict[tuple[str, str], SessionClock]) -> PlacedGap:
-        """Return the gap with its times. They are computed once if no newer version of the table can change them."""
+        """Return the gap with its times. Compute them only once if no newer version of the table can change them."""
         if self._fixed is not None:
             return self._fixed
         gap = self.gap

@@ -32,8 +32,8 @@ _BOUND = 2**62
 FARTHEST = 2**63 - 1
 
 SAMPLE_ROWS = 100_000
-"""About how many rows are read for one window. If more rows lie there, only a sample of them is read. A sample should
-fit into a block, because the range bar and the lanes show the same one."""
+"""Approximate number of rows to read for one window. If the window has more, only a sample of them is read. The sample
+should fit into a block (`BLOCK_ROWS`), because the range bar and the lanes show the same sample."""
 
 StoredLane = tuple[str, str, str, int | None]
 
@@ -82,7 +82,7 @@ class RowSample(NamedTuple):
         return f"{chosen.format(self.inside)} AND (time >= {self.opens} OR {earlier})"
 
     def weighed(self, pieces: Pieces) -> Pieces:
-        """Return sampled rows, each of which counts for `inside` rows."""
+        """Return sampled rows, each with a weight of `inside`, the number of rows for which it stands."""
         if self.inside == 1:
             return pieces
         busy = np.minimum(pieces.busy, FARTHEST // self.inside) * self.inside
@@ -188,7 +188,7 @@ class RowBlock:
 
 
 class KeptBlocks:
-    """The blocks of rows that were used last, with at most `ROWS_KEPT` rows together."""
+    """The blocks of rows that were used last, with at most `ROWS_KEPT` rows in total."""
 
     def __init__(self) -> None:
         self._blocks: list[RowBlock] = []
@@ -208,12 +208,14 @@ class KeptBlocks:
 
 
 def margin_of(rows: float) -> int:
-    """Return the largest of `_MARGINS` with which a window of `rows` rows has at most `BLOCK_ROWS`, or 0."""
+    """Return the largest of `_MARGINS` for which a window of `rows` rows and its margins have at most `BLOCK_ROWS`
+    rows, or 0."""
     return next((each for each in _MARGINS if rows * (1 + 2 * each) <= BLOCK_ROWS), 0)
 
 
 def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
-    """Return the ranges `near` by lane and `timed`. The `number` of a range is the index of its lane in `lanes`."""
+    """Return a dict of the ranges in `near`, by lane and `timed`. The `number` of a range is the index of its lane in
+    `lanes`."""
     return {(lanes[each.number], each.timed): each for each in near}
 
 

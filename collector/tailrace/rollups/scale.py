@@ -248,7 +248,7 @@ class Scales:
         return found
 
     def _by_rate(self, pieces: Pieces, chosen: Truths) -> list[tuple[float, Longs]]:
-        """Return the indices of the chosen pieces, grouped by the tick rate of their session."""
+        """Return the indices of the chosen rows and partial sums, grouped by the tick rate of their session."""
         if len(self._rates) == 1:
             rows = np.flatnonzero(chosen)
             return [(self._rates[0], rows)] if len(rows) else []

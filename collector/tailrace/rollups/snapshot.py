@@ -232,8 +232,8 @@ class TimelineSnapshot:
         return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
 
     def on(self, axis: str) -> set[SessionKey]:
-        """Return the sessions that share a time axis. The axis `WALL` may have none. Raise UnknownError if there is
-        no other axis of this name."""
+        """Return the sessions that share a time axis; perhaps none for the axis `WALL`. Raise UnknownError if there is
+        no axis of this name."""
         found = {lane.key[:2] for lane in self.lanes if lane.axis == axis}
         if not found and axis != WALL:
             raise UnknownError(f"there is no axis {axis[:100]!r}; each lane names its axis")
@@ -245,7 +245,8 @@ class TimelineSnapshot:
         return [0 if each is None or each.deepest is None else each.deepest + 1 for each in known]
 
     def session(self, key: LaneKey) -> SessionClock:
-        """Return the clock of a lane's session, without tick rate and epoch if the table has only gaps of it."""
+        """Return the clock of a lane's session. The clock lacks tick rate and epoch if the table has only gaps of the
+        session."""
         return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
     def names(self, labels: set[AskedLabel]) -> dict[AskedLabel, str | None]:

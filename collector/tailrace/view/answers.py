@@ -55,7 +55,7 @@ class TooLongError(TailraceError):
 
 
 class FileAnswer(NamedTuple):
-    """An answer that is no JSON. A browser saves it as the file `name`."""
+    """An answer that is not JSON. A browser saves it as the file `name`."""
 
     body: bytes
     media_type: str
@@ -75,7 +75,7 @@ _STATUS: tuple[tuple[type[TailraceError], HTTPStatus, str], ...] = (
 
 
 def cut(text: str, most: int = TEXT_MAX) -> str:
-    """Return a text. If it is longer than `most` characters, return the first of them, and its length."""
+    """Return a text. If it has more than `most` characters, cut it off there and append its full length."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
@@ -132,7 +132,7 @@ def decimal(number: int | None) -> str | None:
 
 
 def members(text: str | None) -> dict[str, Any]:
-    """Return the members of a JSON object, with long texts cut; none if `text` is no JSON object."""
+    """Return the members of a JSON object, with long texts cut. Return an empty dict if `text` is not a JSON object."""
     if text is None:
         return {}
     try:
@@ -177,8 +177,8 @@ def from_row(type_: type[S], row: Iterable[object]) -> S:
 
 
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
-    """Return an object of the API class `type_` from the attributes of `given`, and from `others` where it has the
-    field's name."""
+    """Return an object of the API class `type_`. Take each field from `others` if it is there, otherwise from the
+    attribute of `given` with the same name."""
     names = type_.__struct_fields__
     return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
 
@@ -295,7 +295,8 @@ class AnswerPool:
             return failure(error, where)
 
     async def long(self, request: Request, work: Callable[[SnapshotLease], T], seconds: float) -> T:
-        """Run `work` as `run` does, but with another time limit, and in threads for which short requests do not wait."""
+        """Run `work` as `run` does, but with another time limit, and in separate threads, so that short requests do not
+        wait for it."""
         return await self._run(self._long, request, work, seconds)
 
     async def run(self, request: Request, work: Callable[[SnapshotLease], T]) -> T:

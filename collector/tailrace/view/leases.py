@@ -32,14 +32,15 @@ LIMITS = Limits(seconds=30, memory=512 * 2**20, threads=2)
 """Limits on each SQL statement that the viewer itself runs."""
 
 FRESH_SECONDS = 1.0
-"""Time for which a snapshot, and the collectors' reports on its version of the table, are used without a new look."""
+"""Time for which a snapshot, and the collectors' reports on its version of the table, are used before they are read
+again."""
 
 TEND_SECONDS = 30.0
 """Maximum time (seconds) between two searches for data files without roll-ups. After this time, roll-ups of deleted
 files are removed, and roll-ups that could not be written are tried again."""
 
 UNANSWERED_SECONDS = 15.0
-"""Time for which no collector is asked again after one of them did not answer."""
+"""Time for which no collector is asked again after one of them has not answered."""
 
 
 WAIT_SECONDS = 0.2
@@ -135,8 +136,8 @@ class ServedStore:
         return RollupProgress() if self._writer is None else self._writer.progress
 
     def note_rows(self, rows: int) -> None:
-        """Take note of the number of rows of a newer version. Few rows without roll-ups wait for the next search: a
-        viewer that follows a program would otherwise write roll-ups all the time."""
+        """Record the number of rows in a newer version of the table. If only a few of them lack roll-ups, wait for the
+        next periodic search. Otherwise, a viewer that follows a program would write roll-ups all the time."""
         if rows - self.progress.rows > SAMPLE_ROWS:
             self.lacking.set()
 
@@ -165,8 +166,8 @@ class ServedStore:
             self._idle.append((engine, self.clock.monotonic()))
 
     def live(self, engine: Engine) -> Live:
-        """Return the number of events for which the collectors still wait, at the version of the engine's snapshot. The
-        snapshot may advance for this."""
+        """Return for which events the collectors still wait, at the version of the engine's snapshot. If the table gets
+        a newer version meanwhile, the snapshot moves to that version."""
         with self._live_lock:
             if self._live is not None:
                 version, until, live = self._live
@@ -267,7 +268,7 @@ class SnapshotLease:
             *(snapshot.engine for snapshot, _ in list(self._taken.values())),
             *self._own,
         ]:
-            # Ignore the error if the request's thread is closing the engine at the same moment
+            # Ignore the error, because the request's thread may be closing the engine at the same moment.
             with suppress(Exception):
                 engine.interrupt()
         if (timeline := self._timeline) is not None:

@@ -1,7 +1,7 @@
 """Send answers piece by piece: news for the open pages, and exports.
 
-Once a second, every open page gets the version of the table, rates of events, and the health of the collectors. A slow
-page gets the newest message, and misses those before.
+Once a second, every open page gets the version of the table, rates of events, and the health of the collectors. A page
+that reads slowly gets only the newest message.
 
 An export has the content of a file of `tailrace export`. It is written to a temporary directory, from one snapshot, and
 then sent; several files are sent as a ZIP archive.
@@ -238,7 +238,7 @@ BINARY = "application/octet-stream"
 
 
 class Written(NamedTuple):
-    """A written export: the file, its temporary directory, and what the file lacks (`words`)."""
+    """A written export: the file, its temporary directory, and a description of what the file lacks (`words`)."""
 
     directory: Path
     file: Path

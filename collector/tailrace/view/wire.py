@@ -361,7 +361,7 @@ class MissingFacts(msgspec.Struct, kw_only=True):
 
 
 class OverviewAnswer(WholeAnswer, kw_only=True):
-    """`worst` lists the streams from which most events are missing."""
+    """The answer of the endpoint `overview`. `worst` lists the streams from which most events are missing."""
 
     missing: list[MissingFacts]
     worst: list[Stream]

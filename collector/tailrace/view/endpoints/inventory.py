@@ -200,7 +200,8 @@ def streams(lease: SnapshotLease, asked: OfStreams) -> wire.Streams:
 
 
 def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
-    """Return the part of the streams for which `asked` asks. Unknown values come last in either order."""
+    """Return the part of the list of streams that the question `asked` selects. In both sort orders, unknown values
+    come last."""
     condition = _matching(asked)
     direction = "DESC" if asked.descending else "ASC"
     sql = (
@@ -253,7 +254,7 @@ def _matching(asked: OfStreams) -> RowCondition:
 
 
 def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
-    """Serve the gaps that may lie within a range of time. A gap of unknown time may lie within every range."""
+    """Serve the gaps that may lie within a range of time. A gap whose time is unknown may lie within any range."""
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     within = _within(lease, asked)

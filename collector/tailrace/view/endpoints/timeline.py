@@ -221,9 +221,8 @@ def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
 
 
 def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
-    """Return the first and the last tick of this clock at which an event may begin if it matches the search.
-
-    They follow from `from`, `to` and `after` of the search.
+    """Return the first and the last tick of this clock at which an event may begin that matches `from`, `to` and
+    `after` of the search.
     """
     first = [] if asked.from_ is None else [asked.from_]
     behind = [] if asked.to is None else [asked.to]
