@@ -156,7 +156,8 @@ _WORKERS = 2
 
 _ENDS = frozenset({"VAR", "VAS", "VU]", "VSf", "VS]", "VTe", "VMA", "VTr", "VHW", "OM]"})
 _NAMES = frozenset({"VYc", "VTc"})
-"""Codes of ovni events that assign a name to something. Like those in `_ENDS`, they are no events in the table."""
+"""Codes of ovni events that assign a name to something. Like those in `_ENDS`, they do not become events in the
+table."""
 
 
 class OvniEvent(NamedTuple):
@@ -349,7 +350,7 @@ def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
 
 
 def _known_at_first(metadata: dict[str, object]) -> dict[str, object]:
-    """Return the part of a thread's metadata in the first version of its stream.json."""
+    """Return the part of a thread's metadata that the first version of its stream.json contains."""
     about = metadata["ovni"]
     assert isinstance(about, dict)  # noqa: S101 - `_thread` makes it a dict
     return {key: about[key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}

@@ -127,7 +127,7 @@ def _thread(
 def _instruction(
     random: Random, id_: int, thread: int, begin: int, committed: int, address: int
 ) -> Iterator[tuple[int, JetsLine]]:
-    """Yield the lines of one instruction, each with its clk. It commits no earlier than `committed`."""
+    """Yield the lines of one instruction, each with its clk. The instruction commits at `committed` or later."""
     opcode = random.choice(_OPCODES)
     pc = f"0x{0x8000_0000 + address:08X}"
     disassembly = f"{opcode.lower()}  {', '.join(random.sample(_REGISTERS, 3))}"
@@ -472,7 +472,8 @@ def et3_specification_maps() -> dict[str, bytes]:
 
 
 def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
-    """Yield the events of several threads, interleaved at random, which at last return from all their calls."""
+    """Yield the events of several threads, interleaved at random. At the end, each thread returns from all its
+    calls."""
     running = [_TracedThread(random) for _ in range(threads)]
     for _ in range(steps):
         yield from random.choice(running).step()
@@ -513,7 +514,8 @@ class _TracedThread:
             yield self._event("W", self._object(), class_)
 
     def leave(self) -> Iterator[_AgentEvent]:
-        """Yield the return from the innermost call. Sometimes an exception first ends inner calls without lines."""
+        """Yield the return from the innermost call. Sometimes, an exception first ends inner calls, which writes no
+        lines."""
         if self.depth > 4 and self._random.random() < 0.02:
             del self._methods[-3:]
         yield self._event("E", self._methods.pop())

@@ -129,7 +129,7 @@ SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
     "tcp": send_tcp,
     "tail": write_files,
 }
-"""Function that sends chunks, by the configuration's name of the transport."""
+"""The function that sends chunks, for each transport by its name in the configuration."""
 
 
 class SendingPace:

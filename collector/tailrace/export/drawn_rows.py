@@ -39,8 +39,8 @@ SELECT {{columns}} FROM (
 )
 {_ORDER}
 """  # noqa: S608 - our own words
-"""SQL for the rows to draw, without begin rows. The condition on the kind excludes these before DuckDB evaluates views.
-The rows come from a single scan: a sort of several scans would need more memory than DuckDB's limit."""
+"""SQL for the rows to draw, without begin rows. The condition on the kind excludes begin rows before DuckDB evaluates
+views. The rows come from a single scan: a sort of several scans would need more memory than DuckDB's limit."""
 
 _BEGUN = f"""
 SELECT {{columns}} FROM (
@@ -100,7 +100,8 @@ class Item(NamedTuple):
         return self.kind == "span"
 
     def members(self) -> dict[str, Any]:
-        """Return the members of the attributes, or their text as `attributes` if they are no JSON object."""
+        """Return the members of the attributes. If the attributes are not a JSON object, return their text as the
+        member `attributes`."""
         if self.attributes is None:
             return {}
         try:

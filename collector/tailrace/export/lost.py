@@ -34,9 +34,9 @@ class Neighbours:
         self._above: list[Seen | None] = [None] * len(self._highs)
 
     def see(self, number: int, time: int) -> None:
-        """Record an event with the start `time` (ns) at the position `number`. It is stored only for the next higher
-        position in `lows` and the next lower one in `highs`, so that `below` and `above` must search further positions,
-        too."""
+        """Record an event with the start `time` (ns) at the position `number`. Store it only at the nearest higher
+        position in `lows`, and at the nearest lower one in `highs`. Therefore `below` and `above` also search further
+        positions."""
         low = bisect_right(self._lows, number)
         if low < len(self._lows):
             found = self._below[low]

@@ -30,7 +30,7 @@ class RowCount:
         self._said = time.monotonic()
 
     def begin(self, of: int) -> None:
-        """Count rows from 0. `of` is the approximate number of rows that the export will read."""
+        """Start to count rows at 0. `of` is the approximate number of rows that the export will read."""
         self.rows = 0
         self._of = of
 

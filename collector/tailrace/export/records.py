@@ -76,14 +76,15 @@ def records(
 ) -> Iterator[Record]:
     """Yield the records from which the ingest made the rows of one session. The rows must come in the order `ORDER`.
     The size of a record is the distance to the next record's offset, or 0 if unknown. `unreadable` has the reasons of
-    malformed records. The bytes of these records come from the quarantine. Count in `left` the pieces that are no
-    longer there."""
+    malformed records. The bytes of these records come from the quarantine. Count in `left` the bytes' frames that the
+    quarantine no longer has."""
     waiting: list[Record] = []  # records at the same offset, whose size is not known yet
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
             end = (
-                # a row that is not a record may have any offset, so use it only as the end of the last record
+                # use the offset of a row that is not a record only as the end of the last record, because it may be any
+                # offset
                 at
             )
             continue
@@ -140,8 +141,8 @@ def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
 def quarantined(
     attributes: str | None, kept: QuarantineReader, details: Container[str], left: Counter[str]
 ) -> Sequence[QuarantineFrame]:
-    """Return the quarantine frames with the unreadable bytes of a gap, if the member `detail` of its attributes is
-    one of `details`. Count in `left` the frames that are no longer there."""
+    """Return the quarantine frames with the unreadable bytes of a gap, if the member `detail` of its attributes is one
+    of `details`. Count in `left` the frames that the quarantine no longer has."""
     about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
     if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):
