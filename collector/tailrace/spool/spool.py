@@ -137,7 +137,7 @@ class Spool:
             )
             undo.callback(writer.close)
             with disk.naming(directory):
-                pass  # the end of the block syncs names that a killed process may have left unsynced
+                pass  # Do nothing more: the end of the block syncs file names that a killed process may have left unsynced
             spool = cls(
                 config,
                 clock,
@@ -213,7 +213,8 @@ class Spool:
 
         Meanwhile call `sync` periodically, even without new entries, because `sync` retries the allocation of room."""
         crowded = self._used >= self._max_size or self.durable - self.begin > self.held_max
-        # `release` keeps the newest segment. If there is no other segment, waiting sources would wait for ever.
+        # Do not report a full spool if the newest segment is the only one: `release` keeps it, so sources would wait
+        # for ever.
         return self.shortage is not None or (crowded and len(self._segments) > 1)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
@@ -330,7 +331,7 @@ class Spool:
             self._segment_at(position)
             raise self._damage(segment, position, str(error)) from error
         if not found.entries:
-            # The segment's file may have been reused for another segment. Raise ValueError in this case.
+            # Raise ValueError if the segment was released meanwhile, and its file was reused for another segment.
             self._segment_at(position)
             raise self._damage(segment, position, f"the entry is {found.fault or 'missing'}")
         return found.entries

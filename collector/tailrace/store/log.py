@@ -232,7 +232,7 @@ class Journal:
         """Add the log entries of `versions`, and the checksums of the data files that they added.
 
         Without `merges`, leave out the checksums of files that upkeep has merged from earlier files, because upkeep
-        adds them. Raise OSError if the journal or a file cannot be accessed."""
+        itself adds them. Raise OSError if the journal or a file cannot be accessed."""
         lines = [line for version in versions if (line := self._line(version, merges=merges))]
         self._append(lines)
 

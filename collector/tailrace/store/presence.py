@@ -191,8 +191,8 @@ class Entrance:
     def admit(self) -> None:
         """Let other collectors start on the store, because the table is repaired."""
         if self.alone:
-            # Converting the lock releases it for a moment. No collector can take it then, because a starting one
-            # needs `start.lock` first.
+            # Converting the lock releases it for a moment. Meanwhile, no starting collector can take the lock, because
+            # it would need `start.lock` first.
             for fd in self._fds:
                 # Ignore the error of file systems that cannot lock directories.
                 with suppress(OSError):
@@ -365,7 +365,7 @@ def _addresses(path: Path, pid: int) -> dict[str, str]:
     try:
         ports = json.loads(path.read_text())
         if ports["pid"] != pid:
-            # A killed collector has left this `ports.json`, and the running collector has not written its own yet.
+            # A killed collector has left this `ports.json`, and the running collector has not written a new one yet.
             return {}
         return {**ports["sources"], "admin": ports["admin"]}
     except (OSError, ValueError, LookupError, TypeError):

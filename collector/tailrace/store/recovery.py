@@ -284,7 +284,7 @@ class _Repair:
             " from a copy, or move it away to begin a new table"
         )
 
-    # Rule 1 of the module's docstring
+    # Step 1 of the repair: restore log entries from the journal
 
     def _restore_entries(self, journal: JournalContent) -> None:
         there = self.log.versions()
@@ -301,7 +301,7 @@ class _Repair:
                 f"version {version}: its log entry was damaged or gone: restored from the journal"
             )
 
-    # Rule 2 of the module's docstring
+    # Step 2 of the repair: remove incomplete checkpoints
 
     def _whole_checkpoint(self, journal: JournalContent) -> int:
         """Return the version of the newest complete checkpoint, or -1. Rename damaged checkpoints."""
@@ -354,7 +354,7 @@ class _Repair:
         self.done.checkpoints.append(version)
         self.done.reasons.append(f"checkpoint {version} {reason}: moved away")
 
-    # Rule 4 of the module's docstring
+    # Step 4 of the repair: replace damaged data files by gap rows
 
     def _set_damaged_aside(self, journal: JournalContent) -> None:
         table = layout.open_or_none(str(self.log.root), {})

@@ -56,8 +56,8 @@ class Jump(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The days to delete: those before `below`, or none. `held` is a long time without rows because of which days older
-    than `retention_age` are kept."""
+    """The days to delete: those before `below`, or none if it is None. If a long time without rows is the reason to
+    keep days older than `retention_age`, `held` is this time."""
 
     below: int | None
     held: Jump | None
@@ -77,8 +77,8 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the first day to keep because of `retention_age`. If a long time without rows is the reason to keep older
-    days as well, return it, too, otherwise None."""
+    """Return the first day to keep because of `retention_age`, and the long time without rows that is the reason to
+    keep older days as well, or None."""
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
     if config.retention_age is None or not known:
@@ -134,7 +134,7 @@ CROWDED = 60
 """If one day has this number of small files, an upkeep is due at once, not only at the end of the hour."""
 
 SECOND_FILES = 200
-"""If one day has more files than this below half of `compact_size`, a second merge is due at once."""
+"""If one day has more than this number of files smaller than half of `compact_size`, a second merge is due at once."""
 
 HOUR_NS = 3600 * 10**9
 
@@ -399,7 +399,8 @@ class _Upkeep:
                 continue
             if self._local is not None:
                 durable.sync(self._local, before, table.version())
-                # Without checksums in the journal, the new files cannot be verified later
+                # Ignore an error: the new files are intact, but cannot be verified later without checksums in the
+                # journal.
                 with suppress(OSError):
                     self._note(self._local, range(before + 1, table.version() + 1))
             return True
