@@ -43,7 +43,8 @@ TURN_BYTES = 2**20
 """Number of bytes that the receiving task receives before other tasks run."""
 
 TURN_RECEIPT = TURN_BYTES // 64
-"""Minimum number of bytes that a receive adds to the count for `TURN_BYTES`, because each receive takes some time."""
+"""Minimum number of bytes that each receive counts towards `TURN_BYTES`, because even a small receive takes some
+time."""
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -63,7 +64,7 @@ class Listener(Protocol):
 
     transport: str
     crowd: Refusal
-    """The cause to count when a connection is refused because its peer has too many."""
+    """The cause to count when a connection is refused because its peer has too many connections."""
     guard: Guard
     greeting_timeout: float
     """Maximum time (seconds) for TLS handshake and token together."""

@@ -218,8 +218,8 @@ class Admission:
         self._noise, self._shed = [], 0
 
     def forget_silent(self, intake: Intake) -> None:
-        """End the sessions of peers that were silent for `idle_timeout`. End a session of `STRANGERS` that began so
-        long ago."""
+        """End the sessions of peers that were silent for `idle_timeout`, and the session of `STRANGERS` if it began at
+        least `idle_timeout` ago."""
         horizon = self._clock.monotonic() - self.config.idle_timeout
         for number in self.peers.forget_silent(horizon):
             intake.close(number, "idle")

@@ -64,7 +64,8 @@ class Intake(Protocol):
         ...
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Record that the kernel dropped `count` datagrams at a socket since the log time `since`, and `total` in all.
+        """Record that the kernel dropped `count` datagrams at a socket since the log time `since`, and that `total` is
+        its count of all drops there.
 
         Call this before appending the datagrams that the kernel queued after the drops. If datagrams from before the
         drops were read together with them, append both and make this call within one `moment`."""
@@ -243,8 +244,8 @@ class Source(Protocol):
         ...
 
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type
-        """Apply a new configuration to the running source. It differs only in settings that may change at runtime (see
-        `config.reload`)."""
+        """Apply a new configuration to the running source. The new configuration differs only in settings that may
+        change at runtime (see `config.reload`)."""
         ...
 
     def cut(self, number: int, reason: str) -> None:

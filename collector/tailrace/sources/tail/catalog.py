@@ -36,14 +36,15 @@ UNPROVEN_MAX = 600.0
 """Maximum time (seconds) for which a file waits as a possible copy without a proof."""
 
 ENDED_MAX = 8192
-"""Maximum number of groups of possible copies whose ended files are remembered."""
+"""Maximum number of groups of possible copies for which the catalog remembers files whose sessions have ended."""
 
 LOOKS_SHARE = 0.005
 LOOK_COST = 5e-6
 """Minimum CPU time (seconds) of one check of a file, used to plan the intervals."""
 RETRY_MAX = 30.0
 TICKS = 4
-"""Number of times within a check interval to which checks are rounded up, so that one wake-up serves many files."""
+"""Number of times in a check interval at which checks begin. Checks are delayed to the next of these times, so that one
+wake-up serves many files."""
 
 
 class Ended(NamedTuple):
@@ -104,12 +105,12 @@ class Catalog:
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def elders(self, file: Followed) -> list[Followed]:
-        """Return the files that precede this file in its group, which is sorted by rank."""
+        """Return the files that precede this file in its group of possible copies, which is sorted by rank."""
         known = self._by_key[self._all[file]]
         return known[: known.index(file)]
 
     def juniors(self, file: Followed) -> list[Followed]:
-        """Return the files of the group that were found after this file."""
+        """Return the files of this file's group of possible copies that were found after this file."""
         return [other for other in self.relatives(file) if other.known > file.known]
 
     def ended(self, file: Followed) -> list[Ended]:
@@ -228,7 +229,7 @@ class Catalog:
             file.interval = poll
         else:
             file.interval = min(max(2 * file.interval, poll), self.idle_interval(len(self)))
-        # A wake-up costs as much as ten checks, so many files fall due together.
+        # A wake-up costs as much as ten checks, so let many checks fall due together.
         tick = file.interval / TICKS
         self.check_at(file, math.ceil((now + file.interval) / tick) * tick)
 
@@ -428,7 +429,7 @@ def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
 
 
 def _may_repeat_another(catalog: Catalog, file: Followed, copy: Followed) -> bool:
-    """Return whether `copy` may be a copy of another file than the removed file `file`. Raise OSError if that fails."""
+    """Return whether `copy` may be a copy of a file other than the removed file `file`. Raise OSError if that fails."""
     # gzip may be writing `copy` from another file, with too few bytes so far to tell from which.
     head = copy.head()
     if relation(file.handoff.content.head, head) == "same":

@@ -60,7 +60,7 @@ class RawBytes:
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
         self._extent = range(0)
-        """Offsets of one range of data between two holes, at the reading position or behind it."""
+        """Offsets of one range of data between two holes, at or after the reading position."""
 
     def next(
         self, view: ContentView, limit: int = CHUNK_MAX
@@ -84,8 +84,8 @@ class RawBytes:
         before = len(trail.last)
         wanted = min(limit, self._extent.stop - trail.offset)
         data = os.pread(fd, before + wanted, trail.offset - before)
-        # Read the first bytes after the data: they show whether the file was written anew meanwhile. The bytes that
-        # precede the data do not suffice, because many lines end alike.
+        # Read the file's beginning only after the data, to detect that the file was written anew meanwhile. To compare
+        # the bytes before the data does not suffice, because many lines end alike.
         head = os.pread(fd, len(trail.head), 0) if before < trail.offset else trail.head
         kept = len(data) >= before and trail.precedes(data[:before])
         if not kept or differing(trail.head, head, 0):
@@ -161,7 +161,7 @@ class Compressed:
         self._inflater: Inflater | None = None
         self._begun = member
         """Position at which decompression can begin again: the start of the last gzip member, or the end of damaged
-        bytes behind it."""
+        bytes after this member."""
         self._known = known.copied()
         self._skipped: Trail | None = None
         self._certain = certain

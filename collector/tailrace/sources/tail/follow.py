@@ -198,7 +198,7 @@ class Followed:
             self._touched |= found.st_size == self.size
         self._written_at = found.st_mtime_ns
         if changed or not self._confirmed:
-            # The file's times have a limited resolution, so compare it once more when it has stopped changing.
+            # The file's times have a limited resolution, so compare the file once more when it has stopped changing.
             self._signature, self._confirmed, self._head = None, False, None
             try:
                 self._examine(found.st_size)
@@ -214,7 +214,7 @@ class Followed:
                 self._touched = False
                 self._part.begin_check()
         if self.handoff.is_moved and self.location.gone is None:
-            # Do this only after the check, which has ended the session if the path has other content.
+            # Pass on documents only now: the check has ended the session if another file is at the path.
             self.handoff.documents(self.location.path)
         return replaced
 
@@ -310,7 +310,7 @@ class Followed:
         if identity.relation(known.head, head) == "other":
             return False
         if other.location.path == self.location.path:
-            # A program that writes its file anew makes it shorter at first.
+            # A shorter file at the same path is no copy: the program is writing its file anew.
             return other.size >= self.taken
         return self.location.gone is not None or self.behind > 0 or len(head) <= known.offset
 
@@ -323,9 +323,8 @@ class Followed:
         )
 
     def _suffices(self, whole: int) -> bool:
-        """Return whether this file has the size of a copy of a file of `whole` bytes, or of at least `HEAD` bytes at
-        its beginning."""
-        # Many files begin with the same header.
+        """Return whether this file has the size of a copy of a file of `whole` bytes, or of a copy of its beginning."""
+        # A shorter copy needs `HEAD` bytes, because many files begin with the same header.
         return self.size == whole or HEAD <= self.size < whole
 
     @property

@@ -142,8 +142,8 @@ class _Listing(NamedTuple):
     known: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
 
     def below(self, wanted: frozenset[Parts]) -> tuple[list[_Place], list[_Place]]:
-        """Return the directories and links of this directory to search for paths that match one of the remainders
-        `wanted`."""
+        """Return the directories and links of this directory to search for paths that match one of the pattern
+        remainders `wanted`."""
         if (found := self.known.get(wanted)) is None:
             found = self.known[wanted] = (
                 _places(self.prefix, self.directories, wanted, hidden=False),

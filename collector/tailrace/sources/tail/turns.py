@@ -115,7 +115,8 @@ class Inflaters:
         return True
 
     def grown(self, file: Followed) -> None:
-        """Let a waiting file wait in order of arrival if it has grown so much that `AGAIN_RATE` does not apply."""
+        """If a file that waits because of `AGAIN_RATE` has grown so much that this limit does not apply, let it wait in
+        order of arrival."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None
