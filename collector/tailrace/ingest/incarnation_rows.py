@@ -533,8 +533,9 @@ class Unreadable:
                     self._references.define(piece.id)
 
     def _is_missing(self, piece: Record) -> bool:
-        """Return whether an unreadable record counts as one missing event. It does not if the producer numbers its
-        events, if it continues the previous unreadable record, or if its number of events is unknown."""
+        """Return whether an unreadable record counts as one missing event. It does not count if the producer numbers
+        its events, if the record continues the previous unreadable record, or if the record's number of events is
+        unknown."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = state.unended == (piece.offset, flaw)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS

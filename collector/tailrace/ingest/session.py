@@ -157,7 +157,8 @@ class Session:
         self._note_ends(now)
 
     def _note_ends(self, now: int) -> None:
-        """Write a row for each run of the file whose end mark became required or has arrived."""
+        """Write a row for each run in the file whose end mark (the last record of a complete stream) became required or
+        has arrived."""
         if self.state.file:
             for process, incarnation in self.generations.by_process.items():
                 self._file.note_end(process, incarnation.own, now)

@@ -101,8 +101,8 @@ class SessionFile:
         return {"file": _as_read(file)} | self._asks if file else {}
 
     def note_end(self, process: int, own: OwnRows, now: int) -> None:
-        """Write a row if an end mark of the run of `process` became required or has arrived. After a kill of the
-        collector, only this row shows it."""
+        """Write a row if the end mark (the last record of a complete stream) of the run of `process` became required or
+        has arrived. After a kill of the collector, only this row shows it."""
         file, lacks = self._state.file, self._lacks(own, process)
         if file and lacks is not None and bool(lacks) != own.awaits_end:
             self._write(file, own, now, process)
@@ -165,7 +165,8 @@ class SessionFile:
 
 
 def _unfollowed(before: Rest | None, now: int) -> Rest:
-    """Return the statement that no source follows a file since `now` (Unix ns), or an earlier such statement."""
+    """Return the statement that no source has followed a file since `now` (Unix ns). If `before` is such a statement,
+    return `before`."""
     return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 

@@ -183,8 +183,8 @@ class Shares:
 
 
 _PART = 32
-"""Divisor of a session's surplus of streams. A session that must give up streams gives up this part of its surplus at
-once, because each search for the oldest streams examines all streams."""
+"""A session that must give up streams gives up its surplus divided by this number at a time, not one stream at a time:
+each search for the oldest streams examines all streams."""
 
 
 class CommonsState(msgspec.Struct, omit_defaults=True):

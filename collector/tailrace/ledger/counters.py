@@ -91,8 +91,7 @@ RESTART = -2
 """Result in place of a sequence number: the event shows that the producer has restarted, and was not counted."""
 
 _NEWS_MAX = 256
-"""Number of streams without checked numbers for which the list of streams to acknowledge has room, besides all checked
-streams."""
+"""Maximum number of streams without checked numbers in the list of streams to acknowledge."""
 
 LATEST = 2**63 - 1
 """Mark (event fingerprint) for an event of which a client's report states only the number. It is greater than all
@@ -430,9 +429,9 @@ class Counters:
         return DUPLICATE
 
     def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event that repeats a number with another mark may be another event than the earlier one. It
-        may if the earlier event's mark is stored. Below `floor`, it may be a missing event whose gap was forgotten,
-        unless the client announced the session: such a client uses no number twice."""
+        """Return whether an event that repeats a number with another mark (fingerprint) may be a different event. It
+        may be one if the earlier event's mark is stored. Below `floor`, it may be a missing event whose gap was
+        forgotten, unless the client announced the session: such a client uses no number twice."""
         if seq < stream.floor:
             return not self.announced
         return stream.mark_of(seq, self.window) != NEVER
@@ -440,7 +439,8 @@ class Counters:
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int
     ) -> int | None:
-        """Count an event below the stream's first number, so that the stream begins at it. Return its number."""
+        """Count an event whose number lies below the stream's first number. The stream then begins at this event.
+        Return the event's sequence number."""
         if seq < 0 or stream.next - seq > self.window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:

@@ -102,8 +102,8 @@ changed. If more comparisons are necessary, all id ranges of the run are compute
 
 
 class RunIndex:
-    """Finds pieces of a run by time. Also finds the pieces before or after which no ids of the run are known.
-    `counting` is the number of pieces that are known to count the run's events by id."""
+    """Finds pieces of a run (its parts in one file each) by time, and the pieces before or after which no ids of the
+    run are known. `counting` is the number of pieces that are known to count the run's events by id."""
 
     def __init__(self, run: SplitRun) -> None:
         self.run = run
@@ -126,7 +126,8 @@ class RunIndex:
         return session.partition(".")[0] in self._files
 
     def likely(self, since: int) -> Iterator[HeldPiece]:
-        """Yield the pieces that have ids, first those that start at the time `since`, as a copy does."""
+        """Yield the run's pieces (parts in one file each) that have ids. Pieces that start at the time `since`, as a
+        copy does, come first."""
         at = bisect_left(self._begins, (since, ""))
         for _, session in chain(islice(self._begins, at, None), islice(self._begins, at)):
             if self.run.pieces[session].piece.ranges:
@@ -146,7 +147,8 @@ class RunIndex:
             self._retime(before, held)
 
     def _retime(self, before: HeldPiece, held: HeldPiece) -> None:
-        """Correct the times of the run's id ranges after a piece has changed from `before` to `held`."""
+        """Correct the times of the run's id ranges after a piece (the part of the run in one file) has changed from
+        `before` to `held`."""
         left = REBUILD_FACTOR * len(self._begins)
         for each in self._ranges_of(before):
             if each.since == before.since != held.since:
@@ -166,7 +168,7 @@ class RunIndex:
                 return
 
     def _ranges_of(self, held: HeldPiece) -> Iterator[IdRange]:
-        """Yield the run's id ranges that contain ids of a piece."""
+        """Yield the run's id ranges that contain ids of a piece (the part of the run in one file)."""
         last = 0
         for first, _ in held.piece.ranges:
             if first > last:
@@ -175,9 +177,9 @@ class RunIndex:
                 yield each
 
     def place(self, session: str) -> list[str]:
-        """Record whether the run has known ids below and above those of a session's piece. Return the sessions for
-        which `goes_on` has become true, in the order in which they joined. The run must only have grown since the
-        last call."""
+        """Record whether the run has known ids below and above those in a session's file. Return the sessions for which
+        `goes_on` has become true, in the order in which they joined. The run must only have grown since the last
+        call."""
         run, ids = self.run, self.run.pieces[session].piece.ranges
         low, high = (run.ranges[0].first, run.ranges[-1].last) if run.ranges else (0, 0)
         freed = self._before.place(session, ids[0][0] if ids else None, None if run.begins else low)
@@ -189,7 +191,7 @@ class RunIndex:
         return sorted(found, key=self._order.__getitem__)
 
     def _is_in(self, range_: IdRange, session: str) -> bool:
-        """Return whether a session's piece contains an id of `range_`."""
+        """Return whether the part of the run in a session's file contains an id of `range_`."""
         ids = self.run.pieces[session].piece.ranges
         at = bisect_right(ids, range_.last, key=itemgetter(0))
         return at > 0 and ids[at - 1][1] >= range_.first
@@ -237,7 +239,8 @@ def has_grown(before: HeldPiece, held: HeldPiece) -> bool:
 
 
 def place_of(held: HeldPiece) -> PiecePlace:
-    """Return the first and last id of a piece, and the times of its first and last event. The piece must have an id."""
+    """Return the first and last id of a piece (the part of a run in one file), and the times of its first and last
+    event. The piece must have an id."""
     return held.piece.ranges[0][0], held.piece.ranges[-1][1], held.since, held.until
 
 

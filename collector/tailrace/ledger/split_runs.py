@@ -90,7 +90,8 @@ class SplitRuns:
             self._index[number] = RunIndex(run)
 
     def goes_on(self, session: str) -> bool:
-        """Return whether other files contain the run's events before and after a session's piece, or none can exist."""
+        """Return whether other files contain the run's events before and after those in a session's file, or no such
+        events can exist."""
         number = self._run_of.get(session)
         return session in self._copies if number is None else self._index[number].goes_on(session)
 
@@ -110,15 +111,15 @@ class SplitRuns:
             self.resting.get(session, int)(now)
 
     def alone(self, session: str) -> None:
-        """Forget a session's piece of a run if no other piece of the run is known, because no further piece will
-        follow."""
+        """Forget the part of a run in a session's file if no other part of the run is known, because no further part
+        will follow."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is not None and len(self.state.runs[number].pieces) == 1:
             self._forget(number)
 
     def replaced(self, session: str) -> None:
-        """Forget all pieces in a session's file, because the file will be read again from the beginning."""
+        """Forget all parts of runs in a session's file, because the file will be read again from the beginning."""
         changed = set[int]()
         for name in [name for name in self._run_of if name.partition(".")[0] == session]:
             number = self._run_of[name]
@@ -202,8 +203,8 @@ class SplitRuns:
         return [(session, _missing(Kind.HEAL, each)) for each in came]
 
     def _is_done(self, held: HeldPiece) -> bool:
-        """Return whether a new piece repeats a part of a complete run. If both hosts are known, the hosts must be
-        equal, and ids and times must overlap. Otherwise, ids and times must be equal."""
+        """Return whether a new piece (the part of a run in one file) repeats a part of a complete run. If both hosts
+        are known, the hosts must be equal, and ids and times must overlap. Otherwise, ids and times must be equal."""
         piece, ranges = held.piece, held.piece.ranges
         if (held.since, held.until) == ANY_TIME:
             return False
@@ -232,7 +233,8 @@ class SplitRuns:
             self._remember(run)
 
     def _remember(self, run: SplitRun) -> None:
-        """Keep the ids and times of a complete run's pieces. Forget the oldest runs above `DONE_MAX` pieces."""
+        """Keep the ids and times of a complete run's pieces (parts in one file each). Forget the oldest runs above
+        `DONE_MAX` pieces."""
         pieces = [place_of(held) for held in run.pieces.values() if held.piece.ranges]
         done = DoneRun(run.pid, run.host, run.last, pieces)
         self.state.done.append(done)
@@ -256,7 +258,8 @@ class SplitRuns:
             del self._runs_of[run.pid]
 
     def _find(self, session: str, piece: RunPiece, since: int, until: int) -> int | None:
-        """Return the run to which a new piece belongs; None if no run fits, or several fit equally well."""
+        """Return the run to which a new piece (the part of a run in one file) belongs; None if no run fits, or several
+        fit equally well."""
         runs = self.state.runs
         known = reversed(self._runs_of.get(piece.pid, {}))
         known_there = (n for n in known if _same(runs[n].host, piece.host))
@@ -266,7 +269,8 @@ class SplitRuns:
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
     def _add(self, number: int, session: str, held: HeldPiece) -> FoundRuns:
-        """Add a session's piece to a run, or replace it. Return heals for reported ids that the piece contains."""
+        """Add the part of a run in a session's file to the run, or replace it. Return heals for reported ids that this
+        part contains."""
         run, index = self.state.runs[number], self._index[number]
         before = run.pieces.get(session)
         held.copy = before.copy if before else overlaps(run.ranges, held.piece.ranges)
@@ -286,7 +290,7 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge(self, number: int) -> FoundRuns:
-        """Return the findings from all known pieces of a run: gaps for ids that no file contains, and heals."""
+        """Return the findings from all known parts of a run: gaps for ids that no file contains, and heals."""
         found: FoundRuns = []
         run = self.state.runs[number]
         for heal, names, known, outermost in (
@@ -330,7 +334,8 @@ def _same(host: str, other: str) -> bool:
 
 
 def _fits(index: RunIndex, session: str, piece: RunPiece, since: int, until: int) -> int:
-    """Return how well a piece fits a run: 3 for shared ids, 2 for adjacent ids, 1 if it may fit, 0 if it cannot."""
+    """Return how well a piece (the part of a run in one file) fits a run: 3 for shared ids, 2 for adjacent ids, 1 if it
+    may fit, 0 if it cannot."""
     run = index.run
     if not run.ranges or not piece.ranges or not _same(run.host, piece.host):
         return 0
@@ -354,7 +359,8 @@ def _fits(index: RunIndex, session: str, piece: RunPiece, since: int, until: int
 
 
 def _is_known(index: RunIndex, piece: RunPiece, since: int, until: int) -> bool:
-    """Return whether times and host prove that a piece with ids of a run belongs to this run."""
+    """Return whether times and host prove that a piece (the part of some run in one file) with ids of a run belongs to
+    this run."""
     run = index.run
     if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
         return False
@@ -367,7 +373,8 @@ def _is_known(index: RunIndex, piece: RunPiece, since: int, until: int) -> bool:
 
 
 def _meet(known: PiecePlace, new: PiecePlace) -> bool:
-    """Return whether the ids and the times of two pieces overlap; False if a piece has no times."""
+    """Return whether the ids and the times of two pieces (parts of runs in one file each) overlap; False if a piece has
+    no times."""
     first, last, since, until = known
     if first > new[1] or new[0] > last or (since, until) == ANY_TIME:
         return False
@@ -386,14 +393,15 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 
 
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
-    """Return heals for the gaps that a decoder reported for a piece, with the reason `said`; none without a reason."""
+    """Return heals for the gaps that a decoder reported for the part of a run in a session's file, with the reason
+    `said`; none without a reason."""
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
     return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []
 
 
 def _holes(run: SplitRun) -> Iterator[IdRange]:
-    """Yield the ids of a complete run that no piece contains, as ranges. Leave out one id for each malformed record,
+    """Yield the ids of a complete run that no file contains, as ranges. Leave out one id for each malformed record,
     because the record may have had this id."""
     explained = sum(held.piece.unnumbered for held in run.pieces.values() if not held.copy)
     for before, behind in pairwise([*run.ranges, IdRange(run.last + 1, 0)]):

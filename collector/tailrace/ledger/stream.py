@@ -271,7 +271,7 @@ Fit = Literal["same", "near", "old", "far"]
 
 - `same`: the same event already arrived.
 - `near`: the event's number is missing, or is expected soon.
-- `old`: the number has arrived, but its mark (fingerprint) is no longer remembered.
+- `old`: the number has arrived, but the mark (fingerprint) of its event is no longer remembered.
 - `far`: nothing contradicts the event, because its stream is new or its number is far ahead.
 """
 
