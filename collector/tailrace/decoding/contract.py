@@ -118,7 +118,8 @@ class AskingDecoder(Decoder, Protocol):
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys in events whose names the input has not defined so far. "" stands for keys that are not stored."""
+        """Keys that events have in place of names that the input has not defined so far. "" stands for further keys,
+        which are not stored."""
         ...
 
 
@@ -309,18 +310,18 @@ def originals(path: str) -> list[str]:
 class Files(msgspec.Struct, frozen=True, kw_only=True):
     """The layout of a format's files in directories. Each function gets an absolute path, with "/" as separator."""
 
-    # stream(path): whether the name of a file is a possible name of a stream
+    # stream(path): whether the name of a file is a possible name of a stream.
     stream: Callable[[str], bool] = _visible
-    # documents(path): paths of a stream's documents, relative to the stream's directory
+    # documents(path): paths of a stream's documents, relative to the stream's directory.
     documents: Callable[[str], tuple[str, ...]] = _alone
-    # described(path): path of the only stream that a document describes, or ""
+    # described(path): path of the only stream that a document describes, or "".
     described: Callable[[str], str] = lambda path: ""  # noqa: ARG005
-    # group(path): key of the streams of one program execution, which share names and a clock
+    # group(path): key of the streams of one program execution, which share names and a clock.
     group: Callable[[str], str] = posixpath.dirname
     # copy(path): key that a file shares with its moved or compressed copy. Files with equal keys
     # are one stream only if their first bytes are equal, too.
     copy: Callable[[str], str] = without_gz
-    # writer(path): process that writes a stream, if the path names it
+    # writer(path): process that writes a stream, if the path names it.
     writer: Callable[[str], Writer | None] = _unnamed
     # recognises(path, head): whether a file has this format, by its first bytes (uncompressed, up
     # to 4 KiB). A typical path may relax the check of the bytes, but must not be required.
@@ -328,7 +329,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     # pieces(path): whether the name is typical of a tool that splits traces. An import leaves out
     # such a file if other files have all its lines. None if no tool splits traces.
     pieces: Callable[[str], bool] | None = None
-    document_max: int = 4 * 2**20  # maximum size (bytes) of a document
+    document_max: int = 4 * 2**20  # Maximum size (bytes) of a document.
 
     @property
     def has_own_names(self) -> bool:
@@ -344,13 +345,13 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     """The collector's answer to a client about its announced session (clients/PROTOCOL.md, `tailrace.ack`)."""
 
     session: str
-    turn: int  # number of the client's last request for a complete acknowledgement
-    # by stream, the sequence number below which every event is durable, in `holes` or given up
+    turn: int  # Number of the client's last request for a complete acknowledgement.
+    # By stream, the sequence number below which every event is durable, in `holes` or given up.
     streams: dict[str, int]
-    holes: list[tuple[str, int, int]]  # ranges of missing events: stream, first number, count
+    holes: list[tuple[str, int, int]]  # Ranges of missing events: stream, first number, count.
     goodbye: bool
-    given_up: dict[str, int] = {}  # by stream, number of missing events not requested any more
-    uncounted: list[str] = []  # streams with an unknown number of missing events
+    given_up: dict[str, int] = {}  # By stream, number of missing events not requested any more.
+    uncounted: list[str] = []  # Streams with an unknown number of missing events.
 
 
 class Waiting(Protocol):
@@ -373,11 +374,11 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     # if `state` is None, or continues from a `state` of the type `state_type`.
     decoder: Callable[[int, Any], Decoder]
     state_type: type[msgspec.Struct]
-    flaws: frozenset[str]  # all flaws that readable records may have
-    malformed: frozenset[str]  # all reasons that malformed records may have
-    # types of source that can carry the format; at least `tail`
+    flaws: frozenset[str]  # All flaws that readable records may have.
+    malformed: frozenset[str]  # All reasons that malformed records may have.
+    # Types of source that can carry the format; at least `tail`.
     transports: tuple[str, ...] = ("tail",)
-    # width (bits) of the producer's sequence numbers, which all records have as `counter`, except
+    # Width (bits) of the producer's sequence numbers, which all records have as `counter`, except
     # gaps, heals, session records and malformed records. None if the producer numbers no events.
     counter_bits: int | None = None
     # whole(data, sizes, first, begin): number of consecutive datagrams, from index `first` on, that
@@ -385,15 +386,15 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     # sizes (bytes), and datagram `first` begins at the position `begin` in `data`.
     whole: Callable[[bytes, tuple[int, ...], int, int], int] | None = None
     files: Files = Files()
-    dialects: tuple[str, ...] = ()  # values of a source's `dialect` besides "auto"
+    dialects: tuple[str, ...] = ()  # Values of a source's `dialect` besides "auto".
     # waiting(state): the part of a decoder's state whose attribute `waiting` has the bytes of an
     # unfinished record. A checkpoint may omit these bytes, because the spool has them.
     waiting: Callable[[Any], Waiting] = _itself
-    acknowledge: Callable[[Acknowledgement], bytes] | None = None  # encodes an answer to a client
-    # encoder(repair): creates an encoder of one session (see `Encoder`), if the format has one
+    acknowledge: Callable[[Acknowledgement], bytes] | None = None  # Encodes an answer to a client.
+    # encoder(repair): creates an encoder of one session (see `Encoder`), if the format has one.
     encoder: Callable[[bool], Encoder] | None = None
-    suffix: str = ""  # suffix of the encoded file of a session that had no file
-    compresses: bool = False  # whether producers compress files themselves
+    suffix: str = ""  # Suffix of the encoded file of a session that had no file.
+    compresses: bool = False  # Whether producers compress files themselves.
 
     def recognises_datagram(self, datagram: bytes, limit: int) -> bool:
         """Return whether a datagram has at least one readable record of at most `limit` bytes."""

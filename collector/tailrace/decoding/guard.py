@@ -145,14 +145,14 @@ def _check_detail(format_: Format, record: Record) -> None:
 class GuardState(msgspec.Struct):
     """The state of a `GuardedDecoder` that a checkpoint stores."""
 
-    waiting: bytes = b""  # bytes that are in no record yet
-    at: int = 0  # offset of the first waiting byte
-    begin: int = 0  # offset at which the input of the current decoder begins
-    failed: bool = False  # whether all further bytes of the input are malformed
-    reported: bool = False  # whether a row about a failure was written or is due
-    unreported: str = ""  # text of the row that is due, or ""
-    last: int = 0  # number of bytes at the end of `waiting` that wait in the decoder
-    decoder: bytes = b""  # state of the plug-in's decoder as MessagePack, without waiting bytes
+    waiting: bytes = b""  # Bytes that are in no record yet.
+    at: int = 0  # Offset of the first waiting byte.
+    begin: int = 0  # Offset at which the input of the current decoder begins.
+    failed: bool = False  # Whether all further bytes of the input are malformed.
+    reported: bool = False  # Whether a row about a failure was written or is due.
+    unreported: str = ""  # Text of the row that is due, or "".
+    last: int = 0  # Number of bytes at the end of `waiting` that wait in the decoder.
+    decoder: bytes = b""  # State of the plug-in's decoder as MessagePack, without waiting bytes.
 
 
 class GuardedDecoder:

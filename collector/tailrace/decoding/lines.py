@@ -52,8 +52,8 @@ class LinesState(msgspec.Struct):
 
     offset: int = 0
     waiting: bytes = b""
-    too_long: bool = False  # whether the waiting bytes belong to a line larger than `Lines.limit`
-    settled: bool = False  # whether `settle` has returned a line whose newline may still arrive
+    too_long: bool = False  # Whether the waiting bytes belong to a line larger than `Lines.limit`.
+    settled: bool = False  # Whether `settle` has returned a line whose newline may still arrive.
 
 
 class Lines:

@@ -11,18 +11,22 @@ import msgspec
 class Reason(StrEnum):
     """Why events are missing."""
 
-    NETWORK = "network"  # the producer's counters or totals show a loss that nothing else explains
-    KERNEL = "kernel"  # a socket's receive buffer overflowed; the operating system counted the loss
-    SENDER = "sender"  # the client reports that it discarded the events
-    ELSEWHERE = "elsewhere"  # the client reports that another collector has acknowledged the events
-    SHED = "shed"  # the collector dropped the events because of a configured limit
-    MALFORMED = "malformed"  # the bytes arrived but are unreadable; the quarantine holds them
-    TRUNCATED = "truncated"  # a record or a stream lacks its end
-    UNRESOLVED = "unresolved"  # a record refers to a record that was never seen
-    LATE_JOIN = "late_join"  # the producer's counter was above zero when its stream was first seen
-    # the collector had no room to follow the stream's event numbers; any event of the stream may be missing
+    NETWORK = "network"  # The producer's counters or totals show a loss that nothing else explains.
+    KERNEL = (
+        "kernel"  # A socket's receive buffer overflowed; the operating system counted the loss.
+    )
+    SENDER = "sender"  # The client reports that it discarded the events.
+    ELSEWHERE = (
+        "elsewhere"  # The client reports that another collector has acknowledged the events.
+    )
+    SHED = "shed"  # The collector dropped the events because of a configured limit.
+    MALFORMED = "malformed"  # The bytes arrived but are unreadable; the quarantine holds them.
+    TRUNCATED = "truncated"  # A record or a stream lacks its end.
+    UNRESOLVED = "unresolved"  # A record refers to a record that was never seen.
+    LATE_JOIN = "late_join"  # The producer's counter was above zero when its stream was first seen.
+    # The collector had no room to follow the stream's event numbers; any event of the stream may be missing.
     UNCOUNTED = "uncounted"
-    DAMAGED = "damaged"  # the events were in the table, in a data file that is damaged
+    DAMAGED = "damaged"  # The events were in the table, in a data file that is damaged.
 
 
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
@@ -43,18 +47,18 @@ class Finding(NamedTuple):
 
     kind: str
     stream: str
-    seq: int | None  # number of the first event; None if the producer does not number events
+    seq: int | None  # Number of the first event; None if the producer does not number events.
     events: int
-    reason: str  # a `Reason`; for a heal, the reason of the gap that it takes back
-    id: int | None = None  # id of the missing record, if known
-    of: str | None = None  # kind of the missing records, such as begin; None if unknown
-    # word for the observation that shows the loss, such as `no_end` for a missing end
+    reason: str  # A `Reason`; for a heal, the reason of the gap that it takes back.
+    id: int | None = None  # Id of the missing record, if known.
+    of: str | None = None  # Kind of the missing records, such as begin; None if unknown.
+    # Word for the observation that shows the loss, such as `no_end` for a missing end.
     detail: str | None = None
-    # position of the loss in the session's bytes; None for the end of the decoded bytes
+    # Position of the loss in the session's bytes; None for the end of the decoded bytes.
     offset: int | None = None
-    # last missing number, if events between the first and the last missing one have arrived; otherwise None
+    # Last missing number, if events between the first and the last missing one have arrived; otherwise None.
     last: int | None = None
-    estimate: bool = False  # whether `events` is an estimate
+    estimate: bool = False  # Whether `events` is an estimate.
 
 
 class Account(msgspec.Struct):
@@ -64,7 +68,7 @@ class Account(msgspec.Struct):
     seen: int = msgspec.field(default=0, name="seen_events")
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
-    # events of streams beyond `streams_max` or `source_streams_max`, whose losses stay unknown
+    # Events of streams beyond `streams_max` or `source_streams_max`, whose losses stay unknown.
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
 
     @property

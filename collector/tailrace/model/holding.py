@@ -19,14 +19,14 @@ SHORT = 32
 class Evicted(StrEnum):
     """Kinds of state that can be evicted to save memory. Rows and metrics use these names."""
 
-    SPANS = "spans"  # open spans; the row of an evicted span lacks the fields of its begin
-    REFERENCES = "references"  # ids of records; an id that is evicted before its record arrives counts as lost
-    MARKS = "marks"  # fingerprints of events; without one, a new event with a reused number counts as a duplicate
-    GAPS = "gaps"  # ranges of missing event numbers; late events cannot fill an evicted range
-    COPIES = "copies"  # digests of datagrams; without one, a duplicate datagram is not recognised
-    FRAMES = "frames"  # calls that have not returned; without one, an end has no begin
-    NAMES = "names"  # names of events; without one, later rows contain the name's key
-    NUMBERS = "numbers"  # event or process numbers of a file; without them, gaps or processes stay unknown
+    SPANS = "spans"  # Open spans; the row of an evicted span lacks the fields of its begin.
+    REFERENCES = "references"  # Ids of records; an id that is evicted before its record arrives counts as lost.
+    MARKS = "marks"  # Fingerprints of events; without one, a new event with a reused number counts as a duplicate.
+    GAPS = "gaps"  # Ranges of missing event numbers; late events cannot fill an evicted range.
+    COPIES = "copies"  # Digests of datagrams; without one, a duplicate datagram is not recognised.
+    FRAMES = "frames"  # Calls that have not returned; without one, an end has no begin.
+    NAMES = "names"  # Names of events; without one, later rows contain the name's key.
+    NUMBERS = "numbers"  # Event or process numbers of a file; without them, gaps or processes stay unknown.
 
 
 ASKED_MAX = 65536
@@ -40,7 +40,7 @@ class Holding(Protocol):
     """A container whose entries are created by a producer's input, and which can evict entries to save memory."""
 
     what: Evicted
-    evicted: int  # number of evicted entries that no row has reported yet
+    evicted: int  # Number of evicted entries that no row has reported yet.
 
     @property
     def held(self) -> int:

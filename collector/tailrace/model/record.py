@@ -55,19 +55,19 @@ ALONE = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 class Announcement(msgspec.Struct, frozen=True):
     """A client's announcement of its session."""
 
-    id: str  # the same on all connections of the session, and unique among sessions
-    turn: int = 0  # grows with each announcement that requests a complete acknowledgement
-    acknowledge: bool = False  # whether the client wants acknowledgements
-    now: int | None = None  # time of the announcement, in ticks since the epoch
+    id: str  # The same on all connections of the session, and unique among sessions.
+    turn: int = 0  # Grows with each announcement that requests a complete acknowledgement.
+    acknowledge: bool = False  # Whether the client wants acknowledgements.
+    now: int | None = None  # Time of the announcement, in ticks since the epoch.
 
 
 class Goodbye(msgspec.Struct, frozen=True):
     """A client's statement that its session ends."""
 
-    # for each stream, the number (as sent) that its next event would have had
+    # For each stream, the number (as sent) that its next event would have had.
     streams: dict[str, int]
-    more: bool = False  # whether another part of the goodbye follows
-    # number of this part from 0 on, if the parts of the goodbye are numbered
+    more: bool = False  # Whether another part of the goodbye follows.
+    # Number of this part from 0 on, if the parts of the goodbye are numbered.
     part: int | None = None
 
     @property
@@ -79,19 +79,19 @@ class Goodbye(msgspec.Struct, frozen=True):
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Facts from a session record, such as Heph's `epoch` or JETS's header and footer."""
 
-    clock: str | None = None  # unix_ns, monotonic_ns, clk or logical
+    clock: str | None = None  # unix_ns, monotonic_ns, clk or logical.
     ticks_per_second: float | None = None
-    epoch: int | None = None  # time of tick 0 (Unix ns)
-    starts: bool = False  # whether a new incarnation begins here, unless no record came before
-    totals: dict[str, int] | None = None  # number of records that the producer wrote, by kind
-    ends: bool = False  # whether the producer has written its last record
+    epoch: int | None = None  # Time of tick 0 (Unix ns).
+    starts: bool = False  # Whether a new incarnation begins here, unless no record came before.
+    totals: dict[str, int] | None = None  # Number of records that the producer wrote, by kind.
+    ends: bool = False  # Whether the producer has written its last record.
     announces: Announcement | None = None
-    # ranges of events that the client no longer has: stream, first number as sent, length
+    # Ranges of events that the client no longer has: stream, first number as sent, length.
     discarded: tuple[tuple[str, int, int], ...] = ()
-    elsewhere: bool = False  # whether another collector has acknowledged the `discarded` events
-    never_sent: int = 0  # number of events that the client discarded without sending them
+    elsewhere: bool = False  # Whether another collector has acknowledged the `discarded` events.
+    never_sent: int = 0  # Number of events that the client discarded without sending them.
     goodbye: Goodbye | None = None
-    # process that wrote all following records, in an input from several processes
+    # Process that wrote all following records, in an input from several processes.
     process: int | None = None
 
 
@@ -99,49 +99,49 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The part of a producer's run (program execution) that one input contains. Event ids of a run are 1, 2, 3, …."""
 
     pid: str
-    host: str  # empty if unknown
-    # the received ids in order: the first and the last id of each range
+    host: str  # Empty if unknown.
+    # The received ids in order: the first and the last id of each range.
     ranges: tuple[tuple[int, int], ...]
-    last: int = 0  # id of the run's last event; 0 if this event has not arrived
-    counts: bool = False  # whether missing ids certainly show missing events
-    unnumbered: int = 0  # number of malformed records, whose ids are unknown
-    # whether gaps of this input report all missing ids between the run's first and last event
+    last: int = 0  # Id of the run's last event; 0 if this event has not arrived.
+    counts: bool = False  # Whether missing ids certainly show missing events.
+    unnumbered: int = 0  # Number of malformed records, whose ids are unknown.
+    # Whether gaps of this input report all missing ids between the run's first and last event.
     settled: bool = False
-    # whether this input has the run's first and last event, and later input may still change `counts`
+    # Whether this input has the run's first and last event, and later input may still change `counts`.
     waits: bool = False
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Facts of a gap record that have no column."""
 
-    count: int  # number of missing events; 0 if unknown
-    of: str | None = None  # kind of the missing events
-    # a format's word for the observation that shows the loss, such as `no_end`
+    count: int  # Number of missing events; 0 if unknown.
+    of: str | None = None  # Kind of the missing events.
+    # A format's word for the observation that shows the loss, such as `no_end`.
     detail: str | None = None
-    # the run's part in this input, if other inputs may contain the missing events
+    # The run's part in this input, if other inputs may contain the missing events.
     piece: RunPiece | None = None
-    last: int | None = None  # last missing number, if events between have arrived
+    last: int | None = None  # Last missing number, if events between have arrived.
 
 
 class Record(NamedTuple):
     """One decoded unit, or one piece of input that cannot be read."""
 
-    offset: int  # position in the decoder's input (bytes)
-    size: int  # length in the decoder's input (bytes)
+    offset: int  # Position in the decoder's input (bytes).
+    size: int  # Length in the decoder's input (bytes).
     kind: str
     stream: str
     substream: int | None
-    counter: int | None  # the producer's number of the event, as on the wire
+    counter: int | None  # The producer's number of the event, as on the wire.
     name: str | None
     category: str | None
     id: int | None
     parent: int | None
-    start: int | None  # ticks of the producer's clock
-    end: int | None  # ticks of the producer's clock
-    attributes: str | None  # a JSON object, or None if it has no members
-    # the rule that a readable record breaks, or the reason why a record is malformed
+    start: int | None  # Ticks of the producer's clock.
+    end: int | None  # Ticks of the producer's clock.
+    attributes: str | None  # A JSON object, or None if it has no members.
+    # The rule that a readable record breaks, or the reason why a record is malformed.
     flaw: str | None
-    # facts of a session record, bytes of a malformed record, `Missing` of a gap or heal
+    # Facts of a session record, bytes of a malformed record, `Missing` of a gap or heal.
     detail: SessionFacts | Missing | bytes | None
 
 

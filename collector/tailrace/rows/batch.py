@@ -40,7 +40,7 @@ _MUST = frozenset(column.name for column in COLUMNS if not column.nullable)
 class RowRun(msgspec.Struct):
     """The values that `rows` consecutive rows of a batch share."""
 
-    day: int  # days since 1970-01-01
+    day: int  # Days since 1970-01-01.
     source: str
     format: str
     session: str
@@ -121,8 +121,8 @@ class Batch:
         self.bytes = 0  # approximate size of the rows
         self.quarantined: list[QuarantinedBytes] = []
         self._parts: list[Part] = []
-        self._single: list[Row] = []  # the last rows, if they were added one by one
-        self._day = 0  # day of the rows in `_single`
+        self._single: list[Row] = []  # The last rows, if they were added one by one.
+        self._day = 0  # Day of the rows in `_single`.
         self._last: dict[Callable[[], None], None] = {}
 
     def __len__(self) -> int:
@@ -256,7 +256,8 @@ def pack(parts: Sequence[Rows]) -> list[PackedRows]:
 
 
 def _groups(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
-    """Yield groups of parts to join. A large block is a group of its own. Without kernels, each part is one."""
+    """Yield groups of parts to join. A large block is a group of its own. Without kernels, each part is a group of its
+    own."""
     group: list[Rows] = []
     rows = 0
     for part in parts:

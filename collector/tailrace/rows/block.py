@@ -54,10 +54,10 @@ class Words(NamedTuple):
 
     Several blocks may share the list `texts`. Texts are only added to it."""
 
-    codes: Buffer  # 0 for a row without a value
+    codes: Buffer  # 0 for a row without a value.
     texts: list[str]
-    known: int  # number of `texts` that this column uses
-    valid: Buffer | None = None  # bitmap of the rows with a value; None if all rows have one
+    known: int  # Number of `texts` that this column uses.
+    valid: Buffer | None = None  # Bitmap of the rows with a value; None if all rows have one.
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
         codes = memoryview(self.codes).cast("B").cast("i")[begin:stop].tolist()
@@ -75,7 +75,7 @@ class Texts(NamedTuple):
 
     ends: Buffer
     data: Buffer
-    valid: Buffer | None = None  # bitmap of the rows with a value; None if all rows have one
+    valid: Buffer | None = None  # Bitmap of the rows with a value; None if all rows have one.
 
     @classmethod
     def of(cls, values: Sequence[str]) -> Texts:

@@ -64,12 +64,12 @@ class DFTracerState(msgspec.Struct):
     """The state of a DFTracer decoder between calls of `feed`."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
-    held: bytes = b""  # first lines of a record that newlines in a string have split
-    tried: int = 0  # number of attempts to join these lines
-    names: dict[str, str] = {}  # names of files, hosts and other strings, by key of the hash
+    held: bytes = b""  # First lines of a record that newlines in a string have split.
+    tried: int = 0  # Number of attempts to join these lines.
+    names: dict[str, str] = {}  # Names of files, hosts and other strings, by key of the hash.
     processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
-    asked: dict[str, bool | None] = {}  # keys without a name (see `AskedNames`)
-    marked: bool = False  # whether the file begins with a byte order mark
+    asked: dict[str, bool | None] = {}  # Keys without a name (see `AskedNames`).
+    marked: bool = False  # Whether the file begins with a byte order mark.
 
 
 class DFTracerDecoder:

@@ -72,23 +72,23 @@ class RecordReading(NamedTuple):
     name: str
     before: Texts
     after: Texts
-    # whether the record changes how later ones are read
+    # Role of the record: whether the record changes how later ones are read.
     role: Literal["event", "counter", "aggregate", "metadata", "start", "end", "unit", "other"]
     category: str | None = None
     start: int | None = None
     end: int | None = None
-    # by attribute, the key of its hash, such as `FH:17` for `fname`
+    # By attribute, the key of its hash, such as `FH:17` for `fname`.
     wanted: Texts = {}  # noqa: RUF012 - nobody writes into it
     given: GivenName | None = None
     flaw: str | None = None
     id: int | None = None
-    host: str = ""  # hash of the host's name
+    host: str = ""  # Hash of the host's name.
     ticks: int | None = None
-    phase: Literal["", "1", "X"] = ""  # how a complete event spells `ph`: as number or text
-    # whether the release gives events consecutive ids; None if not shown. A release that writes
+    phase: Literal["", "1", "X"] = ""  # Spelling of `ph` in a complete event: number or text.
+    # Whether the release gives events consecutive ids; None if not shown. A release that writes
     # `ph` as a number does, a release that writes ids in metadata does not.
     counts: bool | None = None
-    whole: bool = False  # whether the tracer's configuration excludes aggregates
+    whole: bool = False  # Whether the tracer's configuration excludes aggregates.
 
 
 class _Line(NamedTuple):

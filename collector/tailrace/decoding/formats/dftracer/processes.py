@@ -1,8 +1,8 @@
 """Distinguish the processes in one DFTracer file. Only a merged file has several.
 
 A process is a PID on a host. A record without a host (`DFTRACER_INC_METADATA=0`) belongs to the latest process with its
-PID. Beyond `PROCESSES_MAX` processes, or after an eviction, further processes count as one. Its missing ids prove no
-missing events, because several processes share it."""
+PID. Beyond `PROCESSES_MAX` processes, or after an eviction, further processes count as one. Missing ids of this one
+prove no missing events, because several processes share it."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _PID = re.compile(rb'"pid"\s*:\s*"?(-?[0-9]{1,20})"?\s*[,}]')
 class ProcessState(msgspec.Struct):
     """The state of one process in a file."""
 
-    pid: str = ""  # "" before the first record
-    host: str = ""  # hash of the host's name, or "" while no record has one
+    pid: str = ""  # PID; "" before the first record.
+    host: str = ""  # Hash of the host's name, or "" while no record has one.
     run: TracedRunState = msgspec.field(default_factory=TracedRunState)
 
 
 class ProcessesState(msgspec.Struct):
     """The state of all processes of a file, by number, ordered by their last records."""
 
-    following: int = 1  # number of the next new process
-    rest: int | None = None  # number that stands for all processes without a state of their own
+    following: int = 1  # Number of the next new process.
+    rest: int | None = None  # Number that stands for all processes without a state of their own.
     processes: dict[int, ProcessState] = msgspec.field(default_factory=lambda: {0: ProcessState()})
 
 

@@ -33,11 +33,11 @@ HOLES_MAX = 4096
 class IdsState(msgspec.Struct):
     """The state of `Ids`."""
 
-    following: int = 1  # the highest id seen, plus 1
-    firsts: list[int] = []  # first id of each missing range
-    lasts: list[int] = []  # last id of each missing range
-    believed: bool = True  # whether a missing id still proves a missing event
-    returned: bool = False  # whether an id came twice or was below 1, not yet reported as a gap
+    following: int = 1  # The highest id seen, plus 1.
+    firsts: list[int] = []  # First id of each missing range.
+    lasts: list[int] = []  # Last id of each missing range.
+    believed: bool = True  # Whether a missing id still proves a missing event.
+    returned: bool = False  # Whether an id came twice or was below 1, not yet reported as a gap.
 
 
 class Ids:
@@ -168,19 +168,21 @@ NO_END, NO_START = "no_end", "no_start"
 class TracedRunState(msgspec.Struct):
     """The state of one run (program execution) of a traced process."""
 
-    stage: str = "before"  # "before", "open" (after `start`), "ended", or "settled" (gaps reported)
-    ticks: int = 10**6  # ticks per second of this run's clock
-    coming: int | None = None  # ticks per second of the next run's clock
-    told: bool = False  # whether any record has stated the unit of time
-    measured: bool = False  # whether a time_metric has stated the unit
-    blanks: bool = False  # whether the file begins with two blanks (unfinished, release 1.0)
-    counts: bool | None = None  # whether the release numbers its events by id
-    phase: str = ""  # spelling of `ph` ("1" or "X") in the record with the unit of time
-    last: int = 0  # id of the record `end`
-    unnumbered: int = 0  # number of malformed records whose id is not visible
-    claimed: list[tuple[int, int]] = []  # ranges of ids that were reported as gaps
-    numbered: bool = False  # whether an event had an id
-    headless: bool = False  # whether `end` came without `start`
+    stage: str = (
+        "before"  # "before", "open" (after `start`), "ended", or "settled" (gaps reported).
+    )
+    ticks: int = 10**6  # Ticks per second of this run's clock.
+    coming: int | None = None  # Ticks per second of the next run's clock.
+    told: bool = False  # Whether any record has stated the unit of time.
+    measured: bool = False  # Whether a time_metric has stated the unit.
+    blanks: bool = False  # Whether the file begins with two blanks (unfinished, release 1.0).
+    counts: bool | None = None  # Whether the release numbers its events by id.
+    phase: str = ""  # Spelling of `ph` ("1" or "X") in the record with the unit of time.
+    last: int = 0  # Id of the record `end`.
+    unnumbered: int = 0  # Number of malformed records whose id is not visible.
+    claimed: list[tuple[int, int]] = []  # Ranges of ids that were reported as gaps.
+    numbered: bool = False  # Whether an event had an id.
+    headless: bool = False  # Whether `end` came without `start`.
     ids: IdsState = msgspec.field(default_factory=IdsState)
 
 

@@ -93,8 +93,8 @@ class _Found(NamedTuple):
     whole: bytes
     record: bytes
     line: _UsualLine | None
-    more: str = ""  # fields that the tracer does not write, as JSON members
-    spelling: _Spelling | None = None  # None if all numbers are integers without quotes
+    more: str = ""  # Fields that the tracer does not write, as JSON members.
+    spelling: _Spelling | None = None  # None if all numbers are integers without quotes.
 
 
 _decode_hashes = msgspec.json.Decoder(_Hashes).decode

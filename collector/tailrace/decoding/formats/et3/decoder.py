@@ -55,12 +55,12 @@ class Et3State(msgspec.Struct):
     """The state of an ET3 decoder between calls of `feed`."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
-    nuls: int = 0  # number of NULs that are in no record yet
-    hole: bool = False  # whether NULs replace the removed beginning of the file
-    held: bytes = b""  # whole lines that wait until their form is known
-    asked: FormName | None = None  # the form that the configuration sets
-    added: bool = False  # whether the file name shows that a tool added deaths of objects later
-    version: str = ""  # "et3", "et1", or "" while it is unknown
+    nuls: int = 0  # Number of NULs that are in no record yet.
+    hole: bool = False  # Whether NULs replace the removed beginning of the file.
+    held: bytes = b""  # Whole lines that wait until their form is known.
+    asked: FormName | None = None  # The form that the configuration sets.
+    added: bool = False  # Whether the file name shows that a tool added deaths of objects later.
+    version: str = ""  # "et3", "et1", or "" while it is unknown.
     form: SpecificationForm | AgentForm | None = None
     names: MapNamesState = msgspec.field(default_factory=MapNamesState)
 

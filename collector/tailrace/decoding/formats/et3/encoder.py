@@ -42,8 +42,8 @@ class WrittenLine(NamedTuple):
 class LineForm(NamedTuple):
     """How the encoder writes the lines of a trace."""
 
-    agent: bool  # whether the last field is the thread instead of the clock
-    hexadecimal: bool = False  # whether numbers are hexadecimal
+    agent: bool  # Whether the last field is the thread instead of the clock.
+    hexadecimal: bool = False  # Whether numbers are hexadecimal.
 
     def leave(self, frame: OpenCall, thread: str, time: int) -> str:
         fields = [frame.method, frame.receiver] if self.hexadecimal else [frame.method]

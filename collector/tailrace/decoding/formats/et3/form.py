@@ -70,7 +70,7 @@ class MissingLines(NamedTuple):
 
     lines: int
     reason: Reason = Reason.NETWORK
-    first: int | None = None  # clock time of the first missing or late line, if known
+    first: int | None = None  # Clock time of the first missing or late line, if known.
     detail: str | None = None
     of: str | None = None
     stream: str = ""
@@ -81,7 +81,7 @@ class Form(Protocol):
     """The clock and the open frames of one ET3 trace, in one of the two forms of lines."""
 
     stacks: Stacks
-    # missing and late lines that became known with the last line; None stands for a new run of the program
+    # Missing and late lines that became known with the last line; None stands for a new run of the program.
     found: list[MissingLines | None]
     time: int
 
@@ -175,19 +175,19 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     """The clock, the open frames and the losses of a trace whose lines end with a thread."""
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
-    time: int = 0  # number of entries and exits that were read or are known to be missing
-    lost: int = 0  # number of entries and exits in `time` that are missing
-    trusted: bool = False  # whether the times of deaths show missing lines
-    ahead: int = 0  # time of the last death minus the number of entries and exits read before it
-    agreeing: int = 0  # number of deaths with equal `ahead`, each after another entry or exit
-    agreed_at: int = -1  # number of entries and exits read before the last death in `agreeing`
-    disagreements: int = 0  # how often `ahead` changed before deaths were trusted
-    unread: int = 0  # number of unreadable lines since the last trusted death
-    excused: int = 0  # number of unmatched exits whose entry may be an unreadable line
-    reason: Reason = Reason.NETWORK  # `LATE_JOIN` if the beginning of the trace was removed
+    time: int = 0  # Number of entries and exits that were read or are known to be missing.
+    lost: int = 0  # Number of entries and exits in `time` that are missing.
+    trusted: bool = False  # Whether the times of deaths show missing lines.
+    ahead: int = 0  # Time of the last death minus the number of entries and exits read before it.
+    agreeing: int = 0  # Number of deaths with equal `ahead`, each after another entry or exit.
+    agreed_at: int = -1  # Number of entries and exits read before the last death in `agreeing`.
+    disagreements: int = 0  # Number of changes of `ahead` before deaths were trusted.
+    unread: int = 0  # Number of unreadable lines since the last trusted death.
+    excused: int = 0  # Number of unmatched exits whose entry may be an unreadable line.
+    reason: Reason = Reason.NETWORK  # `LATE_JOIN` if the beginning of the trace was removed.
     found: list[MissingLines | None] = []
-    mixed: bool = False  # whether there were lines that end with a clock
-    clock: int = 0  # last field of the last line that may end with a clock
+    mixed: bool = False  # Whether there were lines that end with a clock.
+    clock: int = 0  # Last field of the last line that may end with a clock.
 
     @property
     def name(self) -> FormName:
@@ -307,9 +307,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
     time: int = 0
-    begun: bool = False  # whether the clock was seen; false if the beginning was removed
-    unread: int = 0  # number of unreadable lines since the clock reached `time`
-    holes: list[ClockHole] = []  # ranges of missing clock times
+    begun: bool = False  # Whether the clock was seen; false if the beginning was removed.
+    unread: int = 0  # Number of unreadable lines since the clock reached `time`.
+    holes: list[ClockHole] = []  # Ranges of missing clock times.
     found: list[MissingLines | None] = []
     # None if no line had the agents' form. Otherwise the thread of the last entry or exit in this form, or -1 if only
     # lines of other kinds had it.

@@ -55,10 +55,10 @@ DOCUMENTS = {
 class MapNamesState(msgspec.Struct):
     """The state of `MapNames`."""
 
-    names: dict[str, dict[str, str]] = {}  # names by sort and id
-    # by key of a method or field: the id of its class, and its own name
+    names: dict[str, dict[str, str]] = {}  # Names by sort and id.
+    # By key of a method or field: the id of its class, and its own name.
     members: dict[str, tuple[str, str]] = {}
-    asked: dict[str, bool | None] = {}  # keys that events refer to and that have no name
+    asked: dict[str, bool | None] = {}  # Keys that events refer to and that have no name.
 
 
 class MapReading(NamedTuple):

@@ -38,7 +38,7 @@ class BodyLayout(NamedTuple):
 
     kind: str
     name: str
-    # splits a body into alternating parts: static bytes, and a value
+    # Splits a body into alternating parts: static bytes, and a value.
     unpack: Callable[[bytes], tuple[Any, ...]]
     static: tuple[bytes, ...]
     template: str

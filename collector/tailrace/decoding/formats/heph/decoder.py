@@ -66,7 +66,7 @@ class HephState(msgspec.Struct):
 
     offset: int = 0
     waiting: bytes = b""
-    # reason of the malformed bytes directly before `waiting`; malformed bytes that follow get the same reason
+    # Reason of the malformed bytes directly before `waiting`; malformed bytes that follow get the same reason.
     run: str = ""
 
 

@@ -45,8 +45,8 @@ class _LineReading(NamedTuple):
     """The columns and attributes of a line that was read."""
 
     kind: Kind
-    theirs: Texts  # attributes that are fields of the line, with the producer's own text
-    # attributes that the decoder computes
+    theirs: Texts  # Attributes that are fields of the line, with the producer's own text.
+    # Attributes that the decoder computes.
     ours: Texts = {}  # noqa: RUF012 - nobody writes into it
     name: str | None = None
     category: str | None = None

@@ -70,10 +70,10 @@ class OvniState(msgspec.Struct):
 
     offset: int = 0
     waiting: bytes = b""
-    fault: str = ""  # why the waiting bytes cannot begin an event
-    order: str = ""  # the byte order, or "" before the stream header
+    fault: str = ""  # Reason why the waiting bytes cannot begin an event.
+    order: str = ""  # The byte order, or "" before the stream header.
     place: StreamOrigin = StreamOrigin()
-    told: bool = False  # whether a gap for the missing end was reported
+    told: bool = False  # Whether a gap for the missing end was reported.
     course: EventOrderState = msgspec.field(default_factory=EventOrderState)
     stack: StackState = msgspec.field(default_factory=StackState)
     names: NamesState = msgspec.field(default_factory=NamesState)
@@ -258,8 +258,8 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Decode the whole late events (between `OU[` and `OU]`) that wait for further ones to be sorted with: none may
-        follow."""
+        """Decode the complete late events (between `OU[` and `OU]`) that wait to be sorted with further ones, because
+        perhaps no further ones follow."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True

@@ -36,11 +36,11 @@ _INTEGER = re.compile(r"-?\d{1,19}")
 class DocumentsState(msgspec.Struct):
     """The state of `StreamDocuments`."""
 
-    told: dict[str, bytes] = {}  # digest of the last content that was reported, by document
-    unreadable: dict[str, int] = {}  # size (bytes) of documents that were unreadable, by name
-    finished: bool = False  # whether the metadata states that the producer has finished
-    offset: int | None = None  # offset of this host's clock
-    others: list[str] = []  # first lines of the table, if it has none for this host
+    told: dict[str, bytes] = {}  # Digest of the last content that was reported, by document.
+    unreadable: dict[str, int] = {}  # Size (bytes) of documents that were unreadable, by name.
+    finished: bool = False  # Whether the metadata states that the producer has finished.
+    offset: int | None = None  # Offset of this host's clock.
+    others: list[str] = []  # First lines of the table, if it has none for this host.
 
 
 class StreamDocuments:

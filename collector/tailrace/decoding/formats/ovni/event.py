@@ -49,10 +49,10 @@ USUAL_JUMBO = JUMBO | 3
 class _Payload(NamedTuple):
     """The payload of an event."""
 
-    values: tuple[int, ...]  # values of the payload's fields
-    members: str  # the field values as JSON members
-    key: str  # the field values as text; an end and its begin must have equal ones
-    rest: bytes  # the bytes of the payload after the fields
+    values: tuple[int, ...]  # Values of the payload's fields.
+    members: str  # The field values as JSON members.
+    key: str  # The field values as text; an end and its begin must have equal ones.
+    rest: bytes  # The bytes of the payload after the fields.
 
 
 class _Reading(NamedTuple):

@@ -18,8 +18,8 @@ class PayloadLayout(NamedTuple):
 
     size: int
     struct: Struct
-    members: str  # template for the field values as JSON members
-    key: str  # template for the field values as text, which an end and its begin share
+    members: str  # Template for the field values as JSON members.
+    key: str  # Template for the field values as text, which an end and its begin share.
     names: tuple[str, ...]
 
 
@@ -30,10 +30,10 @@ class EventType(NamedTuple):
     model: str
     role: str
     name: str
-    opens: bool | None  # true for the begin of a span, false for its end, otherwise None
-    channel: str  # channel of the span
-    begin: str  # MCV of the span's begin
-    layouts: dict[str, tuple[PayloadLayout, ...]]  # by byte order; the longest first
+    opens: bool | None  # True for the begin of a span, false for its end, otherwise None.
+    channel: str  # Channel of the span.
+    begin: str  # MCV of the span's begin.
+    layouts: dict[str, tuple[PayloadLayout, ...]]  # By byte order; the longest first.
 
     @property
     def jumbo(self) -> bool:

@@ -40,10 +40,10 @@ class NamesState(msgspec.Struct):
     """The state of `Names`."""
 
     process: str = ""
-    types: dict[str, str] = {}  # labels of task types, by model and id ("V7")
-    tasks: dict[str, int] = {}  # types of tasks, by model and id
-    marks: dict[str, str] = {}  # titles by type ("5"), and labels by type and value ("5:1")
-    asked: dict[str, bool | None] = {}  # keys that events refer to and that have no name
+    types: dict[str, str] = {}  # Labels of task types, by model and id ("V7").
+    tasks: dict[str, int] = {}  # Types of tasks, by model and id.
+    marks: dict[str, str] = {}  # Titles by type ("5"), and labels by type and value ("5:1").
+    asked: dict[str, bool | None] = {}  # Keys that events refer to and that have no name.
 
 
 NAMED_BYTES, TASK_BYTES = 1536, 256

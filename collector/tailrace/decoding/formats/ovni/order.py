@@ -32,16 +32,16 @@ CLOCK_MIN = -(2**63)
 class EventOrderState(msgspec.Struct):
     """The state of `EventOrder`."""
 
-    first: int = 0  # clock of the first event
-    last: int | None = None  # minimum clock of the next event; None before the first event
-    late: bool = False  # whether the next event is between `OU[` and `OU]`
-    ran: bool = False  # whether there was an event `OHx`, with which a thread begins
-    ended: bool = False  # whether the last state of the thread is dead
-    stale: bool = False  # whether the next event belongs to an earlier run
-    cut: bool = False  # whether events of an earlier run came before the later run had ended
-    # first events of the stream and of the last buffers
+    first: int = 0  # Clock of the first event.
+    last: int | None = None  # Minimum clock of the next event; None before the first event.
+    late: bool = False  # Whether the next event is between `OU[` and `OU]`.
+    ran: bool = False  # Whether there was an event `OHx`, with which a thread begins.
+    ended: bool = False  # Whether the last state of the thread is dead.
+    stale: bool = False  # Whether the next event belongs to an earlier run.
+    cut: bool = False  # Whether events of an earlier run came before the later run had ended.
+    # First events of the stream and of the last buffers.
     openings: list[bytes] = msgspec.field(default_factory=lambda: [b""])
-    # place in `openings` of the next event that a fork has copied
+    # Place in `openings` of the next event that a fork has copied.
     copy: tuple[int, int] | None = None
 
 

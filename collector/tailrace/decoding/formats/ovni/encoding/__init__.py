@@ -33,8 +33,8 @@ _HEADERS = {order: header for header, order in ORDERS.items()}
 class TraceFacts(msgspec.Struct):
     """The facts that the encoders of one trace's streams share."""
 
-    lines: dict[str, str] = {}  # lines of the table of clock offsets, by host
-    looms: dict[str, Loom] = {}  # CPUs of the looms, by name
+    lines: dict[str, str] = {}  # Lines of the table of clock offsets, by host.
+    looms: dict[str, Loom] = {}  # CPUs of the looms, by name.
 
 
 class OvniEncoder:

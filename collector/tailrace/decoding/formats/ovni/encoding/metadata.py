@@ -36,8 +36,8 @@ _read_integer = msgspec.json.Decoder(int).decode
 class Loom(msgspec.Struct):
     """The CPUs of a loom: threads that share a node's CPUs."""
 
-    declared: dict[int, int] = {}  # physical ids in the metadata, by CPU index
-    used: set[int] = set()  # CPU indexes in events
+    declared: dict[int, int] = {}  # Physical ids in the metadata, by CPU index.
+    used: set[int] = set()  # CPU indexes in events.
 
     def declare(self, cpus: msgspec.Raw | None) -> None:
         for cpu in _items(cpus):
