@@ -111,7 +111,8 @@ def runs(chunk: Chunk) -> Iterator[tuple[int, int]]:
 
 
 def number(packet: bytes, following: int) -> int:
-    """Return the sequence number of a packet's event, unwrapped from 32 bits: the highest one below `following`."""
+    """Return the sequence number of a packet's event: the highest number below `following` with the 32 bits that the
+    packet contains."""
     at = 0
     while packet[at : at + 4] != _MAGIC:
         at += int.from_bytes(packet[at + 4 : at + 8], "big")

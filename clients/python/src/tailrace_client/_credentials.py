@@ -72,7 +72,7 @@ class Credentials:
 
 def _read(path: str) -> bytes:
     """Return the token in a file."""
-    # The open does not block, and a pipe without a writer is read as an empty file.
+    # With O_NONBLOCK, the open does not wait, and a pipe without a writer is read as an empty file.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         # Some editors put a byte order mark before the text.

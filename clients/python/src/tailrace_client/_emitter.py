@@ -155,7 +155,7 @@ class Emitter:
         return counts | {"closed": counts["closed"] + self.recorder.late}
 
     def now(self) -> int:
-        """Return the reading of the clock, as `write` takes it."""
+        """Return the present reading of the emitter's clock, in the form in which `write` takes times."""
         return (self._own_clock or time.monotonic_ns)()
 
     def reading(self, unix_ns: int) -> int:

@@ -52,7 +52,7 @@ class Contact:
         self.error: str | None = None
         self.opened_at = self.answered_at = _NEVER
         self.greeted_at = _NEVER
-        """Time (seconds) since which the client has waited for the collector's first answer; it may begin again."""
+        """Time (seconds) since which the client has waited for the collector's first answer. A new question restarts the wait."""
 
     @property
     def has_answered(self) -> bool:
@@ -67,7 +67,7 @@ class Contact:
         return self.has_answered or now - since > ANSWER_SECONDS
 
     def note(self, error: OSError, question: str = "") -> None:
-        """Record an error. `question`, to the user about the cause, is added to the error's text."""
+        """Record an error. `question` asks the user about a possible cause, and is added to the error's text."""
         words = error.strerror or str(error)
         if error.filename is not None:
             words = f"{words}: {error.filename}"
@@ -121,7 +121,8 @@ _EAGER_SECONDS = 0.5
 """Time (seconds) for which the link asks at short intervals while the collector has never answered a datagram."""
 
 _ENDS_PER_PACKET = 32
-"""Maximum number of streams in one packet with the last numbers of streams, which then fits into any datagram."""
+"""Maximum number of streams in one packet that states the last numbers of streams. Such a packet fits into any
+datagram."""
 
 _PATIENCE_SECONDS = (ANSWER_SECONDS, 32.0)
 """Minimum and maximum wait (seconds) for the answer to an announcement on a new connection."""
@@ -192,7 +193,8 @@ class Link:
         return self._greeted and self.transport.is_open
 
     def is_due(self) -> bool:
-        """Return whether to open the transport, or only to announce: a signal handler's exception may separate the two."""
+        """Return whether to open the transport, or to announce the session on an open one: an exception of a signal
+        handler may have interrupted the link between these two steps."""
         wanted = not self.is_open and (self.fresh or self.fate.unsettled)
         return wanted and not self._retry.left(self._now())
 
@@ -265,7 +267,7 @@ class Link:
 
     @property
     def has_more(self) -> bool:
-        """Whether the latest goodbye does not count all events, or an event or goodbye is unsettled."""
+        """Whether the latest goodbye leaves out an event, or an event or goodbye is unsettled."""
         uncounted = self.fresh or self._farewell.numbers != self.recorder.next_numbers()
         return uncounted or self.fate.unsettled
 
@@ -278,7 +280,8 @@ class Link:
 
     @property
     def last_error(self) -> str | None:
-        """The reason why the peer cannot be reached, is lost or does not answer; None once it is connected for a while."""
+        """The reason why the peer cannot be reached, is lost or does not answer; None once the peer has been connected
+        for a while."""
         if not self.is_open or self._nobody:
             return self._contact.error
         oldest = self.queue.oldest if self.queue.unsettled else inf

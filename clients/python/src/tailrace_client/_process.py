@@ -35,7 +35,7 @@ without an open emitter."""
 _counted = 0
 """Number of events that were counted by `miss` and have been reported or reset since."""
 _is_wanted = True
-"""Whether to count the events that occur while no emitter is open; False after a `connect` without an address."""
+"""Whether to count the events that occur while no emitter is open. False after a `connect` without an address."""
 
 
 def connect(
@@ -163,7 +163,8 @@ def _warn_unless(emitter: Emitter, delivered: bool) -> bool:
 
 
 def _missed() -> int:
-    """Return the number of counted events without an emitter since the last call; 0 if they are not wanted."""
+    """Return the number of events that occurred without an emitter since the last call; 0 if such events are not
+    counted."""
     global _counted  # noqa: PLW0603 - one emitter a process
     came = miss() - _counted
     _counted += came + 1  # The call of `miss` counts one event itself.

@@ -74,8 +74,8 @@ class Forgotten:
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def ends(self, turn: int) -> dict[int, int]:
-        """Return, by stream, the number behind its last event whose arrival the answer to the announcement `turn` can
-        show."""
+        """Return, by stream, the number after the last forgotten event whose arrival the answer to the announcement
+        `turn` can show."""
         return {
             stream: max(nexts)
             for stream, pasts in self._pasts.items()
@@ -161,8 +161,8 @@ _SPANS_MAX = 64
 """Maximum number of acknowledged spans that the queue remembers for each stream."""
 
 _DOUBTFUL_MAX = 4
-"""Maximum number of spans of each stream with events that the collector may have given up. Another collector that asks
-for them accepts events behind only few holes."""
+"""Maximum number of spans of each stream with events that the collector may have given up. Further spans are merged,
+because another collector that asks for the events accepts events behind only few holes."""
 
 _PIECES_MAX = 512
 """Maximum number of buffers that one system call sends. Linux accepts up to 1024."""
@@ -306,7 +306,7 @@ class Queue:
 
     @property
     def unsettled(self) -> bool:
-        """Whether it is still unknown of a sent event whether it is durable or lost."""
+        """Whether the queue has a sent event that is neither known to be durable nor known to be lost."""
         return self.kept_bytes > 0 or bool(self.forgotten)
 
     @property

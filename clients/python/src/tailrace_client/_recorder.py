@@ -460,7 +460,7 @@ class Recorder:
                 lane.owed += 1
             lane.discarded["nested"] += 1
             return
-        # Encoding may call methods of the program's values.
+        # Encode before `inside` is set, because encoding may call methods of the program's values.
         encoded = self._encode(name, start, end, attributes)
         lane.inside = True
         try:

@@ -258,7 +258,7 @@ class Sender:
 
     def leave(self, seconds: float) -> None:
         """Send the goodbye as `close` does, but stay open for events of exit functions. If the collector does not
-        answer in time, do not wait for answers to them."""
+        answer in time, do not wait for answers to these events."""
         if self._is_late or self._closed:
             return
         deadline = time.monotonic() + seconds
@@ -362,8 +362,9 @@ class Sender:
                 self._unstarted.pop()
                 self._calls, self._starter = queue.SimpleQueue(), _thread.get_native_id()
                 if not _is_own(_thread.start_new_thread) and _is_own(time.sleep):
-                    # This value stays until the thread has checked that it is no greenlet. `threading.Thread` is not
-                    # used: at its end, it would fail if a library has replaced the `threading` module meanwhile.
+                    # This value stays until the thread has checked that it is no greenlet. Do not use
+                    # `threading.Thread`: at its end, it would fail if a library has replaced the `threading` module
+                    # meanwhile.
                     self._rest = _Rest.NONE
                 _thread.start_new_thread(self._run, ())
             except IndexError:  # Another caller is about to start the thread.
@@ -537,7 +538,7 @@ def _register_at_fork() -> None:
     server, decorators = _uwsgi(), sys.modules.get("uwsgidecorators")
     if server is None:
         return
-    if decorators is not None:  # uWSGI's decorators call the functions in a list after a fork
+    if decorators is not None:  # uWSGI's decorators call the functions in a list after a fork.
         # Put it first, because the program's own functions may emit.
         decorators.postfork_chain.insert(0, _forked)
         return

@@ -110,8 +110,8 @@ class Answer(NamedTuple):
     """For each stream, the ranges that the collector asks the client to send again."""
     goodbye: bool = False
     given_up: Mapping[int, int] = MappingProxyType({})
-    """For each stream, the number of events below the acknowledged number that will stay missing, not the discarded
-    ones."""
+    """For each stream, the number of events below the acknowledged number that will stay missing, without discarded
+    events."""
     uncounted: frozenset[int] = frozenset()
     """Streams whose numbers the collector does not check."""
 
@@ -144,7 +144,7 @@ class Dialogue(Protocol):
         ...
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a packet that states for some streams the number behind their last event so far."""
+        """Return a packet that states, for some streams, the number after the last event so far."""
         ...
 
     def goodbyes(
@@ -349,7 +349,8 @@ def _count(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
 
 
 def _unwrap(number: int, following: int) -> int:
-    """Return the highest number up to `following` with these low 32 bits; -1 if it is half that range or more below."""
+    """Return the highest number up to `following` that has these low 32 bits. Return -1 if it is negative, or 2^31 or
+    more below `following`."""
     behind = (following - number) & _MASK
     return following - behind if behind < min(_HALF, following + 1) else -1
 

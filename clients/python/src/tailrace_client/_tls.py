@@ -61,7 +61,7 @@ class Tls(Tcp):
         """Whether OpenSSL has received bytes in its own buffer, which polling the socket does not show."""
 
     def forked(self) -> Tcp:
-        _in_child()  # Call it here, too, because a server may fork without calling Python's fork functions.
+        _in_child()  # Call `_in_child` here, too, because a server may fork without calling Python's fork functions.
         return super().forked()
 
     def _secured(self, kept: Kept) -> Kept:
@@ -108,7 +108,7 @@ class Tls(Tcp):
             some.append(piece)
             size += len(piece)
             if size >= STREAM_CHUNK_BYTES:
-                break  # A thread that emits may need the lock to encrypt its data.
+                break  # Encrypt the rest later: a thread that emits may need the lock to encrypt its data.
         try:
             with _Inside():
                 return connection.send(b"".join(some))

@@ -57,8 +57,9 @@ _OWN = frozenset(
         )),
     }
 )  # fmt: skip
-"""Names of our own attributes, besides `otel.link.N.NAME`. A program's attribute keeps none of them, even if the span
-lacks our own: `parent_id` would give a parent to a span without one."""
+"""Names of the client's own attributes, besides `otel.link.N.NAME`. A program's attribute with such a name is always
+renamed, even on a span without the client's attribute: a program's `parent_id` would otherwise give the span a
+parent."""
 
 
 class SpanProcessor(sdk.SpanProcessor):
@@ -134,7 +135,7 @@ def _reading(emitter: Emitter, time: int | None, name: str, own: Attributes) -> 
 
 
 def _own(span: ReadableSpan, context: SpanContext) -> Attributes:
-    """Return the attributes that are not the program's, as far as they are known now."""
+    """Return the client's own attributes of a span, as far as they are known now."""
     own: Attributes = {
         "trace_id": format_trace_id(context.trace_id),
         "span_id": format_span_id(context.span_id),
@@ -172,7 +173,7 @@ def _links(span: ReadableSpan) -> Attributes:
 
 
 def _dropped(span: ReadableSpan) -> Attributes:
-    """Return the numbers of what the SDK has dropped because of its limits."""
+    """Return the attributes that state how much the SDK has dropped because of its limits."""
     dropped = {
         "attributes": span.dropped_attributes,
         "events": span.dropped_events,
@@ -188,7 +189,7 @@ def _traceparent(context: SpanContext) -> str:
 
 
 def _with(own: Attributes, given: Mapping[str, object] | None) -> Attributes:
-    """Return our own attributes of a span, and then those that the program has given to the span."""
+    """Return the client's own attributes of a span, and then those that the program has given to the span."""
     more = {
         f"attribute.{name}" if name in _OWN or name.startswith("otel.link.") else name: value
         for name, value in (given or {}).items()
