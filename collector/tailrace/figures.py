@@ -42,7 +42,7 @@ class Condition(StrEnum):
     CLOCK = "clock"
     """The wall clock was changed by a large amount, recently or while no collector ran."""
     NAMES = "names"
-    """Condition: a path of the collector no longer leads to the file or directory that the collector has opened."""
+    """A path of the collector no longer leads to the file or directory that the collector has opened."""
     SOCKET = "socket"
     """The file of a unix socket is gone and cannot be created again, so clients cannot connect."""
     CREDENTIALS = "credentials"

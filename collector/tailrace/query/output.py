@@ -115,7 +115,7 @@ def write_arrow(
         for batch in batches:
             stream.write_batch(batch)
             out.flush()
-    # Closing the stream has written its end. Flush this, too: without rows, it is the whole output.
+    # Closing the stream has written its end marker. Flush the marker, too: without rows, it is the whole output.
     out.flush()
 
 
@@ -227,7 +227,7 @@ def _chosen(
 
 def fit(widths: Sequence[int], room: int, least: Sequence[int] = ()) -> list[int] | None:
     """Return the widths of columns, reduced so that their sum is at most `room`, or None if this is impossible. The
-    widest columns are reduced first, each to its width in `least` at most, which is `LEAST` if not given."""
+    widest columns are reduced first, but no column below its width in `least`, which is `LEAST` if not given."""
     fitting = list(widths)
     lowest = least or [LEAST] * len(fitting)
     while (excess := sum(fitting) - room) > 0:

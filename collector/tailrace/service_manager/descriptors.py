@@ -60,7 +60,7 @@ class Descriptors:
         return Slot(self, name, anywhere=anywhere)
 
     def close(self) -> None:
-        """Close this process's copies of the sockets without a listener. The service manager keeps its own."""
+        """Close this process's copies of the sockets without a listener. The service manager keeps its own copies."""
         for _, sock in self._handed:
             sock.close()
         self._handed.clear()
@@ -146,7 +146,8 @@ NOWHERE = Descriptors(Notifier()).slot("")
 
 
 def _adopted(fd: int, name: str) -> list[Handed]:
-    """Return a list with the socket of a descriptor from the service manager. The list is empty if it is no socket."""
+    """Return a list with the socket of a descriptor from the service manager. The list is empty if the descriptor is no
+    socket."""
     try:
         sock = socket.socket(fileno=fd)
     except OSError as error:

@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 
 class Notifier:
     """The connection to the service manager. `address` is the path of its socket (a leading `@` means the abstract
-    namespace); empty without a service manager. It expects a watchdog signal every `watchdog_seconds`, if any."""
+    namespace); empty without a service manager. The service manager expects a watchdog signal every `watchdog_seconds`,
+    if that is set."""
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
         self.watchdog_seconds = watchdog_seconds

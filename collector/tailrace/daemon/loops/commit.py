@@ -377,7 +377,7 @@ class Committing:
             yield Wait(LOOK_SECONDS, wanted)
 
     def _patience(self) -> float:
-        """Return how long (seconds) a batch may wait for more rows. Its rows have already waited for the spool's sync."""
+        """Return how long (seconds) a batch may wait for more rows, after the wait of its rows for the spool's sync."""
         config, watchdog_seconds = self._context.config, self._context.watchdog_seconds
         interval: float = config.store.commit_interval
         patience = max(interval - config.spool.sync_interval, interval / 2)

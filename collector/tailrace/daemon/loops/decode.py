@@ -237,7 +237,8 @@ class Decoding:
 
     def _turn(self) -> Steps[None]:
         """Let other tasks run once or, after a long decoding, for some time."""
-        # A request to the admin endpoint needs about ten switches, each of which would wait for a long decoding.
+        # After a long decoding, rest: a request to the admin endpoint needs about ten switches between tasks, each of
+        # which would otherwise wait for a long decoding.
         self._turned.pulse()
         took = self._context.clock.monotonic() - self._turn_began
         yield Wait(took * LONG_REST) if took > LONG_TURN else GIVE_WAY
