@@ -75,7 +75,7 @@ def _read(path: str) -> bytes:
     # With O_NONBLOCK, the open does not wait, and a pipe without a writer is read as an empty file.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        # Some editors put a byte order mark before the text.
+        # Remove the byte order mark that some editors put before the text.
         lines = os.read(descriptor, _FILE_BYTES_MAX).removeprefix(b"\xef\xbb\xbf").splitlines()
     finally:
         os.close(descriptor)

@@ -374,7 +374,8 @@ def _line(fields: Mapping[str, object]) -> bytes:
 
 
 def _plain(item: object) -> object:
-    """Return the item itself, or each value of a mapping, if JSON has such a value, otherwise its `repr`."""
+    """Return a value for JSON: the item itself, a mapping with each value converted in this way, or the item's `repr`
+    if JSON has no such value."""
     if isinstance(item, Mapping):
         return {str(name): _plain(inner) for name, inner in item.items()}
     try:

@@ -32,7 +32,7 @@ _PASTS_MAX = 64
 """Number of forgotten ranges of a stream (`_Past`), beyond which a new range is merged into an adjoining one."""
 
 _RANGES_MAX = 1024
-"""Maximum number of ranges of a stream after an answer has split them."""
+"""Maximum number of forgotten ranges of a stream after an answer has split ranges. Further ranges are merged."""
 
 
 class _Past(NamedTuple):
@@ -240,7 +240,7 @@ class Queue:
             self._new.append(_Item(chunk, self.put_bytes))
 
     def first_packet(self, data: bytes) -> None:
-        """Queue a packet that is sent before all other data. It replaces an earlier one of this kind."""
+        """Queue a packet that is sent before all other data. The packet replaces an earlier first packet."""
         self._withdraw(_FIRST)
         self._packets.appendleft(self._packet(data, _FIRST))
 
@@ -248,7 +248,7 @@ class Queue:
         self._packets.append(self._packet(data, _PACKET))
 
     def last_packets(self, packets: Iterable[bytes]) -> None:
-        """Queue packets that are sent after all chunks in the queue. They replace earlier ones of this kind."""
+        """Queue packets that are sent after all chunks in the queue. The packets replace earlier last packets."""
         self._withdraw(_LAST)
         self._new.extend(self._packet(data, _LAST) for data in packets)
 

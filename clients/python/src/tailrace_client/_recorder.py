@@ -236,8 +236,8 @@ class Lanes:
             time.sleep(0)
 
     def _leave(self, lane: Lane) -> None:
-        """Let a lane write to its own stream again. If another thread calls `use` for the old one meanwhile, that
-        stream gets a lock or a new only user; both outcomes are correct."""
+        """Let a lane write to its own stream again. If another thread calls `use` for the old stream meanwhile, that
+        stream gets a lock, or the other thread's lane becomes its only user; both outcomes are correct."""
         stream = lane.stream
         if stream and stream is not lane.own and stream.user is lane and not stream.lock:
             stream.user = None

@@ -347,7 +347,7 @@ class Sender:
                 return True
             if link.is_open:
                 self.transport.wait(min(left, _LOOK_SECONDS), to_send=link.blocked)
-            elif self._rouse():  # The thread connects, because this may take long.
+            elif self._rouse():  # Let the thread connect, because this may take long.
                 time.sleep(min(left, _CONNECTING_SECONDS))
             else:
                 self._round()
@@ -362,9 +362,8 @@ class Sender:
                 self._unstarted.pop()
                 self._calls, self._starter = queue.SimpleQueue(), _thread.get_native_id()
                 if not _is_own(_thread.start_new_thread) and _is_own(time.sleep):
-                    # This value stays until the thread has checked that it is no greenlet. Do not use
-                    # `threading.Thread`: at its end, it would fail if a library has replaced the `threading` module
-                    # meanwhile.
+                    # `NONE` stays until the thread has checked that it is no greenlet. Do not use `threading.Thread`:
+                    # at its end, it would fail if a library has replaced the `threading` module meanwhile.
                     self._rest = _Rest.NONE
                 _thread.start_new_thread(self._run, ())
             except IndexError:  # Another caller is about to start the thread.
@@ -441,7 +440,9 @@ class Sender:
         self._called = False
         link, transport = self._link, self.transport
         self._opening.run(self._open, time.monotonic() + _CONNECTING_SECONDS)
-        if self.transport is not transport:  # In a forked child, this is the parent's greenlet.
+        if (
+            self.transport is not transport
+        ):  # In a forked child, this is the parent's greenlet, which must end.
             return None
         return self._lock.run(link.attend, inf)
 
@@ -471,8 +472,8 @@ class Sender:
 
 
 def _will_fork() -> bool:
-    """Return whether this is a uWSGI process that will still fork its workers. It must start no thread: a worker would
-    wait for ever for the GIL if the thread waits for it during the fork."""
+    """Return whether this is a uWSGI process that will still fork its workers. Such a process must start no thread: a
+    worker would wait for ever for the GIL if the thread waits for it during the fork."""
     return not _is_forked and (server := _uwsgi()) is not None and not server.worker_id()
 
 

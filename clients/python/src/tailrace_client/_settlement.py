@@ -35,7 +35,8 @@ class Backoff:
 
 
 _SECONDS = (0.3, 5.0)
-"""Minimum and maximum pause (seconds) between questions about unsettled events. It doubles while no answer arrives."""
+"""Minimum and maximum pause (seconds) between questions about unsettled events. The pause doubles while no answer
+arrives."""
 _FIRST_SECONDS = 0.1
 """Pause (seconds) between questions until the collector has answered for the first time."""
 _REMIND_SECONDS = 10.0

@@ -59,10 +59,10 @@ class _Off(Span):
     __slots__ = ("__weakref__",)
 
     def __init__(self) -> None:
-        """Do not store any state."""
+        """Store no name and no attributes, because this span is never recorded."""
 
     def set(self, /, **attributes: object) -> None:
-        """Ignore the attributes."""
+        """Ignore the attributes, because this span is never recorded."""
 
 
 def _leave(kind: object, error: object, traceback: object) -> None:

@@ -67,7 +67,7 @@ class Tls(Tcp):
     def _secured(self, kept: Kept) -> Kept:
         with _Inside(wait=True):
             context = _context(self._credentials)
-            # The host name is bytes: for a str, Python would import a codec (see `_transport.parse`).
+            # Pass the host name as bytes: for a str, Python would import a codec (see `_transport.parse`).
             connection = context.wrap_socket(
                 kept.socket, server_hostname=self._host, do_handshake_on_connect=False
             )
