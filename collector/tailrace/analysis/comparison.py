@@ -191,8 +191,8 @@ class FigureChange(NamedTuple):
             return GrowthInterval(self.growth, self.growth)
         if before.low is None or before.low < 0 or after.low is None or after.low < 0:
             return GrowthInterval(None, None)
-        # The lower bounds of both runs are now at least 0. If the figure of the first run may be 0, the relative growth
-        # has no upper bound.
+        # If the figure of the first run may be 0, the relative growth has no upper bound. Here, the lower bounds of
+        # both runs are at least 0.
         low = -1.0 if before.high is None else _growth(before.high, after.low)
         high = None if after.high is None or before.low == 0 else _growth(before.low, after.high)
         return GrowthInterval(low, high)

@@ -102,7 +102,7 @@ class Losses:
         self, engine: Engine, window: Window, by: Sequence[str], whole: Completeness
     ) -> None:
         """Read the gaps whose missing events may be spans of the window. The spans are grouped by the keys `by`.
-        `whole` is the completeness of the window; each group may have the events that may still arrive."""
+        `whole` is the completeness of the window. An event that may still arrive may belong to any group."""
         self._places = [(at, key) for at, key in enumerate(by) if key in PLACES]
         self._everywhere: LostCount = None if whole.unasked else whole.awaited
         self._by = by

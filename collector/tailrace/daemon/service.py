@@ -378,7 +378,7 @@ class _Service:
                         self._reloading.ask()
                         continue
                     if self._stop.is_set():
-                        # Exit handlers might wait for a worker thread.
+                        # Run no exit handlers: they might wait for a worker thread.
                         os._exit(128 + number)
                     self._notifier.stopping()
                     self._stop.set()

@@ -249,7 +249,8 @@ class FileEncoder(Encoder, Protocol):
     """An encoder that needs the original path of the file, and also writes documents, such as metadata files."""
 
     def begin(self, path: str, run: dict[str, Any]) -> None:
-        """Take the path of the session's file, before the first record. Encoders of one `Files.group` share `run`."""
+        """Take the path of the session's file, before the first record. The encoders of one `Files.group` share the
+        dict `run`."""
         ...
 
     def documents(self) -> dict[str, bytes]:

@@ -198,7 +198,7 @@ def _entries(files: Iterable[str]) -> tuple[list[tuple[str, str, EntryPoint]], l
         name, _, version = directory.stem.partition("-")
         distribution = f"{name} {version}".strip()
         if (key := re.sub("[_.]+", "_", name).lower()) in seen:
-            continue  # Python imports the distribution that comes first in the search path.
+            continue  # Skip this distribution: Python imports another one of the same name, which comes first in the search path.
         seen.add(key)
         try:
             found = Distribution.at(directory).entry_points.select(group=GROUP)

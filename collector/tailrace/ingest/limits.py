@@ -147,8 +147,8 @@ TOO_MANY_SESSIONS: Final = "too_many_sessions"
 """Reason in the gap rows of bytes that were refused because the host began too many sessions."""
 
 EVENTS = 100
-"""Number of delivered events that give a host back one session of its quota. They cost the daemon about as much as one
-new session."""
+"""Number of delivered events that give a host back one session of its quota. So many events cost the daemon about as
+much as one new session."""
 
 HOSTS_MAX = 1024
 """Maximum number of hosts whose use of the session quota is remembered. A forgotten host has its full quota."""

@@ -196,8 +196,8 @@ class Ingest:
 
     @property
     def has_news(self) -> bool:
-        """Return whether a client may have to receive an acknowledgement. This becomes true only while an entry is
-        processed."""
+        """Return whether a client may have to receive an acknowledgement. The result becomes true only while an entry
+        is processed."""
         return any(each.news for each in self.shared.all_announced.values())
 
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:

@@ -54,7 +54,7 @@ def decoding(decoder: Decoder) -> Callable[[bytes], Chunk]:
 
 
 class Session:
-    """An open session."""
+    """An open session, whose bytes are decoded into records."""
 
     def __init__(
         self,

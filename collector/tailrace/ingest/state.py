@@ -100,7 +100,7 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     ended: str = ""
     """Reason of the end, for an incarnation (producer run) that only waits for late events."""
     ended_at: int = 0
-    """Time (Unix ns) of the end."""
+    """Time (Unix ns) at which the incarnation (producer run) ended."""
     goodbye_at: int = 0
     """Time (Unix ns) at which the goodbye was complete or a footer arrived; 0 before, and after a further record."""
     goodbye_parts: bytes = b""
@@ -148,7 +148,7 @@ class AnnouncedState(msgspec.Struct, omit_defaults=True):
     left: int = 0
     """Time (Unix ns) at which the session's last connection closed."""
     ended: bool = False
-    """Whether the row of the session's end is written. A client may still repeat its goodbye."""
+    """Whether the row of the session's end is written. Even then, a client may repeat its goodbye."""
     turn: int = 0
     acknowledge: bool = False
 
@@ -256,7 +256,8 @@ class IngestState(msgspec.Struct):
     """By source, the state that the ledgers of the source's sessions share."""
     sessions: dict[int, SessionState] = {}
     announced: dict[str, dict[str, AnnouncedState]] = {}
-    """Announced sessions, by source and id. Those without a connection are in the order in which they lost it."""
+    """Announced sessions, by source and id. Sessions without a connection are in the order in which they lost their
+    last one."""
     departures: dict[str, list[Departure]] = {}
     """Ended sessions that no client announced, by source."""
     ahead: int = 0

@@ -209,7 +209,7 @@ class Succession:
             self._refused = []
 
     def _admit(self, offset: int, now: int) -> None:
-        """Count a session that begins at an offset, before any state changes. Raise _TooManySessionsError if the
+        """Count a session that begins at an offset, before any state changes for it. Raise _TooManySessionsError if the
         host has used its quota."""
         if not self._state.file and not self._beginnings.admit(self._host, self._rate, now):
             raise _TooManySessionsError(offset)

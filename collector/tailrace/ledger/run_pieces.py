@@ -198,9 +198,9 @@ class RunIndex:
 
 
 class _Side:
-    """Holds the sessions whose piece (the part of a run in one file) has no known events of the run before it. `alone`
-    has the lowest id of each such piece, or None for a piece without ids. If all ids are negated, "before" means
-    "after"."""
+    """Holds the sessions for which no events of the run are known that precede those in the session's file. `alone` has
+    the lowest id in each of these files, or None without ids. With negated ids, the class holds the sessions without
+    known later events."""
 
     def __init__(self) -> None:
         self.alone: dict[str, int | None] = {}

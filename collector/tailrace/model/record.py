@@ -183,7 +183,7 @@ def named(
     stream: str = "",
     also: Mapping[str, object] | None = None,
 ) -> Record:
-    """Return a record that gives a key a name. It holds for all events within `scope` that refer to the key
+    """Return a record that gives a key a name. The name holds for all events within `scope` that refer to the key
     (`NAME_OF_ROW`).
 
     The scope `group` is the session's group of files. The scope `source` is for keys that are computed from the name

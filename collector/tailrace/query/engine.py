@@ -41,8 +41,8 @@ SPILL_DIRECTORY = "spill"
 """Name of the directory for temporary data that does not fit into memory, inside the private directory of the
 process."""
 
-# DuckDB's option `hive_partitioning` takes ten times as long, and would treat directories above the table as
-# columns.
+# Do not use DuckDB's option `hive_partitioning`: it takes ten times as long, and would treat directories above the
+# table as columns.
 _DAY = r"regexp_extract(filename, '.*/day=([0-9-]+)/', 1)::DATE AS day"
 
 

@@ -64,8 +64,8 @@ UNREAD = (
 OVERTAKEN = "the table had a newer version each time after the collector had answered"
 
 TRIES = 10
-"""Maximum number of times that the collectors are asked. They are asked again if the table got a newer version
-meanwhile."""
+"""Maximum number of times that the collectors are asked. The collectors are asked again if the table got a newer
+version meanwhile."""
 
 LiveLook = Callable[[], Live]
 

@@ -347,6 +347,6 @@ class _Lookup:
 
     @staticmethod
     def rows(page: SidecarPage) -> Longs:
-        """Return for each row of a sidecar page the index of its lane in these arrays."""
+        """Return for each row of a sidecar page the index of its lane in the arrays of this object."""
         found: Longs = 2 * page.columns["lane"].astype(np.int64) + page.columns["timed"]
         return found

@@ -159,7 +159,8 @@ class TracingCost(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     program: int = 0
 
     def add(self, stated: str | None) -> None:
-        """Add a process. `stated` is the JSON of a `ClientCost`, if the process states its cost."""
+        """Add the cost of one process. `stated` is the JSON of its `ClientCost`, or None if the process does not state
+        its cost."""
         self.processes += 1
         try:
             cost = msgspec.json.decode(stated or "", type=ClientCost)
@@ -179,7 +180,7 @@ class TracingCost(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def tracing_cost(engine: Engine, sessions: Collection[str]) -> TracingCost:
-    """Return what tracing cost the processes with these sessions, as far as their clients state it."""
+    """Return what tracing cost the processes with these sessions, from the costs that their clients state."""
     listed = ", ".join(map(quote, sorted(sessions))) or "''"
     found = TracingCost()
     for (stated,) in engine.rows(COSTS.format(where=f"WHERE session IN ({listed})")):
@@ -246,7 +247,8 @@ class Certificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
     """Versions of Tailrace, Python and the packages that the run used, by name."""
     store: str
     max_loss: int
-    """The maximum number of missing events that the user accepts. An unknown number exceeds it."""
+    """The maximum number of missing events that the user accepts. An unknown number of missing events counts as
+    more."""
     totals: Totals
     streams: list[StreamEvidence]
     tracing: TracingCost | None = None

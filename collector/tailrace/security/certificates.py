@@ -94,7 +94,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
-    context.num_tickets = 0  # A client that only sends would leave tickets unread in its socket.
+    context.num_tickets = 0  # Send no session tickets: a client that only sends would leave them unread in its socket.
     _trust(
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate
     )  # Check the certificate file before the key is read, so that an error names the right file.

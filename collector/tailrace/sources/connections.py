@@ -71,7 +71,7 @@ class Listener(Protocol):
     enough: int
     """Number of bytes at one socket from which a poll shortens the next pause (see `AdaptiveRest`).
 
-    It must be less than a socket buffers, because a writer blocks when the buffer is full."""
+    The number must be less than a socket buffers, because a writer blocks when the buffer is full."""
     look_seconds: float
     """Interval (seconds) between two checks whether clients can reach the listening socket, while none connects."""
 
@@ -240,7 +240,7 @@ class ConnectionSource:
             self._readiness.add(connection.sock, connection)
 
     async def _send_rest(self, connection: Connection) -> None:
-        # Another task may close the connection meanwhile
+        # Ignore the error: another task may close the connection meanwhile
         with suppress(trio.ClosedResourceError):
             await connection.send_rest()
 

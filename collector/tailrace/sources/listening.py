@@ -374,7 +374,7 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
     family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
     near, far = _packed(peer), _packed(ours)
     if len(near[1]) != len(far[1]):
-        # A socket that accepts IPv4 and IPv6 has IPv4 peers with addresses of IPv6 form
+        # A socket that accepts IPv4 and IPv6 shows IPv4 peers with addresses of IPv6 form
         far = (far[0], bytes(len(near[1])))
     if family == socket.AF_INET6 and near[1].startswith(b"\0" * 10 + b"\xff\xff"):
         family, near, far = socket.AF_INET, (near[0], near[1][12:]), (far[0], far[1][12:])

@@ -36,8 +36,8 @@ PUMP_BYTES = 2 * PUMP_ROOM + 2 * 2**20
 datagrams of any length."""
 
 RESERVE = 64
-"""Number of file descriptors that sources leave free for the library of the table, which aborts the process without
-one."""
+"""Number of file descriptors that sources leave free for the library that writes the table. Without a free descriptor,
+the library aborts the process."""
 
 
 class Intake(Protocol):

@@ -153,7 +153,7 @@ class SystemSocket:
         except BlockingIOError:
             pass
         except OSError as error:
-            # The system reports that an earlier reply did not reach its peer.
+            # Ignore a report of the system that an earlier reply did not reach its peer.
             if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
                 raise
         return Received.of(received)

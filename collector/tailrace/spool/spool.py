@@ -288,7 +288,8 @@ class Spool:
     def release(self, position: int) -> None:
         """Remove all segments that end at or below `position` from the log, except the newest segment."""
         with self._disk_lock, self._refusing_after_sync_error():
-            # Until the next release, the log needs about as many files as this call releases.
+            # Keep about as many files as this call releases, because the log needs about as many until the next
+            # release.
             below = sum(segment.end <= position for segment in self._segments[:-1])
             kept = min(max(below, RELEASED_MIN), RELEASED_MAX)
             while len(self._released) > kept:
@@ -319,7 +320,7 @@ class Spool:
                     count = bisect_right(self._recent, position + limit, key=_BY_END)
                     return self._recent[: max(count, 1)]
         segment = self._segment_at(position)
-        # Another thread may have synced entries that `durable` does not include yet.
+        # Read no entry beyond `durable`, even if another thread has already synced it.
         end = min(segment.end, self.durable)
         if position == end:
             return []

@@ -175,7 +175,7 @@ def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
 
 def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
     """Return one byte for each row: 1 for a row of a rare kind (`FEW_KINDS`), else 0."""
-    # All chunks share one dictionary. A function of pyarrow would take 9 MB of memory.
+    # Use one table of marks, because all chunks share one dictionary. A function of pyarrow would take 9 MB of memory.
     words = kinds[0].dictionary.to_pylist()
     few = bytes(word in FEW_KINDS for word in words).ljust(256, b"\0")
     if 1 not in few or len(few) > 256:
@@ -288,7 +288,7 @@ def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) ->
         post_commithook_properties=durable.NO_HOOKS,
         commit_properties=properties,
     )
-    # The library does not advance `table` to the new version.
+    # Advance `table` to the new version, because the library does not.
     table.update_incremental()
 
 

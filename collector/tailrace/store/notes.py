@@ -93,7 +93,7 @@ class NoteStore:
             if f"{note.id}{_SUFFIX}" == name:
                 found.append(note)
             else:
-                # `remove` would not find this file, because its name is not the note's id.
+                # Count the file as invalid: `remove` would not find it, because its name is not the note's id.
                 unreadable.append(name)
         return ListedNotes(
             sorted(found, key=lambda note: (note.from_, note.to, note.id)), unreadable

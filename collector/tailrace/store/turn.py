@@ -233,7 +233,7 @@ class RemoteTurn:
         for attempt in range(1, TRIES + 1):
             try:
                 table = self._open()
-                # A failed attempt may have succeeded, if only its response was lost.
+                # A failed attempt may have succeeded nevertheless, if only its response was lost.
                 if all(self._noted(table, id_) == value for id_, value in transactions.items()):
                     return
                 self.check(table)

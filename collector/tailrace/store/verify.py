@@ -191,7 +191,7 @@ class _LocalStore:
             self.found.verified += noted is not None
             self.found.unverifiable += noted is None
         elif snapshot.refresh() and file.path not in {each.path for each in snapshot.files()}:
-            # An upkeep has merged the file into another one during the verification.
+            # Do not count the file, because an upkeep has merged it into another one during the verification.
             self.found.files -= 1
         else:
             rows = f"{file.rows} rows" if file.rows else "an unknown number of rows"

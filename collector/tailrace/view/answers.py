@@ -257,7 +257,7 @@ class KeptAnswers:
 
 
 class AnswerPool:
-    """Answers requests in few threads."""
+    """Answers requests in a small number of threads."""
 
     def __init__(self, stores: Sequence[ServedStore], seconds: float = SECONDS) -> None:
         self.stores = stores

@@ -44,7 +44,7 @@ HEADERS = {
         " require-trusted-types-for 'script'"
     ),
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "same-origin",  # browsers still send `Origin` in the page's own requests
+    "referrer-policy": "same-origin",  # With this value, browsers still send `Origin` in the page's own requests.
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
@@ -164,7 +164,7 @@ class Door:
 
 
 def _equal(given: str, secret: str) -> bool:
-    # The time that it takes to compare digests reveals nothing about the secret.
+    # Compare digests, because the time that this takes reveals nothing about the secret.
     digests = (sha256(text.encode(errors="surrogateescape")).digest() for text in (given, secret))
     return hmac.compare_digest(*digests)
 

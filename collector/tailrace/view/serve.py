@@ -33,7 +33,7 @@ BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):
-    # uvicorn's own handlers would raise each received signal again at the end.
+    # Install no handlers: uvicorn's own handlers would raise each received signal again at the end.
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield

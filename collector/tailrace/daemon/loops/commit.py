@@ -306,7 +306,8 @@ class Committing:
 
     @property
     def committed(self) -> int:
-        """Return the spool position below which all rows are in the table. It also advances over entries without rows."""
+        """Return the spool position below which all rows are in the table. This position also advances over entries
+        without rows."""
         if self.pipeline.idle.is_set and not self._ingest.batch.some:
             self._committed = max(self._committed, self._ingest.position)
         return self._committed

@@ -229,11 +229,13 @@ class Loops:
         return ahead
 
     def answer(self) -> Steps[None]:
-        """Return the loop that answers clients. It begins when all entries that the spool had at the start are decoded."""
+        """Return the loop that answers clients. The loop begins when all entries that the spool had at the start are
+        decoded."""
         return self.acknowledging.run(self.decoding.reached(self.left))
 
     def commit(self) -> Steps[None]:
-        """Return the loop that prepares commits. It begins when all entries whose rows are in the table are decoded."""
+        """Return the loop that prepares commits. The loop begins when all entries whose rows are in the table are
+        decoded."""
         return self.committing.run(self._is_at_table)
 
     def tick(self) -> Steps[None]:
@@ -268,8 +270,8 @@ class Loops:
         def stop() -> None:
             if (
                 self.names.loss is None
-                # No later start of the daemon would read an entry that is appended to a lost spool (its path no longer
-                # leads to the opened file). The entry's bytes would count as received but not in the table.
+                # Append no entry to a lost spool (its path no longer leads to the opened file): no later start of the
+                # daemon would read it, and its bytes would count as received but not in the table.
             ):
                 self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
 
@@ -289,7 +291,7 @@ class Loops:
             # A segment is removed when two checkpoints are at later positions, so append two entries for the stop.
             yield from self.syncing.once()
             with suppress(FullError, LostError):
-                # Without a new segment the spool stays long, which does no harm.
+                # Ignore a failure: without a new segment the spool stays long, which does no harm.
                 yield Work(self.spool.seal)
             yield from self._synced_stop(stop)
             yield from self.decoding.caught_up(self._is_given_up)

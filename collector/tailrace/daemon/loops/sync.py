@@ -146,7 +146,7 @@ class Syncing:
         """Sync the spool until this generator is closed. Raise SyncError if a sync fails."""
         spool = self._spool
         while True:
-            # A full disk may have free space again, even without a new entry.
+            # While the disk is full, also sync without a new entry, because the disk may have free space again.
             yield Wait(RETRY_AFTER if self._gate.full else math.inf, spool.dirty)
             yield Wait(self._context.config.spool.sync_interval, spool.urgent)
             spool.dirty.clear()
@@ -168,7 +168,7 @@ class Syncing:
                 continue
             except LostError as error:
                 self._names.lose(error)
-                # The sync may have made some entries durable before it failed.
+                # Wake the decoding, because the sync may have made some entries durable before it failed.
                 self._synced.set()
                 return
             self._done(self._context.clock.monotonic() - begun)

@@ -40,7 +40,7 @@ COMMAND = (*command("tailrace"), "upkeep", "--json", "--if-free")
 async def run(store: str, context: Context, committed: Callable[[], int]) -> None:
     """Run the upkeep of a store's table each time that it is due. `committed` returns the number of commits so far."""
     while True:
-        # A slow table must not delay a stop of the daemon.
+        # Do not wait for the thread at a stop: a slow table must not delay a stop of the daemon.
         if await trio.to_thread.run_sync(_is_due, store, context, abandon_on_cancel=True):
             while not await once(store, context):
                 await pause(RETRY_SECONDS)
@@ -52,8 +52,8 @@ async def run(store: str, context: Context, committed: Callable[[], int]) -> Non
 
 
 def _is_due(store: str, context: Context) -> bool:
-    """Return whether an upkeep is due. Report as a condition that old days stay because the clock may be wrong. This
-    runs in a worker thread."""
+    """Return whether an upkeep is due. Report as a condition that old days stay because the clock may be wrong. A
+    worker thread calls this function."""
     try:
         due, held = look(store, context.config.store, context.clock)
     except StoreError:

@@ -262,7 +262,7 @@ def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
         return True
     for other in catalog.relatives(file):
         if _is_alike(other, head):
-            # `other` may have changed since its last check.
+            # Check `other` for changes since its last check, before the files are compared.
             other.look(now)
             if _is_alike(other, head) and other.may_have_copy(file, head):
                 found = _may_repeat(catalog, file, other, now)
@@ -294,7 +294,7 @@ def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
     paths = catalog.originals(file)
     for other in filter(None, map(catalog.at, paths)):
         if other is not file:
-            # `other` may have grown or ended since its last check. If it cannot be checked now, its next check
+            # Check `other`, because it may have grown or ended since its last check. If this fails now, the next check
             # reports the error.
             with suppress(OSError):
                 other.look(now)

@@ -255,7 +255,9 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            return b""  # the event was reported when the bytes were first decompressed
+            return (
+                b""  # report nothing: the event was reported when the bytes were first decompressed
+            )
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:

@@ -525,7 +525,7 @@ class Followed:
         part = self._part
         same = part.check_more(fd)
         if same is False:
-            # The file may have been replaced or rewritten since the last check.
+            # Check the file again, because it may have been replaced or rewritten since the last check.
             self._examine(self._system.fstat(fd).st_size)
             if self._part is part and part.distrust():
                 self.handoff.lose("overwritten", 0)

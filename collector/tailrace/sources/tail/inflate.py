@@ -67,7 +67,7 @@ _PROBE = 64
 DOUBT_MAX = 2 * 65_536
 """If this number of bytes decompresses without an error, the bytes belong to the gzip member.
 
-It exceeds the length of a stored deflate block, which may contain any bytes."""
+The number exceeds the length of a stored deflate block, which may contain any bytes."""
 _TRIAL_MAX = 2**20
 """Number of decompressed bytes that prove a member to be genuine."""
 TRIALS_BLOCK = 64 * 1024

@@ -267,7 +267,8 @@ class Location:
             try:
                 found, birth = self._descriptors.roots.look(self.path)
             except OutsideError:
-                # The configured patterns have changed, so that the source may no longer read this path.
+                # Examine the path without a check of the roots: the configured patterns have changed, and may no longer
+                # include the path.
                 found, birth = self._system.stat(self.path), 0
         except OSError:
             return False

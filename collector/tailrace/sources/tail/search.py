@@ -360,7 +360,8 @@ def _inside(path: str, root: str) -> bool:
 FILES_AT_ONCE = 100
 """Number of found files that are checked before other tasks run."""
 STRANGE_MAX = 16384
-"""Maximum number of remembered files whose content is not of the source's format, in each of two sets."""
+"""Maximum number of files, in each of two sets, that are remembered because their content is not of the source's
+format."""
 YOUNG = RELIST
 """Time (seconds) for which a changed file counts as young: its writer may still be writing the first record."""
 
@@ -410,7 +411,7 @@ class Discovery:
         return self._search.covers(path)
 
     def run(self) -> Iterator[None]:
-        """Search for files to follow once, if a search is due. Yield at intervals to let other tasks run."""
+        """If a search is due, search for files to follow. Yield at intervals to let other tasks run."""
         if (began := self._clock.monotonic()) < self.due:
             return
         self._began = began

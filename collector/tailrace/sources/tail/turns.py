@@ -51,7 +51,7 @@ class Turns:
         self._following.add(file)
 
     def give_back(self, file: Followed) -> None:
-        """Count a file as not followed any more. It may still wait to be followed again."""
+        """Count a file as not followed any more. The file may still wait to be followed again."""
         self._following.discard(file)
 
     def forget(self, file: Followed) -> None:
@@ -128,7 +128,8 @@ class Inflaters:
             yield file
 
     def used(self, file: Followed) -> None:
-        """End a file's turn, if it has nothing left or its turn is used up, and drop inflaters beyond the memory limit."""
+        """End a file's turn if the file has no unread bytes, or has used up its turn. Drop inflaters (decompressors)
+        beyond the memory limit."""
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return

@@ -120,7 +120,7 @@ _WORDS = ", ".join(
         "cmd", "host", "hostname", "labels", "loom", "metadata", "ovni", "pid", "process", "process_name", "rank",
     )
 )  # fmt: skip
-"""SQL for the words of `part.producer_words` that tell where a session comes from, each as JSON in its own column.
+"""SQL for the words of `part.producer_words` that show where a session comes from. Each word becomes a column of JSON.
 
 Our clients announce `process`, `pid`, `host` and `labels`. DFTracer writes `process_name`, `hostname`, `cmd` and
 `rank`, ovni its metadata (`ovni`, or single members in old versions), and JETS a header with `metadata`."""

@@ -145,9 +145,9 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """The part of each process's last run (program execution) that is in this file, by the process's number. If ids
-        do not show the part, it is None for a run whose end is missing (`TracedRun.lacking`), and any other run is left
-        out."""
+        """By the process's number, the part of each process's last run (program execution) that is in this file. If ids
+        do not show the part, the value is None for a run whose end is missing (`TracedRun.lacking`), and a process with
+        any other run is left out."""
         found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 

@@ -31,7 +31,7 @@ HOLES_MAX = 4096
 
 
 class IdsState(msgspec.Struct):
-    """The state of `Ids`."""
+    """The part of `Ids` that a checkpoint stores."""
 
     following: int = 1  # The highest id seen, plus 1.
     firsts: list[int] = []  # First id of each missing range.
@@ -243,7 +243,8 @@ class TracedRun:
     def other_phase(self) -> str:
         """Spelling of `ph` ("1" or "X") of those complete events that Python must read; "" if there are none.
 
-        They show whether the release numbers its events, which the compiled kernel does not determine."""
+        With this spelling, an event shows whether its release numbers events, which the compiled kernel does not
+        determine."""
         if self._state.counts is not None:
             return ""
         return {"1": "X", "X": "1"}.get(self._state.phase, "")

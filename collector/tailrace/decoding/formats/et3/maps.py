@@ -53,7 +53,7 @@ DOCUMENTS = {
 
 
 class MapNamesState(msgspec.Struct):
-    """The state of `MapNames`."""
+    """The part of `MapNames` that a checkpoint stores."""
 
     names: dict[str, dict[str, str]] = {}  # Names by sort and id.
     # By key of a method or field: the id of its class, and its own name.

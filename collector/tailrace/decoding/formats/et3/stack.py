@@ -63,8 +63,7 @@ class Stacks(msgspec.Struct):
     def proves(self, thread: str, method: str) -> bool:
         """Return whether an exit without a frame proves that its entry is missing.
 
-        It does not if the frame was removed by the exit of an outer frame, or may have
-        been evicted."""
+        The exit proves nothing if the exit of an outer frame removed the frame, or an eviction may have removed it."""
         passed = self.passed.get(thread, {})
         if method not in passed:
             return self.whole

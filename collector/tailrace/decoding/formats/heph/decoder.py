@@ -217,7 +217,7 @@ class HephDecoder:
             if len(data) - at < self._piece:
                 self._need, self._seek = self._piece, True
                 return 0
-            # The last three bytes of the input may be the beginning of a packet's magic bytes.
+            # Keep the last three bytes of the input, because they may be the beginning of a packet's magic bytes.
             stop = at + self._piece - 3
         return self._malformed(data, at, stop, fault, records)
 

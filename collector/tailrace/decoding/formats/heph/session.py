@@ -32,7 +32,7 @@ _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
 _head = Struct(">IIH").pack
 
 PARTS_MAX = 2**13
-"""Maximum number of packets of one goodbye. They have room for more than 300,000 streams."""
+"""Maximum number of packets of one goodbye: enough for more than 300,000 streams."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]

@@ -168,8 +168,8 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
     flawed = list(texts).index(FLAW_OF_ROW) if FLAW_OF_ROW in texts else 0
     keys = [key for key in texts if key not in {BEGIN_WORDS, FLAW_OF_ROW}]
     names = [key for key in ("record_id", "id") if _names(texts.get(key), record.id)]
-    # The columns have these fields of a begin line, so attributes with these names come from the end line. Only a
-    # `parent_id` of the begin line that is no id is in the attributes.
+    # Fields of a begin line that have a column are not in the attributes, so attributes of these names come from the
+    # end line. Only a `parent_id` of the begin line that is no id is in the attributes, too.
     bad_parent = texts.get(FLAW_OF_ROW) == '"bad_parent"' and "parent_id" not in changed
     of_ids = {"id"} if bad_parent else {"id", "parent_id"}
     columns = [

@@ -270,7 +270,7 @@ class OvniDecoder:
     def _late_end(self, at: int) -> int | None:
         """Return the end of the late events from `at` on that are sorted at once; None if more bytes are needed.
 
-        They end before `OU]`, before bytes that are not an event, and at `LATE_MAX` bytes."""
+        These events end before `OU]`, before bytes that are not an event, and at `LATE_MAX` bytes."""
         waiting, numbers = self._waiting, self._numbers
         most = at + min(self._limit - JUMBO_HEAD, LATE_MAX)
         stop = at + self._gathered

@@ -34,7 +34,7 @@ _INTEGER = re.compile(r"-?\d{1,19}")
 
 
 class DocumentsState(msgspec.Struct):
-    """The state of `StreamDocuments`."""
+    """The part of `StreamDocuments` that a checkpoint stores."""
 
     told: dict[str, bytes] = {}  # Digest of the last content that was reported, by document.
     unreadable: dict[str, int] = {}  # Size (bytes) of documents that were unreadable, by name.

@@ -47,7 +47,7 @@ USUAL_JUMBO = JUMBO | 3
 
 
 class _Payload(NamedTuple):
-    """The payload of an event."""
+    """The payload of an ovni event, and the values of its fields."""
 
     values: tuple[int, ...]  # Values of the payload's fields.
     members: str  # The field values as JSON members.

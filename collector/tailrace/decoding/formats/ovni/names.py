@@ -26,7 +26,7 @@ have its key."""
 MARKED_MAX = 64
 """Maximum number of cached values of marks, each with its name and JSON members."""
 NAME_MAX = 256
-"""Maximum number of characters of a stored name. Events have the key of a longer name."""
+"""Maximum number of characters of a stored name. If a name is longer, events have its key instead of the name."""
 
 Named = tuple[str | None, str]
 """The name of an event or None, and JSON members for its attributes. If the name is unknown, the members have its
@@ -37,7 +37,7 @@ Naming = Callable[["Names", EventType, tuple[int, ...]], Named]
 
 
 class NamesState(msgspec.Struct):
-    """The state of `Names`."""
+    """The part of `Names` that a checkpoint stores."""
 
     process: str = ""
     types: dict[str, str] = {}  # Labels of task types, by model and id ("V7").

@@ -30,7 +30,7 @@ CLOCK_MIN = -(2**63)
 
 
 class EventOrderState(msgspec.Struct):
-    """The state of `EventOrder`."""
+    """The part of `EventOrder` that a checkpoint stores."""
 
     first: int = 0  # Clock of the first event.
     last: int | None = None  # Minimum clock of the next event; None before the first event.
