@@ -131,9 +131,9 @@ class NoisyGrowth(NamedTuple):
         return cls(ANY_GROWTH, ANY_GROWTH, doubt)
 
     def undecided_by(self, threshold: float) -> Doubt:
-        """Return why this growth allows no verdict. If noise could not be measured, this is `doubt`. It is `Doubt.LOSS`
-        if the stored spans alone would allow a verdict, or if missing events widen the interval more than noise does;
-        else `Doubt.NOISE`."""
+        """Return why this growth allows no verdict. If noise could not be measured, the reason is `doubt`. The reason
+        is `Doubt.LOSS` if the stored spans alone would allow a verdict, or if missing events widen the interval more
+        than noise does; else `Doubt.NOISE`."""
         if self.doubt is not None:
             return self.doubt
         if self.stored.verdict(threshold) is not ChangeVerdict.UNDECIDED:

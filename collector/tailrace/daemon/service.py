@@ -332,7 +332,7 @@ class _Service:
         """Wait until the counters have their values from before the restart, or until decoding is suspended. Then serve
         the admin endpoint."""
         with listener:
-            # Prometheus would take counters with smaller values than before the restart for a reset.
+            # Wait, because Prometheus would take a counter that is smaller than before the restart for a reset.
             await self._daemon.answering.wait()
             await server.serve(trio.socket.from_stdlib_socket(listener))
 

@@ -295,7 +295,8 @@ _DERIVED = re.compile(
     | (?P<stem>.+?) (?: [ ]\([^()]*\) | [ _-]+(?:copy|old|orig|bak|backup)(?:[ ]?\(?\d+\)?)? ) (?P<suffix>\.[^ ]*)?
     """
 )
-"""Names that editors, download tools, log rotation, file managers and people give to copies of a file."""
+"""Pattern of the names that editors, download tools, log rotation, file managers and people give to copies of a
+file."""
 
 
 def originals(path: str) -> list[str]:
@@ -334,7 +335,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_own_names(self) -> bool:
-        """Return whether a format's streams have file names that no other files have."""
+        """Return whether the format restricts the file names of its streams."""
         return self.stream is not _visible
 
     @property

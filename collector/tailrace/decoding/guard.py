@@ -403,8 +403,8 @@ OPTIONAL: Mapping[str, object] = {
 
 
 def guarded(format_: Format, sample: Decoder | None) -> Format:
-    """Return a plug-in's format with guards, which never raise. `sample` is a decoder of the format: guards have those
-    `OPTIONAL` members that it has."""
+    """Return a plug-in's format with guards, which never raise. `sample` is a decoder of the format. A guard has those
+    `OPTIONAL` members that the sample has."""
     mine = {name: member for name, member in OPTIONAL.items() if hasattr(sample, name)}
     kind = type(f"Guarded_{format_.name}", (GuardedDecoder,), mine)
     declared = replace(format_, malformed=format_.malformed | {DECODER_FAILED})

@@ -15,7 +15,7 @@ DEPTH_MAX = 128
 """Maximum nesting depth, including the outermost object. Common JSON parsers accept this depth."""
 
 BEYOND = 1 << 70
-"""Value in place of each integer of more than 20 characters, whose conversion would take quadratic time."""
+"""Value that replaces each integer of more than 20 characters, whose conversion would take quadratic time."""
 
 INTEGRAL_MAX = 1 << 53
 """The largest integer that is accepted with a fraction or an exponent. A double holds integers up to it exactly."""

@@ -338,7 +338,8 @@ class Tour:
         return address, f"{producer.transport}://{address[0]}:{address[1]}"
 
     async def _settle(self) -> None:
-        """Wait, at most `SETTLE_SECONDS`, until the table has all sent events and a gap for each one left out."""
+        """Wait, at most `SETTLE_SECONDS`, until the table has all sent events, and a gap for each event that was left
+        out."""
         self._title(f"Wait until every event is in the table, at most {SETTLE_SECONDS:.0f} s")
         begun = self._clock.monotonic()
         with trio.move_on_after(SETTLE_SECONDS):

@@ -374,7 +374,7 @@ def _unsafe(what: str, figures: dict[str, int]) -> HostFinding:
 def _failed(
     raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
 ) -> HostFinding:
-    """Return the finding about servers that do not answer conditional puts as S3 does."""
+    """Return the finding about a server that does not answer conditional puts as S3 does."""
     [(text, count)] = Counter(map(str, failures)).most_common(1)
     if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
         what = f"The server refuses conditional puts: {text}."

@@ -142,8 +142,8 @@ FROM sessions WHERE {} GROUP BY source, root ORDER BY source, min(opened), root
 
 
 class Loss(NamedTuple):
-    """A loss of `size` bytes at an offset in a session's bytes. `data` has those damaged bytes of a compressed file
-    that the quarantine still has."""
+    """A loss of `size` bytes at an offset in a session's bytes. For damaged bytes of a compressed file, `data` has the
+    bytes that are still in the quarantine."""
 
     offset: int
     detail: str = TORN
@@ -408,8 +408,8 @@ def _losses(
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
-    """Return a function that reads frames of unreadable bytes from the quarantine file of a session: the one that its
-    caller names, or `of` if the caller names none."""
+    """Return a function that reads frames of unreadable bytes from a session's quarantine file. The function's caller
+    names the session; without a name, it is `of`."""
 
     @lru_cache(2)
     def read(session: str) -> bytes:

@@ -549,7 +549,7 @@ class Unreadable:
 
 
 def _is_unknown(piece: Record) -> bool:
-    """Return whether an unreadable record may contain any number of events. A log rotation or a crash leaves NULs in
-    place of any number of lines."""
+    """Return whether an unreadable record may contain any number of events: after a log rotation or a crash, NULs may
+    replace any number of lines."""
     data = piece.detail
     return piece.flaw in _UNKNOWN or (isinstance(data, bytes) and not data.strip(b"\0"))

@@ -187,7 +187,7 @@ class Departures:
         return nearest or newest
 
     def _alone(self, stream: str, host: str, epoch: int | None, asks: str) -> bool:
-        """Return whether no session but the one named `asks` can contain the stream."""
+        """Return whether only the session named `asks` can contain the stream."""
         if (host, stream) in self._of:
             return False
         present = () if epoch is None else self._present.get((host, epoch), ())

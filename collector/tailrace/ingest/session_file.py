@@ -119,7 +119,7 @@ class SessionFile:
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
         if rest:
-            # The rest of a growing file's last record is still to come.
+            # State pending bytes only for a file at rest: the rest of a growing file's last record is still to come.
             if pending := self.decoder.pending + rest.pending:
                 about["pending"] = pending
             about["file"] = _as_read(file)

@@ -192,7 +192,8 @@ class CommonsState(msgspec.Struct, omit_defaults=True):
     ranges: int = msgspec.field(default=0, name="remembered_gaps")
     forgotten: int = msgspec.field(default=0, name="forgotten_gaps")
     known: int = 0
-    """Number of streams whose sequence numbers the source has checked so far, even if it no longer does."""
+    """Number of streams whose sequence numbers the source has ever checked, including streams that it no longer
+    checks."""
     uncounted_sessions: int = 0
     """Number of open sessions with streams that a limit leaves uncounted."""
     mixed: bool = False

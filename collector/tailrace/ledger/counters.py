@@ -94,8 +94,8 @@ _NEWS_MAX = 256
 """Maximum number of streams without checked numbers in the list of streams to acknowledge."""
 
 LATEST = 2**63 - 1
-"""Mark (event fingerprint) for an event of which a client's report states only the number. It is greater than all
-others, so that the event never seems older than another one."""
+"""Mark (event fingerprint) for an event of which a client's report states only the number. The mark is greater than all
+others, so that the event never seems older than another event."""
 
 _REPEATS_OF_NO_COUNTER = 3
 _FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF

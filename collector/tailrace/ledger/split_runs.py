@@ -383,8 +383,8 @@ def _meet(known: PiecePlace, new: PiecePlace) -> bool:
 
 
 def _claims_of(held: HeldPiece) -> list[IdRange]:
-    """Return the ids that the decoder reports as missing in a file with the whole run; none if there are more than
-    `CLAIM_MAX`, because the gap then has an unknown size."""
+    """Return the ids that the decoder reports as missing in a file with the whole run. Return no ids if there are more
+    than `CLAIM_MAX`, because the gap then has an unknown size."""
     alone = SplitRun("", "", {"": held}, last=held.piece.last)
     put_all(alone.ranges, [held])
     holes = list(_holes(alone))

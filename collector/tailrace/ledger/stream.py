@@ -86,7 +86,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     """Sequence number (unwrapped to 64 bits) at which the number as sent was last 0."""
     holes: list[SeqRange] = []
     gaps: list[SeqRange] = []
-    """Ranges of reported missing numbers, in ascending order. `holes` are those that may still arrive."""
+    """Ranges of reported missing numbers, in ascending order. Missing numbers that may still arrive are in `holes`."""
     discarded: list[SeqRange] = []
     """Ranges of numbers at or above `next` that the client reported as discarded, in ascending order."""
 

@@ -187,7 +187,7 @@ class RowFacts(NamedTuple):
     asked: bool = True
     """Whether there are rows that assign a name to a key, which events may have instead of the name."""
     late: bool = True
-    """Whether there are rows that assign a name to an id, which earlier events without a name may have."""
+    """Whether there are rows that assign a name to an id. Earlier events may have the id instead of the name."""
     untimed: bool = True
     """Whether there are rows without a time, stored before the epoch of their session's clock was known."""
     lacking: bool = True
@@ -332,9 +332,9 @@ FROM (
 QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.moved` with the sessions of clients that have several, and returns them. An
-announcement that arrives after the first events begins another session. If this session resumes an earlier one, the
-earlier one counts in its place."""
+"""SQL that fills the table `part.moved` with the sessions of those clients that have several sessions, and returns
+them. A client's announcement that arrives after its first events begins another session. If this other session resumes
+an earlier one, the earlier one counts instead."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS

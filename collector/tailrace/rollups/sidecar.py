@@ -214,7 +214,7 @@ class Sidecars:
     def write(
         self, header: RollupHeader, cells: pa.RecordBatchReader, longs: pa.RecordBatchReader
     ) -> None:
-        """Write a sidecar to the first directory that is writable. Raise OSError if none is."""
+        """Write a sidecar to the first writable directory. Raise OSError if no directory is writable."""
         directory = self._writable()
         name = _name(header.path)
         _write(directory / (name + _LONGS), longs, None)

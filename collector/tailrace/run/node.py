@@ -227,7 +227,7 @@ class NodeCollecting(Collecting):
             self._waiting = stream, rank
 
     async def _follow(self, sources: dict[str, SourceConfig], daemon: Daemon) -> None:
-        """Add the given sources to those of the running collector, except those that it already has."""
+        """Add the given sources to those of the running collector, except sources that it already has."""
         async with self._changing:
             known = daemon.config.sources
             new = {name: each for name, each in sources.items() if each not in known.values()}

@@ -87,7 +87,8 @@ class Descriptors:
         return bool(names)
 
     def store(self, name: str, sock: socket.socket) -> bool:
-        """Pass a socket to the service manager, in place of any earlier one of the name. Return whether it was sent."""
+        """Pass a socket to the service manager, in place of earlier sockets with this name. Return whether the message
+        was sent."""
         self._refuse(name)
         return self._notifier.store(name, sock)
 

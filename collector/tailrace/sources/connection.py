@@ -260,7 +260,7 @@ class Connection:
 
     def _open(self, data: bytes, ended: str | None) -> bytes:
         """Return the bytes after the token line, or all bytes without such a line. While the line is incomplete, return
-        none."""
+        no bytes."""
         line = first_line(data)
         # If the connection has ended, the bytes of an incomplete line count as data.
         if line is None and ended is None:

@@ -97,8 +97,8 @@ class FileFinder(Protocol):
         ...
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows a file that it does not follow yet, and that may be a copy of the file with
-        the former path `path` and the first bytes `head`."""
+        """Return whether this source knows a file that it does not follow yet, and that may be a copy of a file which
+        had the path `path` and begins with `head`."""
         ...
 
 
@@ -148,8 +148,8 @@ class FileIntake(Protocol):
         ...
 
     def is_awaited(self, path: str, head: bytes) -> bool:
-        """Return whether another source knows a file that it does not follow yet, and that may be a copy of the file
-        with this former path and these first bytes."""
+        """Return whether another source knows a file that it does not follow yet, and that may be a copy of a file
+        which had the path `path` and begins with `head`."""
         ...
 
     def let_go(self, number: int) -> None:

@@ -85,7 +85,8 @@ def losses(
         return list(_by_stream(noted))
     counts = counts_of(root / file.path)
     whole = {*sessions, tuple(same.get(column) for column in _WHO)}
-    # A damaged file may contain wrong strings, so trust its rows only if their sessions are known from elsewhere.
+    # A damaged file may contain wrong strings, so trust its rows only if other files or the Delta log name the same
+    # sessions.
     if counts and sum(counts.values()) == file.rows and all(c[:3] in whole for c in counts):
         return list(_by_stream(counts))
     if "source" in same and "format" in same:

@@ -146,7 +146,8 @@ async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None])
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket's file that nobody listens on. Raise OSError if another server does, or if the file is no socket."""
+    """Remove a socket's file that nobody listens on. Raise OSError if another server listens on it, or if the file is
+    no socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

@@ -324,9 +324,9 @@ class Rate(msgspec.Struct, kw_only=True):
 
 
 class News(msgspec.Struct, kw_only=True):
-    """A message of the stream `live`. `preparing` states how many rows are summed for the timeline; null if all are.
-    `collectors` are those that answered. `unasked` states which others did not, and why, or that the table cannot be
-    read."""
+    """A message of the stream `live`. `preparing` states how many rows are summed for the timeline; null if all are
+    summed. `collectors` are those that answered. `unasked` states which other collectors did not answer, and why, or
+    that the table cannot be read."""
 
     number: int
     version: int

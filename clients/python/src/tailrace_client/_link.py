@@ -94,7 +94,8 @@ class Introductions:
         self._left = 0
         """Number of further datagrams that must announce the session, if the client asks for no answers."""
         self._delayed = False
-        """Whether the events in the queue had to wait, so that the times in their datagrams do not identify the sender."""
+        """Whether the events in the queue had to wait, so that the times in their datagrams no longer show who sent
+        them."""
 
     def begin(self) -> None:
         self._left = ANNOUNCEMENTS

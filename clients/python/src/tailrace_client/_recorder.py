@@ -112,7 +112,7 @@ class Lane:
 
 
 _SHARES = 8
-"""Divisor of the memory limit, for the bytes that are granted to all threads together and not used yet."""
+"""A thread gets memory in advance: at most the memory limit divided by this number and by the number of threads."""
 
 
 class Memory:
@@ -252,7 +252,8 @@ _RANGES_PER_REPORT = 16
 ENCODING_ERRORS = (
     _wire.EncodingError, ArithmeticError, AttributeError, MemoryError, RecursionError, TypeError, ValueError, struct_error
 )  # fmt: skip
-"""Exceptions that the encoding of an event may raise. Any other one comes from a signal handler, and is passed on."""
+"""Exceptions that the encoding of an event may raise. All other exceptions come from signal handlers, and are passed
+on."""
 
 _Encoded = tuple[int, int, int, bytes]
 _substream = SUBSTREAM.get
@@ -388,7 +389,8 @@ class Recorder:
             self._lanes.use(lane, stream)
 
     def take(self) -> list[Chunk]:
-        """Return all recorded chunks, for one caller at a time; none in a signal handler that interrupts `take`."""
+        """Return all recorded chunks, for one caller at a time. In a signal handler that interrupts `take`, return no
+        chunks."""
         if self._taking:
             return []
         self._taking = True

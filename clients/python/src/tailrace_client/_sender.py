@@ -143,7 +143,8 @@ class Sender:
     def _reset(self) -> None:
         self._lock = SignalSafeLock()
         self._opening = SignalSafeLock()
-        """Lock of the thread that opens the transport, because a second connection could get data unannounced."""
+        """Lock of the thread that opens the transport: on a second connection, data could be sent before the
+        announcement."""
         # Queue that wakes the thread. A signal handler may use it even while it interrupts a call of the queue, which
         # is not possible with an Event.
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()

@@ -286,8 +286,8 @@ class Farewell:
         return self._sent is not None and not self._is_new
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
-        """Return whether the goodbye must be sent now, on a connection, after `place` bytes. `settled`: all of them are
-        known to be durable or lost."""
+        """Return whether the goodbye must be sent now, on the connection with this number, after `place` bytes.
+        `settled`: all of these bytes are known to be durable or lost."""
         if not self.wanted or self.answered:
             return False
         if self._repeat:

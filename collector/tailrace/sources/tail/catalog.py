@@ -339,8 +339,8 @@ def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
 
 
 def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
-    """Return the followed files of the group that have no content yet. They may be copies of `file`, which takes their
-    place."""
+    """Return the followed files of the group that have no content yet. They may be copies of `file`, which is followed
+    instead."""
     return [
         other
         for other in catalog.relatives(file)

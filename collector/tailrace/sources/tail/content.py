@@ -157,7 +157,8 @@ class Compressed:
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
         self._again: RawBytes | None = None
-        """Reads those bytes again that a dropped decompressor had received; None when no such bytes are left."""
+        """Reader of the bytes that a dropped decompressor had received and a new one must get again; None when no such
+        bytes are left."""
         self._inflater: Inflater | None = None
         self._begun = member
         """Position at which decompression can begin again: the start of the last gzip member, or the end of damaged

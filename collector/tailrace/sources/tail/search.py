@@ -108,7 +108,8 @@ class Found(NamedTuple):
     named: bool = False
     """Whether the configuration contains the path itself instead of a wildcard pattern."""
     spelled: bool = False
-    """Whether the last part of the pattern contains letters of the file's name (`*.log` does, `*` does not)."""
+    """Whether the last part of the pattern contains letters of the file's name, as in `*.log`, and not only wildcards,
+    as in `*`."""
 
 
 class Outside(NamedTuple):

@@ -52,8 +52,8 @@ def about_session(offset: int, size: int, name: str, facts: SessionFacts | None 
 
 
 def bracket(offset: int, line: bytes) -> Record:
-    """Return the record of a line of brackets. It keeps the line's text, unless the line is `[` at the file's beginning
-    or `]` elsewhere."""
+    """Return the record of a line of brackets. The record keeps the line's text, except for `[` at the file's beginning
+    and `]` at any other position."""
     record = about_session(offset, len(line), "bracket")
     if line.removesuffix(b"\n") == (b"]" if offset else b"["):
         return record

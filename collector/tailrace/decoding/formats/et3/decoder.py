@@ -232,7 +232,7 @@ class Et3Decoder:
     # Methods that determine the form of the trace from its first lines
 
     def _hold(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read a line while the form of the trace is unknown. Keep it if its record may depend on the form."""
+        """Read a line while the form of the trace is unknown. Keep the line if its record may depend on the form."""
         line = read_line(data, et1=False)
         if not self._held:
             if isinstance(line, Line) and line.kind in {"comment", "unknown"}:

@@ -156,8 +156,8 @@ def _last(record: Record, time: int | None, numbers: LineForm) -> int:
 
 
 def _time(time: int | None, numbers: LineForm) -> int:
-    """Return a time as the number that its line has. The specification's clock is a signed number of 32 bits, in which
-    times from 2**31 on are negative."""
+    """Return the number that stands for a time in a line. The specification's clock is a signed number of 32 bits, in
+    which times from 2**31 on are negative."""
     at = time or 0
     return at - 2**32 if not numbers.agent and 2**31 <= at < 2**32 else at
 

@@ -45,8 +45,8 @@ AGENT: Final = "agent"
 FormName = Literal["specification", "agent"]
 
 CLOCK_LIKELY = 2**24
-"""Limit between clock times (below it) and thread numbers in the last field, for lines that do not otherwise show which
-of the two they have.
+"""Limit between clock times (below it) and thread numbers, for lines that do not otherwise show which of the two the
+last field is.
 
 Thread numbers are 31-bit identity hashes, so that the guess is wrong for one thread in 128."""
 

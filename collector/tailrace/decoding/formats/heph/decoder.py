@@ -185,7 +185,7 @@ class HephDecoder:
         return 0
 
     def _other(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Decode anything but a short, complete event. Return the decoded size, or 0 if more input is necessary."""
+        """Decode anything except a short, complete event. Return the decoded size, or 0 if more input is necessary."""
         have = len(data) - at
         self._seek = False
         if have < 8:

@@ -99,7 +99,7 @@ OURS = "tailrace."
 """Prefix of the names of the options that Tailrace's own clients send, in all versions."""
 
 STORED_DIGITS = 24
-"""Number of hexadecimal digits of a stored name: fewer than an id has, so that no client can use it as an id."""
+"""Number of hexadecimal digits of a stored name. An id has more digits, so no client can use a stored name as an id."""
 
 _ID = re.compile(rb"(?<![0-9A-Fa-f])[0-9A-Fa-f]{32}(?![0-9A-Fa-f])")
 

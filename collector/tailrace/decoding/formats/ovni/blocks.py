@@ -106,8 +106,8 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _copied(self) -> int:
-        """Number of bytes that Python can decode while the compiled kernel copies the open spans, as each of its calls
-        does."""
+        """Number of bytes that Python decodes in the time in which a call of the compiled kernel copies the open
+        spans."""
         stack = self._stack.state
         return (len(stack.nested) + len(stack.alone)) // 2
 

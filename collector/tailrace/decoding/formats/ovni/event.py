@@ -159,7 +159,7 @@ class EventReader:
     def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
         """Store the label of a task type. Return the label, its JSON members, and the bytes of the attribute `payload`.
 
-        These bytes are all of `data` if the label is not UTF-8 or bytes follow its zero byte, otherwise none."""
+        The attribute has all of `data` if the label is not UTF-8 or bytes follow its zero byte; otherwise no bytes."""
         model = event.mcv[0]
         text, _, beyond = data.partition(b"\0")
         label = text.decode(errors="replace")

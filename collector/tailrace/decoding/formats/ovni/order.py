@@ -41,7 +41,7 @@ class EventOrderState(msgspec.Struct):
     cut: bool = False  # Whether events of an earlier run came before the later run had ended.
     # First events of the stream and of the last buffers.
     openings: list[bytes] = msgspec.field(default_factory=lambda: [b""])
-    # Place in `openings` of the next event that a fork has copied.
+    # Index in `openings` of the next event that a fork has copied.
     copy: tuple[int, int] | None = None
 
 

@@ -47,8 +47,8 @@ class OpenStream:
         self._state = ""
 
     def whole(self, half: Half, id_: int | None) -> Half:
-        """Return an end event with all fields. An end that is stored in a row of its own lacks the fields that its
-        begin has, too."""
+        """Return an end event with all fields. If the end is stored in a row of its own, the row lacks the fields that
+        the end shares with its begin."""
         event = EVENTS.get(half.mcv.encode())
         if half.ends and event and layout_of(event, half.members, "<") is None:
             begun = next((each for each in reversed(self._open) if each.id == id_), None)
