@@ -97,8 +97,8 @@ class SplitRunsState(msgspec.Struct, omit_defaults=True):
 
 
 REBUILD_FACTOR = 8
-"""Maximum number of comparisons per piece of a run, to correct the times of the run's id ranges after one piece has
-changed. If more comparisons are necessary, all id ranges of the run are computed anew."""
+"""Maximum number of comparisons per piece of a run (its part in one file), to correct the times of the run's id ranges
+after one piece has changed. If more comparisons are necessary, all id ranges of the run are computed anew."""
 
 
 class RunIndex:

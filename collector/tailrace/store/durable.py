@@ -168,8 +168,8 @@ Each commit reads all versions above the newest checkpoint (0.4 ms of CPU each).
 """
 
 CHECKPOINT_DUE = 100
-"""Number of versions since the last checkpoint at which a collector writes a new one, even if another collector wrote
-the last."""
+"""Number of versions since the last checkpoint at which a collector writes a new checkpoint, even if another collector
+wrote the last one."""
 
 
 def occupy_thread(directory: Path) -> None:

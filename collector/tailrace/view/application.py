@@ -216,7 +216,8 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""Media types by file name extension. Other files are not served. The operating system's table differs between hosts."""
+"""Media types by file name extension. Other files are not served. The operating system's own table is not used, because
+it differs between hosts."""
 
 
 class ServedFile(NamedTuple):

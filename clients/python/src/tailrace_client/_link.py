@@ -200,7 +200,8 @@ class Link:
         return wanted and not self._retry.left(self._now())
 
     def attend(self) -> float | None:
-        """Do all work that is possible now. Return the seconds until more is due; None if that needs a new event."""
+        """Do all work that is possible now. Return the seconds until more is due; None if further work needs a new
+        event."""
         now = self._now()
         if self._torn:
             self._break(now)

@@ -78,7 +78,7 @@ class Tls(Tcp):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(errno.ETIMEDOUT, "the collector does not answer in TLS")
-                # The send buffer always has room for the client's part of the handshake.
+                # Wait only for received bytes: the send buffer always has room for the client's part of the handshake.
                 wait(connection, left, to_send=False)
                 if not kept.mark.holds():
                     raise TakenError

@@ -69,7 +69,8 @@ class SpanProcessor(sdk.SpanProcessor):
     def __init__(self) -> None:
         """Begin without spans. A processor may serve several providers."""
         self._starts: dict[int, int] = {}
-        """For each open span, by its id, the reading of a clock of the program's own."""
+        """For each open span, by its id, the reading of the emitter's clock at its start, if that clock is the
+        program's own."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002 - the SDK's signature
         """Emit the event `otel.start`."""

@@ -265,7 +265,7 @@ def _without_bad_times(
     )  # fmt: skip
 
 
-_PREFIX = 8  # size (bytes) of a packet's magic and size
+_PREFIX = 8  # size (bytes) of a packet's first two fields, magic and size
 
 
 class HephBlockDecoder(HephDecoder):

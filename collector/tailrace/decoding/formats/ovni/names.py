@@ -21,8 +21,8 @@ from tailrace.model.holding import AskedNames, Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
 TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
-"""Maximum numbers of stored task types, tasks and marks. Beyond a maximum, the oldest entry is removed, and events
-have its key."""
+"""Maximum numbers of stored task types, tasks and marks. Beyond a maximum, the oldest entry is removed, and later
+events have its key instead of its name."""
 MARKED_MAX = 64
 """Maximum number of cached values of marks, each with its name and JSON members."""
 NAME_MAX = 256
@@ -56,7 +56,8 @@ class Names:
     what = Evicted.NAMES
 
     def __init__(self, state: NamesState) -> None:
-        # In a plain dict, a search for the oldest task would read the empty slots of all removed tasks.
+        # Use an OrderedDict: in a plain dict, a search for the oldest task would read the empty slots of all removed
+        # tasks.
         state.tasks = OrderedDict(state.tasks)
         self.state = state
         self.asked = AskedNames(state.asked)
