@@ -205,7 +205,8 @@ class Commons:
     def __init__(
         self, state: CommonsState, forget_first: Callable[[], bool] = lambda: False
     ) -> None:
-        """Restore the shared state. `forget_first` drops one session without a connection, or returns False."""
+        """Restore the shared state. `forget_first` drops one session without a connection, or returns False if there is
+        none."""
         self.state = state
         self._forget_first = forget_first
         self._shares = Shares()

@@ -47,7 +47,8 @@ def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRan
 
 
 def take(ranges: list[SeqRange], seq: int, stop: int) -> SeqRange | None:
-    """Remove the numbers from `seq` to `stop` (exclusive) from the range that contains `seq`. Return them, or None."""
+    """Remove the numbers from `seq` to `stop` (exclusive) from the range that contains `seq`. Return the removed
+    numbers, or None if no range contains `seq`."""
     at = find(ranges, seq)
     if at is None:
         return None
@@ -108,7 +109,8 @@ class Windows:
 
     def fill(self, name: str, stream: StreamCounter, seq: int, stop: int) -> int:
         """Record that the numbers from `seq` to `stop` (exclusive) are not missing, up to the end of the hole or gap
-        that contains `seq`. Return how many of them were missing. A heal takes reported ones back."""
+        that contains `seq`. Return how many of them were missing. A heal takes back the numbers that were reported as
+        missing."""
         filled = take(stream.holes, seq, stop)
         healed = None if filled else take(stream.gaps, seq, stop)
         found = filled or healed

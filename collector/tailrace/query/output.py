@@ -212,8 +212,8 @@ def _chosen(
     spare: Sequence[str],
 ) -> list[int]:
     """Return the indices of the columns that a table of `width` cells shows. If not all columns fit, leave out those in
-    `empty`. Then leave out those in `spare` until each remaining column can have `READABLE` cells, and its cells in
-    `least`."""
+    `empty`. Then leave out those in `spare` until each remaining column can have `READABLE` cells, and at least its
+    width in `least`."""
     readable = [max(low, min(w, READABLE)) for low, w in zip(least, widths, strict=True)]
     shown = list(range(len(names)))
     for name, wanted in (

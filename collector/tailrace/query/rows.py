@@ -232,7 +232,7 @@ LEFT JOIN part.clocks AS c ON c.session = e.session AND c.source = e.source
 WHERE e.time IS NULL
 """
 """SQL that computes the missing times of rows from the clock of their session. `rows` stands for the name of a view.
-Rows with a time are selected unchanged, so that DuckDB can use it to skip parts of files."""
+Rows with a time are selected unchanged, so that DuckDB can use the time to skip parts of files."""
 
 
 _SEEN = """

@@ -90,7 +90,7 @@ class Intake(Protocol):
 
 
 class FileFinder(Protocol):
-    """The methods by which file sources agree on which one reads a file."""
+    """The methods by which file sources agree on which source reads a file."""
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
         """Return whether another source must not read a file that it has found and that begins with `head`."""

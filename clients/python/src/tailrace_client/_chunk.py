@@ -18,7 +18,7 @@ _U32_MAX = 2**32 - 1
 
 
 class Chunk(NamedTuple):
-    """Whole packets of one stream, in the order of their sequence numbers, which do not restart after 32 bits here."""
+    """Whole packets of one stream, in the order of their sequence numbers, which here do not wrap at 32 bits."""
 
     data: bytes
     stream: int

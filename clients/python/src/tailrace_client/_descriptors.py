@@ -81,7 +81,7 @@ class Kept(NamedTuple):
 
 
 class SocketTransport:
-    """A transport over a socket, which is used only while its mark holds."""
+    """A transport over a socket, which is used only while its descriptor still refers to it."""
 
     prompt = True
     is_near = False

@@ -82,7 +82,7 @@ class Contact:
 
 
 ANNOUNCEMENTS = 8
-"""Number of datagrams at the start of a session that announce it, if the client asks for no answers."""
+"""Number of datagrams at the start of a session that announce the session, if the client asks for no answers."""
 
 
 class Introductions:
@@ -240,7 +240,7 @@ class Link:
             self._contact.greeted_at = self._now()
 
     def end(self) -> None:
-        """Request a goodbye after all recorded events, which is repeated until the collector answers."""
+        """Request a goodbye after all recorded events. The goodbye is repeated until the collector answers."""
         self.gather()
         self._farewell.want()
 

@@ -108,8 +108,8 @@ class Forgotten:
             for past in self._pasts.pop(stream):
                 holes, beyond = _missing(past, stream, answer)
                 if past.turn < answer.turn:
-                    # An answer contains a limited number of holes. If it contains any, the stream's number may be low
-                    # because of a hole that it does not contain.
+                    # An answer contains a limited number of holes. If the answer contains any hole, the stream's number
+                    # may be low because of a hole that the answer leaves out.
                     gone, holes = holes + ([] if answer.holes else beyond), []
                     lost += [(past.begin, Range(stream, *span)) for span in gone]
                     beyond = beyond if answer.holes else []

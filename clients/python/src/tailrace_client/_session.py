@@ -89,7 +89,7 @@ _ANSWER_MAX = 16 * 1024
 _HOLES_MAX = 64
 """Maximum number of holes in one answer, as the protocol defines."""
 
-_STREAMS_PER_GOODBYE = 4096  # at most 26 bytes each, some 100 KiB in all
+_STREAMS_PER_GOODBYE = 4096  # A stream takes at most 26 bytes, and all of them some 100 KiB.
 
 
 class Range(NamedTuple):
@@ -253,7 +253,8 @@ class Session:
         self, option: bytes, numbers: Mapping[int, int], sent: Mapping[int, int]
     ) -> Answer | None:
         """Decode a `tailrace.ack` packet; None if it does not concern this session. `numbers` has the number of each
-        stream's next event, `sent` the number behind its last sent one: events beyond them never count as durable."""
+        stream's next event, `sent` the number after the last event sent. Events beyond these numbers never count as
+        durable."""
         if not self.asks:
             return None
         try:

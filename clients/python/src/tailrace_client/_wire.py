@@ -299,7 +299,7 @@ def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
     plain = ""
     if len(kinds) == 1:  # In this most frequent case, a lookup is faster than `items`.
         reading, missing, checks = "v0 = attributes[n0]", "KeyError", ["len(attributes) == 1"]
-        # A mapping of another type may create items on access.
+        # Accept only a dict: a mapping of another type may create items on access.
         plain = "if type(attributes) is not dict: return None"
     else:
         items = "".join(f"({key}, {value}), " for key, value in zip(keys, values))  # noqa: B905 - equally long

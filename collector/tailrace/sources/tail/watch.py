@@ -382,7 +382,7 @@ class Watch:
         path = file.location.path
         head = file.handoff.content.head
         if not self._once and head and not file.behind and self._desk.intake.is_awaited(path, head):
-            # Another source knows a possible copy of this file, and can continue the session.
+            # Let the session go: another source knows a possible copy of this file, and can continue the session.
             self._let_go(file)
             return
         juniors = [junior for junior in self._catalog.juniors(file) if junior.size]

@@ -1,8 +1,8 @@
 """Distinguish the processes in one DFTracer file. Only a merged file has several.
 
 A process is a PID on a host. A record without a host (`DFTRACER_INC_METADATA=0`) belongs to the latest process with its
-PID. Beyond `PROCESSES_MAX` processes, or after an eviction, further processes count as one. Missing ids of this one
-prove no missing events, because several processes share it."""
+PID. Beyond `PROCESSES_MAX` processes, or after an eviction, further processes count as one. Missing ids of such a
+combined process prove no missing events, because several processes share it."""
 
 from __future__ import annotations
 

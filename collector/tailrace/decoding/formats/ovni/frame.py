@@ -85,7 +85,7 @@ def find_event(
     buffer: bytearray, begin: int, stop: int, numbers: Numbers, limit: int
 ) -> tuple[int, bool]:
     """Return the position of the first event of at most `limit` bytes in `buffer[begin:stop]`, and True. Otherwise
-    return the first position at which an event may begin when more bytes have come, and False."""
+    return the first position at which an event may begin once more bytes have arrived, and False."""
     while match := _CANDIDATE.search(buffer, begin, stop):
         at = match.start()
         jumbo = buffer[at] & JUMBO
