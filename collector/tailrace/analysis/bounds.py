@@ -41,7 +41,8 @@ class Interval(NamedTuple):
 UNBOUNDED = Interval(None, None)
 
 FigureBounds = dict[str, Interval | None]
-"""By figure of a group of spans, the interval in which the figure lies; None without any seen or lost span."""
+"""By name of a figure of a group of spans (such as the count), the interval in which the figure lies. None if the group
+has neither a seen nor a lost span."""
 
 
 def _range(low: str, high: str, least: int) -> str:

@@ -49,14 +49,16 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time (ns) of the nearest event below `low`, one of the constructor's `lows`, or None."""
+        """Return the time (ns) of the nearest event below the position `low`, which must be in `lows` of the
+        constructor. None if there is no such event."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time (ns) of the nearest event above `high`, one of the constructor's `highs`, or None."""
+        """Return the time (ns) of the nearest event above the position `high`, which must be in `highs` of the
+        constructor. None if there is no such event."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]

@@ -118,7 +118,7 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     """Producer's clock (ns since its zero) minus the spool entry's time (Unix ns), for the event with the shortest
     delay."""
     lead_at: int = 0
-    """Time (Unix ns) at which the event arrived that determined `lead`."""
+    """Arrival time (Unix ns) of the event from which `lead` was computed."""
     heard_at: int = 0
     """Time (Unix ns) at which the last record with a time of the producer's clock arrived."""
     heard_times: int = 0

@@ -437,7 +437,8 @@ class Link:
         self._losses.report(now)
 
     def _announce(self, now: float) -> None:
-        """Announce the session again in a datagram, with a question if events have been unsettled for too long."""
+        """Announce the session again in a datagram, and request an answer if events have been unsettled for too
+        long."""
         dialogue, queue, contact = self.dialogue, self.queue, self._contact
         if self._nobody:
             asking = not self._retry.left(now)

@@ -313,7 +313,7 @@ class Recorder:
         """Number of events that were recorded after the end, so that no goodbye counts them."""
         self._chunks: list[Chunk] = []
         self._stated: dict[int, int] = {}
-        """For each stream, the number behind the last event that a goodbye counts."""
+        """For each stream, the number after the last event that a goodbye counts."""
 
     def span(self, name: str, /, **attributes: object) -> Span:
         """Return a span to use in a `with` statement: `with recorder.span("step", cell=3):`."""

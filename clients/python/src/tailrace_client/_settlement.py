@@ -267,7 +267,7 @@ class Farewell:
         self.answered = False
         """Whether the collector has answered the requested goodbye."""
         self.numbers: Mapping[int, int] = {}
-        """For each stream, the number behind the last event that the latest goodbye counts."""
+        """For each stream, the number after the last event that the latest goodbye counts."""
 
     def want(self) -> None:
         self.answered = False

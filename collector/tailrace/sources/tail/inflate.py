@@ -199,7 +199,8 @@ class Inflater:
                 return Content(content)
 
     def _find(self, last: bool) -> Event | None:
-        """Return the beginning of a member, bad bytes, or a stated loss; None if more input is needed."""
+        """Return the beginning of a gzip member, bad bytes, or a loss that the file states; None if more input is
+        needed."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):

@@ -401,7 +401,7 @@ class Discovery:
         self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
         # Files whose content is not of the source's format. Each search examines those in `_strange`. Those in
-        # `_settled`, and further ones in the directories `_full`, are examined at most once in `YOUNG` seconds.
+        # `_settled` are examined at most once in `YOUNG` seconds, and so are further files in directories in `_full`.
         self._strange: dict[Found, _LookedAt] = {}
         self._settled: dict[Found, tuple[float, _LookedAt]] = {}
         self._full: dict[str, float] = {}

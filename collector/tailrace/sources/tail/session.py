@@ -313,7 +313,7 @@ class Handoff:
             self._desk.intake.file(self.number, facts)
 
     def moved(self) -> None:
-        """Pass on no document until a check of the file at its new path calls `documents`."""
+        """Record that the file was renamed. Pass on no document until a check of its new path calls `documents`."""
         self._desk.documents.forget(self)
         self.is_moved = True
 

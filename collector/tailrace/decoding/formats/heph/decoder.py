@@ -102,7 +102,7 @@ class HephDecoder:
         return records
 
     def _joined(self, data: bytes) -> bytes:
-        """Return the waiting bytes with `data`; empty bytes if the next decoding step needs more input."""
+        """Return the waiting bytes followed by `data`; empty bytes if the next decoding step needs more input."""
         waiting = self._waiting
         seen = len(waiting)
         waiting += data
