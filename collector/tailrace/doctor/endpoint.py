@@ -198,7 +198,7 @@ def _answered(ask: Callable[P, EndpointAnswer]) -> Callable[P, EndpointAnswer]:
             )
         if _LATE.search(text):
             return EndpointAnswer(0, f"nothing within {TIMEOUT} s")
-        # Use the part of the error text behind the last dash. The URL and the time come before it.
+        # Use the part of the error text after the last dash. The URL and the time come before it.
         line = text.partition("\n")[0].rpartition(" - ")[2]
         words = " ".join(filter(None, cause.groups())) if cause else line
         return EndpointAnswer(0, words.lower())

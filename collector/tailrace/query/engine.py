@@ -2,7 +2,7 @@
 
 DuckDB's configuration is locked before the first statement: it can open only files in the table's directory, use no
 network, load no extension and change no setting. DuckDB itself reads the files of a local table, 3 to 20 times as
-fast as through Arrow (10 M rows, few of them selected). For a table behind a URL, a pyarrow dataset reads them.
+fast as through Arrow (10 M rows, few of them selected). For a table at a URL, a pyarrow dataset reads them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A follower reads the table's log to learn the files of each new version. Upkeep deletes the log entry of a version
 after a quarter of an hour. A follower that was stopped for longer reads a snapshot instead, and yields the rows
-behind its *marks*, the positions in the sessions' bytes up to which it has yielded rows. Only gap rows that were
+after its *marks*, the positions in the sessions' bytes up to which it has yielded rows. Only gap rows that were
 found late and lie before the mark may be left out. A merge of files also creates a version, but adds no rows: its
 log entries have `dataChange` false (Delta transaction log protocol, "Add File and Remove File").
 """
@@ -205,7 +205,7 @@ class Follower:
         return self._table.version() >= self._next and self._commits.read(self._next) is None
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
-        """Yield the rows behind the marks from the newest snapshot, because upkeep has deleted a log entry or files."""
+        """Yield the rows after the marks from the newest snapshot, because upkeep has deleted a log entry or files."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
             files = self._table.files_by_age()
@@ -234,7 +234,7 @@ class Follower:
 
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
-    """Return whether a row lies behind the marks `given`. A row at a mark's own offset is new unless the mark has its
+    """Return whether a row lies after the marks `given`. A row at a mark's own offset is new unless the mark has its
     hash. This hash is then removed, because each hash stands for only one row."""
     offset, hashes = given.get(_key(row), _NOTHING)
     if (place := _place(row)) != offset:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""First characters of texts that a spreadsheet may take for a formula, even behind white space."""
+"""First characters of texts that a spreadsheet may take for a formula, even after white space."""
 
 _SPECIAL = re.compile('[,"\r\n]')
 """Pattern of the characters that require quotes around a CSV field."""

@@ -168,7 +168,7 @@ class TableReader(TableSnapshot):
 
     @property
     def watchers(self) -> list[str] | None:
-        """Names of the collectors that run on the store. None if they are unknown, as for a store behind a URL."""
+        """Names of the collectors that run on the store. None if they are unknown, as for a store at a URL."""
         if not self.local:
             return None
         try:
@@ -204,7 +204,7 @@ class TableReader(TableSnapshot):
         return [AddedFile(path, day) for day, _, path in sorted(rows)]
 
     def missing_files(self) -> list[str]:
-        """Return those files of this version that no longer exist; an empty list for a table behind a URL."""
+        """Return those files of this version that no longer exist; an empty list for a table at a URL."""
         if not self.local:
             return []
         return [file for file in self.file_uris() if not Path(file).exists()]
@@ -223,7 +223,7 @@ class TableReader(TableSnapshot):
             raise StoreError(f"{self.root}: cannot be read: {line(error)}") from error
         if not self.lacking():
             return dataset
-        import pyarrow  # noqa: PLC0415 - only an old table behind a URL needs it here
+        import pyarrow  # noqa: PLC0415 - only an old table at a URL needs it here
 
         return dataset.replace_schema(pyarrow.schema(SCHEMA))
 

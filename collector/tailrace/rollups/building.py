@@ -314,7 +314,7 @@ class SidecarWriter:
 
 def _existing(table: TableReader) -> list[str]:
     """Return the paths of all data files of a local table, also of older versions, which readers may still use.
-    Return an empty list for a table behind a URL."""
+    Return an empty list for a table at a URL."""
     if not table.local:
         return []
     root = Path(table.root)

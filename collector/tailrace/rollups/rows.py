@@ -228,7 +228,7 @@ class RowSource:
         self._database = database
 
     def of(self, paths: Collection[str], name: str) -> str:
-        """Return SQL for the rows of the given data files. For a table behind a URL, register the files in DuckDB as
+        """Return SQL for the rows of the given data files. For a table at a URL, register the files in DuckDB as
         the relation `name`."""
         if self._table.local:
             files = ", ".join(pattern(f"{self._table.root}/{path}") for path in paths)

@@ -2,7 +2,7 @@
 
 The file with `cells` in its name has the sums of short spans for several bucket widths, and `longs` has each long
 span. Both are in the store's directory `rollups/vVERSION`, under a hash of the data file's path. If the table is
-behind a URL, or the store is not writable, they are in the user's cache directory. Data files never change, so a
+at a URL, or the store is not writable, they are in the user's cache directory. Data files never change, so a
 sidecar never becomes stale. It may be deleted at any time."""
 
 from __future__ import annotations

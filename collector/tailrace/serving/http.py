@@ -166,7 +166,7 @@ class Conversation:
 
 
 def _head(data: bytes) -> int:
-    """Return the position in `data` behind the line and the headers of a request; 0 if these are not complete yet.
+    """Return the position in `data` after the line and the headers of a request; 0 if these are not complete yet.
     Raise RemoteProtocolError if they are too long or not valid. This includes two forms that h11 accepts but a proxy
     may read differently: lines that end with LF alone, and headers that continue on a second line."""
     end = data.find(b"\r\n\r\n", 0, HEADERS_MAX) + 4

@@ -211,7 +211,7 @@ class Journal:
         self.path = root / NAME
         self._root = root
         self._log = DeltaLog(root)
-        # Inode of the journal, and the offset behind the last line whose version is in `_noted`
+        # Inode of the journal, and the offset after the last line whose version is in `_noted`
         self._seen = 0, 0
         self._noted: set[int] = set()
 

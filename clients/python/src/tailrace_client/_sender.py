@@ -232,7 +232,7 @@ class Sender:
         ended = done = self._end_all(deadline)
         self._link.recorder.close()
         if ended and self._link.has_more:
-            # Another thread has emitted behind the goodbye, so send its events and another goodbye.
+            # Another thread has emitted events after the goodbye, so send them and another goodbye.
             done = self._end_all(deadline)
         self._closed, self._delivered = True, done
         _open.discard(self)

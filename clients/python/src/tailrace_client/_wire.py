@@ -235,7 +235,7 @@ _FIELDS: dict[type, tuple[int, str]] = {
     bool: (TEXT, "H >"),
 }
 """For each type, the type byte and the `Struct` format of the following field. For a text, this field is its length,
-and a new `Struct` begins behind the text."""
+and a new `Struct` begins after the text."""
 _FIELDS_AHEAD = "IIQQQ"
 """Formats of the fields that follow the magic number and the size."""
 _HEADER_VALUES = "stream.number, number & 0xFFFFFFFF, substream, start, end"

@@ -557,7 +557,7 @@ class Followed:
         self._proof = self.waited_from = None
 
     def _go_on_after(self, known: Trail) -> None:
-        """Continue reading behind the content `known`, which was read from another file. Raise OSError if that fails."""
+        """Continue reading after the content `known`, which was read from another file. Raise OSError if that fails."""
         kind = content.kind(self.location.open(), final=True)
         self._signature = None
         self._forget_originals()

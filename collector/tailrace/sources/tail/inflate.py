@@ -110,13 +110,13 @@ class InflationBegun(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """A decompression event: a gzip member stopped before its end. `after` is the position behind its bytes."""
+    """A decompression event: a gzip member stopped before its end. `after` is the position after its bytes."""
 
     after: Member
 
 
 class Bad(NamedTuple):
-    """A decompression event: some bytes cannot be decompressed. `after` is the position behind these bytes."""
+    """A decompression event: some bytes cannot be decompressed. `after` is the position after these bytes."""
 
     size: int
     data: bytes
@@ -124,7 +124,7 @@ class Bad(NamedTuple):
 
 
 class StatedLoss(NamedTuple):
-    """A decompression event: a gzip member states a loss of the original. `after` is the position behind the member."""
+    """A decompression event: a gzip member states a loss of the original. `after` is the position after the member."""
 
     detail: LossDetail
     size: int

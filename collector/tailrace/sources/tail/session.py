@@ -373,7 +373,7 @@ class Resting:
         reported.
 
         `written` is the time of the last write (Unix ns), `unchanged` the time (seconds) without a change, and
-        `pending` the number of bytes behind the last complete gzip member. Raise OSError if the file cannot be
+        `pending` the number of bytes after the last complete gzip member. Raise OSError if the file cannot be
         examined."""
         if self.told is not None and self.told.why in {"process_gone", "ended"}:
             return False
