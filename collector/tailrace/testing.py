@@ -76,7 +76,7 @@ class TraceSample:
 
     @cached_property
     def records(self) -> list[Record]:
-        """The records of the whole sample."""
+        """All records that a decoder makes of the sample."""
         return self.decode()
 
     def decode(self, parts: Iterable[bytes] | None = None) -> list[Record]:

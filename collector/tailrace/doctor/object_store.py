@@ -400,7 +400,7 @@ PATIENCE = 3.0
 """Maximum time (seconds) for which a test repeats a request after an outdated answer, to measure the delay."""
 
 WAITS = 2
-"""Number of outdated answers whose delay is measured, for each guarantee (`Promise`)."""
+"""For each guarantee (`Promise`), the maximum number of measurements of the delay until a write is visible."""
 
 PAUSE = 0.05
 

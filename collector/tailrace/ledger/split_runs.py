@@ -69,8 +69,8 @@ class SplitRuns:
     def __init__(self, state: SplitRunsState) -> None:
         self.state = state
         self.resting: dict[str, Callable[[int], None]] = {}
-        """By open session of a silent file, a function that writes its rest row (the file has stopped growing)
-        again. The argument is the log time (ns)."""
+        """For each open session whose file has stopped growing, a function that writes another rest row, which states
+        this. The argument is the log time (ns)."""
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
         self._index: dict[int, RunIndex] = {}

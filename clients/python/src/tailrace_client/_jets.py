@@ -338,7 +338,7 @@ class JetsWriter:
         self._entered.append(record)
 
     def leave(self, record: Record) -> None:
-        """End the record, and remove it from the parents."""
+        """End the record. It is no longer the parent of records that begin later."""
         self._entered.remove(record)
         record.end(self._clk)
 

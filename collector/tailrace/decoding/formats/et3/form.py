@@ -258,7 +258,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
-            # No entry or exit was read since the last death, whose time was above the clock.
+            # Since the last death, whose time was above the clock, no line of an entry or exit was read.
             self._claim(max(0, self.ahead - self.lost))
         self.trusted = True
 
