@@ -41,7 +41,6 @@ class Evidence(NamedTuple):
     """Mean of the logarithm over the side's runs, from their stored spans."""
     low: float
     high: float
-    """The greatest mean of the logarithm that the missing events allow. `low` is the least."""
     variance: float
     """Variance of `mean`, computed from the stored spans."""
     slack: float
