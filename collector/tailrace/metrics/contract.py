@@ -71,7 +71,7 @@ class Restart(StrEnum):
     """How a restart of the daemon changes the value of a metric."""
 
     KEPT = "goes on"
-    """The value continues, because checkpoints of the ingest contain it."""
+    """The value continues after a restart, because checkpoints of the ingest contain it."""
     ZERO = "begins at 0"
     NOW = "is what it is then"
 

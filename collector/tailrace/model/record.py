@@ -99,7 +99,7 @@ class RunPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The part of a producer's run (program execution) that one input contains. Event ids of a run are 1, 2, 3, …."""
 
     pid: str
-    host: str  # Empty if unknown.
+    host: str  # Host of the process; empty if unknown.
     # The received ids in order: the first and the last id of each range.
     ranges: tuple[tuple[int, int], ...]
     last: int = 0  # Id of the run's last event; 0 if this event has not arrived.
