@@ -490,7 +490,8 @@ def _length(chunk: Chunk) -> int:
 
 
 def _split(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk]:
-    """Return the first `rows` rows of a chunk, and the rest in short parts, because another restart may follow."""
+    """Return the first `rows` rows of a chunk, and the rest in short parts, because each further restart
+    of the producer divides a part again."""
     for at, records in enumerate(chunk):
         if rows < records.rows:
             pieces = [

@@ -170,7 +170,8 @@ class ViewCatalog:
         return self._define(connection, needed)
 
     def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Fill the table of rare rows, and query it for the facts on which the SQL of the views depends."""
+        """Fill the table of rows of rare kinds (such as sessions and gaps). Query it to find out what the SQL of
+        the views must contain."""
         connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
         ((untimed, began, begun, late, asked, replacing, lacking, announced),) = connection.execute(
             FOUND

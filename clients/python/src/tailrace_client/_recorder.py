@@ -518,7 +518,7 @@ class Recorder:
         reported, whole = 0, packet
         reason = self._refusal(lane, len(packet))
         if holes and not reason:
-            # Count in a copy of the list, because a profiler that emits may add holes meanwhile.
+            # Iterate over a copy: a profiler that emits events may add numbers of discarded events to the list.
             reported = sum(first < counter for first, _ in holes[:])
             whole = self._report(stream.number, holes[:reported]) + packet
             reason = self._refusal(lane, len(whole))

@@ -89,7 +89,8 @@ _ANSWER_MAX = 16 * 1024
 _HOLES_MAX = 64
 """Maximum number of holes in one answer, as the protocol defines."""
 
-_STREAMS_PER_GOODBYE = 4096  # A stream takes at most 26 bytes, and all of them some 100 KiB.
+# In the packet, a stream takes at most 26 bytes, and all streams together some 100 KiB.
+_STREAMS_PER_GOODBYE = 4096
 
 
 class Range(NamedTuple):

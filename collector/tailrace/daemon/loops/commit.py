@@ -185,7 +185,7 @@ class Pipeline:
         self.due = Flag()
         """Flag that is set while a batch may be taken: no commit is in progress, or one is requested at once."""
         self.idle = Flag()
-        """Flag that is set while neither of the two loops has a commit."""
+        """Flag that is set while neither the preparing nor the landing loop works on a commit."""
         self.free = Flag()
         self.handed = Flag()
         self.relieved = Flag()

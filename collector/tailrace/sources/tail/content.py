@@ -318,7 +318,7 @@ ContentOrigin = Literal["now", "earlier", "copied"]
 class ReadPart:
     """The part of a file that was read, and whether the file still contains it.
 
-    `known` is the trail of the content of this part; None if nothing was read. A compressed file is decompressed from
+    `known` is the trail (digest) of the bytes of this part; None if nothing was read. A compressed file is decompressed from
     the gzip member `member` on; `member` is None for an uncompressed file."""
 
     def __init__(
@@ -353,8 +353,8 @@ class ReadPart:
 
     @property
     def is_compressed_earlier(self) -> bool:
-        """Return whether the file is compressed and was read by an earlier run. The trail then lacks the file's first
-        bytes."""
+        """Return whether the file is compressed and an earlier run of the collector has read a part of it. The trail
+        (digest of the bytes that were read) then lacks the file's first bytes."""
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(self, head: bytes, last: bytes, size: int) -> Judgement:

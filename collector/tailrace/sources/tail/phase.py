@@ -31,7 +31,7 @@ class FileEvent(Enum):
     OF_OTHER_SOURCE = auto()
     TOO_MANY = auto()
     CHOSEN = auto()
-    """The file is read from now on, into a new session or the session of its original."""
+    """The file is read from now on, into a new session or, if it is a copy, into the session of the original file."""
     CHOSEN_AS_SHADOW = auto()
     GIVEN_UP = auto()
     """The source stops reading the file, because it may be a copy of another file, which is read instead."""

@@ -156,7 +156,7 @@ class _Document:
         """Whether the document was read again after its times stopped changing: two quick changes may have equal
         times."""
         self.readers: dict[Handoff, str] = {}
-        """The sessions that refer to the document, each with the name by which it knows the document."""
+        """The sessions whose traces refer to this document (a file beside them), each with its name for the document."""
 
 
 class DocumentWatch:

@@ -52,7 +52,8 @@ Thread numbers are 31-bit identity hashes, so that the guess is wrong for one th
 
 
 JUMP_MAX = 2**20
-"""Minimum jump of the clock that shows a thread in place of a time: so many lines are never missing in succession."""
+"""Minimum jump between two numbers that shows that they are threads and not times, because a trace never lacks so many
+lines in a row."""
 
 
 class OtherFormError(ValueError):
