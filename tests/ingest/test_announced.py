@@ -1011,6 +1011,18 @@ def test_the_time_that_the_collector_was_away_is_not_held_against_a_client(log):
     assert ingest.account("s").missing == 0
 
 
+def test_a_collector_that_restarts_often_waits_for_a_client_no_longer(log):
+    session = log.open(limits=LedgerConfig(resume_time=Duration(60)))
+    log.data(session, heph_session(7) + events(*range(5)))
+    log.close(session, "stop")
+    for _ in range(4):
+        log.now += 3600 * SECOND
+        log.add(EntryKind.START)
+        log.tick(20)
+    _, rows = run(log.entries)
+    assert attributes(of(rows, "session")[-1])["closed"] == "not resumed"
+
+
 def test_a_session_that_is_away_takes_little_memory(log):
     session = log.open()
     log.data(session, heph_session(7) + b"".join(events(n // 9, stream=n % 9) for n in range(9000)))

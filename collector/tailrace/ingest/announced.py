@@ -379,13 +379,14 @@ class Announcements:
             self.forget(id_, now)
 
     def started(self, before: int, now: int) -> None:
-        """Begin `resume_time` anew for all sessions without a connection, and wait longer for late events of all
-        sessions, because no daemon ran since `before`."""
+        """Wait longer for sessions without a connection, and for late events of all sessions, because no daemon ran
+        since `before`."""
+        time = now - before
         for id_ in self._away:
-            self._known[id_].state.left = now
+            self._known[id_].state.left += time
         for known in self._known.values():
             if known.incarnation.counters is not None:
-                known.incarnation.counters.windows.stood_still(now - before)
+                known.incarnation.counters.windows.stood_still(time)
 
     def settle(self, now: int) -> None:
         self.changed |= self._waiting
