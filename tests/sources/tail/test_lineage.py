@@ -501,6 +501,25 @@ async def test_documents_come_first_and_at_the_end(
     assert intake.sessions[0].closed == "deleted"
 
 
+@pytest.mark.parametrize("away", [0, LINGER / 2], ids=["replaced", "deleted"])
+async def test_documents_of_the_next_file_at_a_path_are_not_told_of_the_last(
+    streams, autojump_clock, follow, files, intake, settle, away
+):
+    """A program in a container has the PID of the run before it, and so the path."""
+    files.write("run/thread.1/stream.obs", TEXT)
+    files.write("run/thread.1/stream.json", b"{}")
+    follow(format="streams")
+    await settle()
+    (files / "run/thread.1/stream.obs").unlink()
+    await trio.sleep(away)
+    files.write("run/thread.1/stream.obs", TEXT[::-1])
+    await trio.sleep(LINGER / 2)
+    files.write("run/thread.1/stream.json", b"{next}")
+    await settle()
+    assert [session.documents["stream.json"] for session in intake.sessions] == [b"{}", b"{next}"]
+    assert [session.closed for session in intake.sessions] == ["replaced", None]
+
+
 async def test_documents_beside_a_new_path_belong_to_the_content_there(
     streams, autojump_clock, follow, files, intake, settle
 ):

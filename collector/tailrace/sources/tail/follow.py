@@ -187,6 +187,13 @@ class Followed:
 
     def look(self, now: float) -> bool:
         """Check the file for changes; return whether another file is at its path now. Raise OSError if that fails."""
+        replaced = self._look(now)
+        if replaced:
+            # The documents beside the path belong to the other file from now on.
+            self._desk.documents.forget(self.handoff)
+        return replaced
+
+    def _look(self, now: float) -> bool:
         found, replaced = self.location.find(now)
         if found is None:
             return replaced

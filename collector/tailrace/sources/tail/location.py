@@ -299,6 +299,8 @@ class Location:
         if found is None or replaced:
             if self.gone is None:
                 self.lose_path("replaced" if replaced else "deleted", now)
+            elif replaced:
+                self.gone = "replaced"
             fd = self._descriptors.get(self)
             return None if fd is None else self._system.fstat(fd), replaced
         return found, False
