@@ -103,6 +103,19 @@ def test_a_session_that_goes_on_after_its_file_was_removed_is_read_from_there(di
     assert [found.offset for found in quarantine.read("s")] == [0, 1, 300]
 
 
+def test_a_session_goes_on_after_somebody_cut_its_file(directory):
+    expected = [QuarantineFrame(n, "garbage", bytes([n]) * s) for n, s in enumerate([3, 40, 5])]
+    whole = [len(frame(*each)) for each in expected]
+    for left in range(sum(whole[:2])):
+        quarantine = Quarantine(directory, _config())
+        _fill(quarantine, "s", [3, 40])
+        [file] = directory.iterdir()
+        os.truncate(file, left)
+        quarantine.write("s", sum(whole[:2]), frame(*expected[2]))
+        assert quarantine.read("s") == [*expected[: left >= whole[0]], expected[2]]
+        file.unlink()
+
+
 def test_a_place_where_no_frame_can_begin_is_refused(directory):
     with pytest.raises(ValueError, match="no frame"):
         Quarantine(directory, _config()).write("s", 5, frame(0, "garbage", b"x"))

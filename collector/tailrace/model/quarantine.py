@@ -35,3 +35,15 @@ def frames(data: bytes) -> Iterator[QuarantineFrame]:
         reason = data[at + _HEAD.size : body].decode(errors="replace")
         yield QuarantineFrame(offset, reason, data[body : body + size])
         at = body + size
+
+
+def whole_size(data: bytes) -> int:
+    """Return how many bytes the complete frames at the beginning of a quarantine file's content take."""
+    at = 0
+    while at + _HEAD.size <= len(data):
+        _, size, length = _HEAD.unpack_from(data, at)
+        end = at + _HEAD.size + length + size
+        if end > len(data):
+            break
+        at = end
+    return at

@@ -2,8 +2,8 @@
 
 Each session has a file of frames (`model.quarantine`) of at most `session_size`. Before all files together exceed
 `max_size`, the least recently written file is removed. If its session continues, its new file begins with a hole: a
-frame without a reason, in place of the removed bytes. File sizes are rounded up to whole blocks, which also limits the
-number of files."""
+frame without a reason, in place of the removed bytes. So does the part of a file that another program has cut off. File
+sizes are rounded up to whole blocks, which also limits the number of files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tailrace import owned
 from tailrace.config.schema import QuarantineConfig
 from tailrace.errors import SyncError
 from tailrace.filesystem import make_way, move_away
-from tailrace.model.quarantine import QuarantineFrame, frame, frames
+from tailrace.model.quarantine import QuarantineFrame, frame, frames, whole_size
 from tailrace.store.durable import fsync
 from tailrace.store.refusal import refusal
 
@@ -116,18 +116,20 @@ class Quarantine:
     def _write(self, path: Path, at: int, data: bytes) -> None:
         make_way(path)
         try:
-            fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
+            fd = owned.open_file(path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             _make(self.directory)  # Create the directory again if another program has removed it
-            fd = owned.open_file(path, os.O_WRONLY | os.O_CREAT)
+            fd = owned.open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             end = os.fstat(fd).st_size
-            hole = at - end
+            # If another program has cut the file, the hole begins at the frame that is incomplete now.
+            begin = whole_size(os.pread(fd, end, 0)) if end < at else at
+            hole = at - begin
             if 0 < hole < _SMALLEST:
                 raise ValueError(f"{path}: no frame can end {hole} bytes after the last one")
             try:
                 if hole > 0:
-                    _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], end)
+                    _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], begin)
                 _pwrite(fd, data, at)
             except OSError:
                 # Remove the part of the frame that was written before the write failed

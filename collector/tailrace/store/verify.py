@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from tailrace.errors import StoreError
 from tailrace.filesystem import is_local
-from tailrace.model.quarantine import frame, frames
+from tailrace.model.quarantine import whole_size
 from tailrace.store import layout
 from tailrace.store.layout import DataFile, TableSnapshot
 from tailrace.store.log import (
@@ -202,7 +202,7 @@ class _LocalStore:
         places = quarantines(self._root.parent)
         for path in (path for place in places for path in sorted(place.glob(f"*{SUFFIX}"))):
             data = path.read_bytes() if path.is_file() else b""
-            whole = sum(len(frame(*each)) for each in frames(data))
+            whole = whole_size(data)
             if whole != len(data) or not data:
                 lost = f"{len(data) - whole} bytes that could not be decoded"
                 yield FileDamage(str(path), "does not consist of whole frames", lost)
