@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import resource
+import socket
 
+from tailrace.sources.listening import split
 from tests import toml
 from tests.ingest.log import heph_event
 from tests.system.announcing import connected
@@ -53,6 +55,32 @@ def test_connections_and_files_without_a_descriptor_are_a_condition_until_there_
         collector.check_balance()
         collector.stop()
         assert collector.process.returncode == 0
+    finally:
+        collector.end()
+
+
+def test_the_table_has_descriptors_however_many_ask_for_status(tmp_path):
+    collector = Collector(tmp_path, sources=TCP, before=limited).start()
+    admin = split(collector.status()["admin"])
+    try:
+        with contextlib.ExitStack() as stack:
+            honest = stack.enter_context(connected(collector, "tcp"))
+            honest.sendall(heph_event(1, 0))
+            for _ in range(LIMIT):
+                stack.enter_context(connected(collector, "tcp"))
+            for count in range(1, 4):
+                for _ in range(40):
+                    asking = stack.enter_context(socket.create_connection(admin))
+                    asking.sendall(b"GET /status")
+                commits = collector.status()["commits"]
+                honest.sendall(heph_event(1, count))
+                until(lambda: collector.status()["commits"] > commits, "a commit")  # noqa: B023 - called at once
+            lacking = collector.status()["out_of_descriptors"]
+            assert (lacking["store"], lacking["log"], lacking["admin"]) == (0, 0, 0)
+            assert collector.status()["admin_refused"]["too many connections"]
+        collector.settle()
+        assert figures(collector, "tcp")["seen_events"] == 4
+        collector.check_balance()
     finally:
         collector.end()
 

@@ -2,15 +2,17 @@
 
 The server pauses after each accepted connection. After each response, it pauses for longer than it worked on the
 response. Requests for /healthz and /readyz do not wait for other responses. If half of all allowed connections wait for
-other pages, further requests for such pages are refused. With too many connections, the oldest one that waits for its
-client is closed, so that silent clients do not lock out new ones. During a flood of connections, a client has 0.16 s
-(with 64 allowed connections) to send its request, and as long again to read the response.
+other pages, further requests for such pages are refused. With too many connections, or few free descriptors, the oldest
+connection that waits for its client is closed, so that silent clients do not lock out new ones. During a flood of
+connections, a client has 0.16 s (with 64 allowed connections) to send its request, and as long again to read the
+response.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import resource
 import ssl
 from collections.abc import Callable
 
@@ -27,6 +29,7 @@ from tailrace.serving.http import (
     within,
 )
 from tailrace.serving.pages import HEALTH
+from tailrace.sources.source import RESERVE
 
 ACCEPT_SECONDS = 0.005
 """Pause (seconds) after each accepted connection, because a TLS handshake takes up to 2 ms of the daemon's time."""
@@ -62,6 +65,8 @@ class Server:
         self._context = context
         self._open: dict[trio.CancelScope, Conversation] = {}
         """Open connections, oldest first, by the cancel scope that ends them."""
+        self._scarce: set[trio.CancelScope] = set()
+        """Those that have one of the last descriptors. While there are any, each new connection replaces another one."""
         self._short, self._long = _Turn(), _Turn()
 
     async def serve(
@@ -95,11 +100,13 @@ class Server:
             self._figures.refuse(AdminRefusal.ADDRESS)
             sock.close()
             return False
-        if len(self._open) >= self._connections_max:
+        scope = trio.CancelScope()
+        if _is_scarce(sock.fileno()):
+            self._scarce.add(scope)
+        if len(self._open) >= self._connections_max or (self._open and self._scarce):
             self._make_room()
         socket, context = trio.SocketStream(sock), self._context()
         stream = socket if context is None else _secured(socket, context)
-        scope = trio.CancelScope()
         self._open[scope] = conversation = Conversation(stream, self.answer)
         nursery.start_soon(self._converse, stream, scope, conversation)
         return True
@@ -109,6 +116,7 @@ class Server:
         waiting = (scope for scope, each in self._open.items() if each.waiting)
         scope = next(waiting, None) or next(iter(self._open))
         del self._open[scope]
+        self._scarce.discard(scope)
         scope.cancel()
         self._figures.refuse(AdminRefusal.CROWDED)
 
@@ -130,6 +138,7 @@ class Server:
                 await conversation.linger()
         finally:
             self._open.pop(scope, None)
+            self._scarce.discard(scope)
             await trio.aclose_forcefully(stream)
 
     async def answer(self, request: Request) -> Response:
@@ -163,6 +172,14 @@ class _Turn:
         self.lock = trio.Lock()
         self.rested = 0.0
         """Time on trio's clock at which the pause after the last response ends."""
+
+
+def _is_scarce(descriptor: int) -> bool:
+    """Return whether a connection has one of the last descriptors, which the table needs (`sources.source.RESERVE`).
+
+    The endpoint may have half of them, since it must answer while connections of sources have all others."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return descriptor >= limit - RESERVE // 2
 
 
 def _secured(
