@@ -19,6 +19,7 @@ from tailrace.config.load import COLLECTORS
 from tailrace.errors import StoreError, SyncError
 from tailrace.store.log import DeltaLog, Journal, is_parquet
 from tailrace.store.presence import DirectoryLock
+from tailrace.store.refusal import unsynced
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Options that turn off the Delta library's own checkpoints and clean-up, whose files it never syncs."""
@@ -40,7 +41,8 @@ LOG_LOCK = "log.lock"
 
 
 def sync(root: Path, after: int, upto: int) -> None:
-    """Sync the files of the versions above `after`, up to and including `upto`. Raise SyncError if a sync fails.
+    """Sync the files of the versions above `after`, up to and including `upto`. Raise SyncError if a sync fails, and
+    DescriptorsError if no descriptor is free.
 
     Files of versions below `upto` may be missing, because another process may have merged and removed them."""
     log = DeltaLog(root)
@@ -54,7 +56,7 @@ def sync(root: Path, after: int, upto: int) -> None:
             _sync_file(log.path(version), required=version == upto)
         fsync(log.directory)
     except (OSError, ValueError) as error:
-        raise SyncError(f"{root}: version {upto} cannot be brought to disk: {error}") from error
+        raise unsynced(error, f"{root}: version {upto}") from error
 
 
 def sync_new(root: Path) -> None:
@@ -64,7 +66,7 @@ def sync_new(root: Path) -> None:
         for directory in (root.parent, root.parent.parent):
             fsync(directory)
     except OSError as error:
-        raise SyncError(f"{root}: cannot be brought to disk: {error}") from error
+        raise unsynced(error, f"{root}:") from error
 
 
 def sync_newest(root: Path) -> int:
@@ -100,9 +102,7 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
             _sync_file(log.last_checkpoint_path, required=False)
             fsync(log.directory)
         except (OSError, KeyError) as error:
-            raise SyncError(
-                f"{root}: checkpoint {version} cannot be brought to disk: {error}"
-            ) from error
+            raise unsynced(error, f"{root}: checkpoint {version}") from error
         table.cleanup_metadata()
         _trim(log, version, keep)
         journal = Journal(root)

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from tailrace import owned
 from tailrace.config.schema import QuarantineConfig
-from tailrace.errors import SyncError
 from tailrace.filesystem import make_way, move_away
 from tailrace.model.quarantine import QuarantineFrame, frame, frames, whole_size
 from tailrace.store.durable import fsync
-from tailrace.store.refusal import refusal
+from tailrace.store.refusal import refusal, unsynced
 
 SUFFIX = ".frames"
 
@@ -81,7 +80,8 @@ class Quarantine:
     def keep(self, pieces: Iterable[tuple[str, int, bytes]]) -> None:
         """Write pieces of unreadable bytes, and sync the written files.
 
-        Raise FullError or StoreError if a write fails; the call may be repeated then. Raise SyncError if a sync fails.
+        Raise FullError or StoreError if a file cannot be written or opened: the call may be repeated then. Raise
+        SyncError if a sync fails.
         """
         for session, at, data in pieces:
             self.write(session, at, data)
@@ -92,7 +92,7 @@ class Quarantine:
                         fsync(self.directory / name)
             fsync(self.directory)
         except OSError as error:
-            raise SyncError(f"{self.directory}: cannot be brought to disk: {error}") from error
+            raise unsynced(error, f"{self.directory}:") from error
         self._unsynced.clear()
 
     def read(self, session: str, at: int = 0) -> list[QuarantineFrame]:

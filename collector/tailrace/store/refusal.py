@@ -8,7 +8,7 @@ import errno
 import os
 import re
 
-from tailrace.errors import DescriptorsError, FullError, StoreError
+from tailrace.errors import DescriptorsError, FullError, StoreError, SyncError
 from tailrace.filesystem import NO_ROOM, refusal_text
 
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
@@ -62,3 +62,11 @@ def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:
     if isinstance(error, OSError) and error.filename:
         root, doing = str(error.filename), f"be used to {doing}"
     return StoreError(f"{root}: cannot {doing}: {refusal_text(number, root)}")
+
+
+def unsynced(error: Exception, what: str) -> SyncError | DescriptorsError:
+    """Return the exception to raise because `what` could not be synced.
+
+    Without a free descriptor a file cannot be opened, so no sync has failed and the operation may be repeated."""
+    text = f"{what} cannot be brought to disk: {error}"
+    return (DescriptorsError if os_error(error) in _NO_DESCRIPTOR else SyncError)(text)

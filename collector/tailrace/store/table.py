@@ -268,11 +268,13 @@ class Table:
                             raise refusal(error, self.root, "commit") from error
                         delay = CONFLICT_DELAY * 2 ** (attempt - 1)
                         time.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-            self._unsure = False
+            # Until the version is synced, an error must not make a later call write the rows once more.
+            self._unsure = True
             version = self._table.version()
             written = self._clock.monotonic()
             if self._local is not None:
                 self._local.sync(version)
+            self._unsure = False
             self._position, self._fence = position, self._epoch
             self._prepared.remove(rows)
             self._shorten(version)
