@@ -17,8 +17,11 @@ from trio._core import _thread_cache
 from tailrace.errors import TailraceError
 from tailrace.pauses import pause
 
-WORKERS = 6
-"""Number of worker threads: a sync, two commits, an upkeep, a reload, and a spare one."""
+WORKERS = 5
+"""Number of worker threads for two commits, checks of names, an upkeep, and a reload."""
+SYNCERS = 1
+"""Maximum number of threads that sync the log. Their limit is separate, because all workers may wait at the same time
+for a store that does not answer."""
 WRITERS = 1
 """Maximum number of threads that format metrics. Their limit is separate, so that many scrapes do not delay a sync."""
 
@@ -55,8 +58,8 @@ async def hold() -> None:
     """Start the worker threads, and keep them for the life of the process. Raise TailraceError if one cannot start."""
     trio.to_thread.current_default_thread_limiter().total_tokens = WORKERS
     _thread_cache.IDLE_TIMEOUT = threading.TIMEOUT_MAX  # type: ignore[assignment]  # seconds, of either type
-    ready = threading.Barrier(WORKERS + WRITERS)
-    every = trio.CapacityLimiter(WORKERS + WRITERS)
+    ready = threading.Barrier(WORKERS + SYNCERS + WRITERS)
+    every = trio.CapacityLimiter(ready.parties)
 
     async def start() -> None:
         try:

@@ -19,6 +19,26 @@ def events(*numbers):
     return [heph_event(1, number) for number in numbers]
 
 
+async def test_the_log_is_synced_while_all_other_threads_wait_for_the_store(
+    autojump_clock, calls, tmp_path
+):
+    with opened(configuration(tmp_path)) as life:
+        spool = life.daemon.spool
+        async with running(life):
+            await life.committed()
+            trio.to_thread.current_default_thread_limiter().total_tokens = 1
+            answers = trio.Event()
+            calls.hanging = lambda call: call != spool.sync and answers
+            await life.send(*events(0, 1, 2))
+            await trio.sleep(10)
+            await life.send(*events(3))
+            await life.until(lambda: spool.durable == spool.end)
+            assert seqs(tmp_path) == []
+            answers.set()
+            await life.committed()
+    assert seqs(tmp_path) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("refused", ["prepare", "land"])
 async def test_a_commit_is_tried_again_ever_more_seldom_and_then_done_once(
     autojump_clock, calls, tmp_path, monkeypatch, refused

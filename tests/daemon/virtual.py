@@ -51,14 +51,14 @@ class Calls:
         self.hanging = lambda call: getattr(call, "func", None) == function and go_on
         return go_on
 
-    async def _run(self, call, *arguments, **_):
-        await trio.lowlevel.checkpoint()
-        hangs = self.hanging(call)
-        if isinstance(hangs, trio.Event):
-            await hangs.wait()
-        elif hangs:
-            await trio.sleep_forever()
-        return call(*arguments)
+    async def _run(self, call, *arguments, limiter=None, **_):
+        async with limiter or trio.to_thread.current_default_thread_limiter():
+            hangs = self.hanging(call)
+            if isinstance(hangs, trio.Event):
+                await hangs.wait()
+            elif hangs:
+                await trio.sleep_forever()
+            return call(*arguments)
 
 
 class Failing:

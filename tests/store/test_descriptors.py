@@ -60,9 +60,7 @@ def test_unreadable_bytes_are_kept_once_there_is_one(quarantine):
     assert kept.data == b"bytes"
 
 
-def test_a_commit_that_lacks_one_for_its_sync_is_made_once(
-    open_table, numbered, seqs, monkeypatch
-):
+def test_a_commit_that_lacks_one_for_its_sync_is_made_once(open_table, numbered, seqs, monkeypatch):
     """The rows are in the table, and not yet on disk."""
     table, left = open_table(), 2
     rows = table.prepare(numbered("s", 0, 50))

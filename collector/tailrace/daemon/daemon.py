@@ -184,7 +184,9 @@ class Daemon:
         ahead = await drive(loops.begin())
         watched = partial(reporting, failed)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watched(drive), loops.syncing.run())
+            nursery.start_soon(
+                watched(drive), loops.syncing.run(), trio.CapacityLimiter(threads.SYNCERS)
+            )
             nursery.start_soon(watched(self._decode))
             nursery.start_soon(watched(self._watch_start))
             nursery.start_soon(watched(drive), loops.commit())

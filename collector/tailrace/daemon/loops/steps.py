@@ -102,8 +102,10 @@ def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
         steps.close()
 
 
-async def drive(steps: Steps[T]) -> T:
-    """Perform all steps of a loop with trio. Return the loop's result, or raise its exception."""
+async def drive(steps: Steps[T], limiter: trio.CapacityLimiter | None = None) -> T:
+    """Perform all steps of a loop with trio. Return the loop's result, or raise its exception.
+
+    `limiter` limits the threads for the loop's blocking calls, by default those of all loops together."""
     result: object = None
     error: Exception | None = None
     try:
@@ -115,7 +117,7 @@ async def drive(steps: Steps[T]) -> T:
                 return returned
             result = error = None
             try:
-                result = await _take(step)
+                result = await _take(step, limiter)
             except Exception as raised:  # noqa: BLE001 - handed on to the loop, which knows them
                 error = raised
     finally:
@@ -131,9 +133,9 @@ async def flagged(flag: Flag) -> None:
         flag.remove(event.set)
 
 
-async def _take(step: Step) -> object:
+async def _take(step: Step, limiter: trio.CapacityLimiter | None) -> object:
     if not isinstance(step, Wait):
-        return await trio.to_thread.run_sync(step.call)
+        return await trio.to_thread.run_sync(step.call, limiter=limiter)
     if step.seconds <= 0:
         await trio.lowlevel.checkpoint()
     elif step.together:
