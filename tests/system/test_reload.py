@@ -234,6 +234,23 @@ def test_files_go_on_when_their_source_starts_anew(collector_of, tmp_path):
     assert now["sessions_closed"] == 0
 
 
+def test_relative_patterns_are_refused_where_the_working_directory_is_gone(collectors, tmp_path):
+    def followed(*patterns):
+        return toml.source("files", "tail", "jets", paths=list(patterns))
+
+    (tmp_path / "cwd").mkdir()
+    collector = collectors(
+        sources=followed("*.jets"), before=lambda: os.chdir(tmp_path / "cwd")
+    ).start()
+    (tmp_path / "cwd").rmdir()
+    (problem,) = reload(collector, followed("*.more"))["config"]["last_reload"]["problems"]
+    assert problem.startswith("sources.files.paths: *.more: the working directory is gone")
+    now = reload(collector, followed(f"{tmp_path}/*.jets"))
+    assert now["state"] == "ok"
+    (tmp_path / "a.jets").write_text('{"n": 1}\n')
+    until(lambda: collector.status()["sources"]["files"]["received_bytes"], "the line")
+
+
 OTHER = {
     "size": '"3 MiB"',
     "duration": '"77 s"',

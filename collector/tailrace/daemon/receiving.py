@@ -138,7 +138,7 @@ class Configured:
         """Return a new source, and add its address to `listening`. Raise ConfigError if it cannot be created."""
         if isinstance(config, TailConfig):
             _check_dialect(name, config)
-            return TailSource(name, config, self._clock, once=self._once, chosen=self._chosen)
+            return _tail(name, config, self._clock, once=self._once, chosen=self._chosen)
         if isinstance(config, UdpConfig | TcpConfig) and config.same_user and not names_users():
             problem = (
                 "this host does not name the users of sockets: allow AF_NETLINK, or remove the key"
@@ -189,6 +189,19 @@ def _listening(config: UdpConfig | ConnectionConfig, slot: Slot) -> Listening:
 def _slot_name(place: Place) -> str:
     """Return the name under which the service manager keeps the socket that is bound to an address."""
     return ".".join(quote(str(part), safe="/") for part in place if part)
+
+
+def _tail(
+    name: str, config: TailConfig, clock: Clock, *, once: bool, chosen: Chosen | None
+) -> TailSource:
+    try:
+        return TailSource(name, config, clock, once=once, chosen=chosen)
+    except FileNotFoundError:
+        relative = next(path for path in config.paths if not path.startswith("/"))
+        problem = (
+            "the working directory is gone, so the pattern has no place: write it with its whole path"
+        )
+        raise ConfigError([f"sources.{name}.paths: {relative}: {problem}"]) from None
 
 
 def _check_dialect(name: str, config: TailConfig) -> None:

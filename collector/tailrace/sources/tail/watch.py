@@ -8,11 +8,13 @@ or a copy of it, at another path."""
 from __future__ import annotations
 
 import errno
+import os
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import trio
+from msgspec import structs
 
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
@@ -441,11 +443,13 @@ class TailSource:
         chosen: Chosen | None = None,
         system: System = SYSTEM,
     ) -> None:
+        """Raise FileNotFoundError if a pattern is relative and the working directory is gone."""
         shown, more = config.paths[:PATHS_SHOWN], len(config.paths[PATHS_SHOWN:])
         self.address = ", ".join(shown) + (f" and {more} more" if more else "")
         self.watch: Watch | None = None
         self._name = name
-        self._config = config
+        # The working directory may be gone when the source starts.
+        self._config = structs.replace(config, paths=[*map(os.path.abspath, config.paths)])
         self._clock = clock
         self._once = once
         self._chosen = chosen
