@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import stat
 import struct
@@ -254,6 +255,32 @@ async def test_a_shorter_patience_counts_for_those_that_are_silent_already(make)
             await until(lambda: intake.received() == b"x")
             source.reconfigure(TcpConfig(format="heph", listen="127.0.0.1:0", idle_timeout=0.1))
             await until(lambda: intake.closed == {1: "idle"})
+
+
+async def test_of_very_many_that_sent_while_there_was_no_room_none_counts_as_silent(make):
+    count = 1100
+    many = {"connections_max": 2 * count, "connections_per_peer_max": 2 * count}
+    source = make(**many)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * count), hard))
+    try:
+        async with running(source) as intake:
+            with contextlib.ExitStack() as stack:
+                first, *others = [stack.enter_context(connect(source)) for _ in range(count)]
+                await until(lambda: source.figures().open == count)
+                intake.full = True
+                first.sendall(b"x")
+                await trio.sleep(0.05)
+                for each in others:
+                    each.sendall(b"x")
+                patience = TcpConfig(format="heph", listen="127.0.0.1:0", idle_timeout=0.1, **many)
+                source.reconfigure(patience)
+                await trio.sleep(0.2)
+                intake.full = False
+                await until(lambda: source.figures().bytes == count or source.figures().refused)
+                assert source.figures().refused == {}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_one_that_sends_all_the_time_leaves_the_others_their_turn(make):

@@ -198,9 +198,7 @@ def _tail(
         return TailSource(name, config, clock, once=once, chosen=chosen)
     except FileNotFoundError:
         relative = next(path for path in config.paths if not path.startswith("/"))
-        problem = (
-            "the working directory is gone, so the pattern has no place: write it with its whole path"
-        )
+        problem = "the working directory is gone, so the pattern has no place: write it with its whole path"
         raise ConfigError([f"sources.{name}.paths: {relative}: {problem}"]) from None
 
 

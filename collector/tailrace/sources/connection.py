@@ -371,8 +371,9 @@ class Readiness(Generic[T]):
         await trio.lowlevel.wait_readable(self._epoll)
 
     def found(self) -> Iterator[T]:
-        """Yield the owners of sockets that can be read now. Those that have waited longest come first."""
-        for descriptor, _ in self._epoll.poll(0):
+        """Yield the owners of all sockets that can be read now. Those that have waited longest come first."""
+        # By default, a call returns at most 1023.
+        for descriptor, _ in self._epoll.poll(0, max(1, len(self._owners))):
             if (owner := self._owners.get(descriptor)) is not None:
                 yield owner
 
