@@ -23,6 +23,25 @@ def count(lease):
     return sum(1 for _ in lease.snapshot().engine.rows("SELECT seq FROM events"))
 
 
+def test_an_engine_that_was_given_back_is_not_interrupted(tmp_path, monkeypatch):
+    """The client leaves at the moment at which its request ends, and another request takes the engine."""
+    store = make(tmp_path / "store", [row(seq=0)])
+    interrupted = []
+    with closing(ServedStore(choose(None, store), SystemClock())) as served:
+        lease = SnapshotLease([served])
+        engine = lease.snapshot().engine
+        monkeypatch.setattr(engine, "interrupt", lambda: interrupted.append(engine))
+        give_back = served.give_back
+
+        def leave(engine):
+            give_back(engine)
+            lease.interrupt()
+
+        monkeypatch.setattr(served, "give_back", leave)
+        lease.end(good=True)
+    assert not interrupted
+
+
 @pytest.mark.parametrize("moves", [False, True])
 def test_an_answer_of_two_snapshots_is_not_kept(tmp_path, moves):
     """As where upkeep deletes the files of a snapshot between two statements."""

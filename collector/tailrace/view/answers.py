@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from tailrace.errors import (
     BrokenOffError,
+    FullError,
     MissingPackageError,
     QueryError,
     StoreError,
@@ -67,6 +68,11 @@ _STATUS: tuple[tuple[type[TailraceError], HTTPStatus, str], ...] = (
     (QueryError, HTTPStatus.BAD_REQUEST, "change the question"),
     (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "ask for less"),
     (TooLongError, HTTPStatus.GATEWAY_TIMEOUT, "ask for less: a shorter range, or fewer sessions"),
+    (
+        FullError,
+        HTTPStatus.INSUFFICIENT_STORAGE,
+        "free space on the store's disk, or remove notes; then try again",
+    ),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE, "check the store, then ask again"),
     (MissingPackageError, HTTPStatus.NOT_IMPLEMENTED, "install the package"),
     (TailraceError, HTTPStatus.INTERNAL_SERVER_ERROR, "see what the server says on its terminal"),

@@ -208,6 +208,8 @@ class SnapshotLease:
         self._timeline: TimelineSnapshot | None = None
         self._locked: threading.Lock | None = None
         self._left = threading.Event()
+        self._giving_back = threading.Lock()
+        """Lock that keeps `interrupt` from an engine which another request may have by now."""
 
     def snapshot(self, store: int = 0) -> LeasedSnapshot:
         """Return the snapshot of a store, always the same one for one request. Raise StoreError if the table cannot be
@@ -263,32 +265,35 @@ class SnapshotLease:
 
     def interrupt(self) -> None:
         """Interrupt the request's SQL statements, and let it start no further ones."""
-        self._left.set()
-        for engine in [
-            *(snapshot.engine for snapshot, _ in list(self._taken.values())),
-            *self._own,
-        ]:
-            # Ignore the error, because the request's thread may be closing the engine at the same moment.
-            with suppress(Exception):
-                engine.interrupt()
-        if (timeline := self._timeline) is not None:
-            timeline.interrupt()
-        for remote in list(self._remote):
-            with suppress(Exception):
-                remote.interrupt()
+        with self._giving_back:
+            self._left.set()
+            for engine in [
+                *(snapshot.engine for snapshot, _ in list(self._taken.values())),
+                *self._own,
+            ]:
+                # Ignore the error, because the request's thread may be closing the engine at the same moment.
+                with suppress(Exception):
+                    engine.interrupt()
+            if (timeline := self._timeline) is not None:
+                timeline.interrupt()
+            for remote in list(self._remote):
+                with suppress(Exception):
+                    remote.interrupt()
 
     def end(self, *, good: bool) -> None:
         """Give all engines back to their stores. If `good` is false, close them: an interrupt may still reach them."""
-        for remote in self._remote:
+        with self._giving_back:
+            remotes, self._remote = self._remote, []
+            taken, self._taken = self._taken, {}
+            self._timeline = None
+            good = good and not self._left.is_set()
+        for remote in remotes:
             remote.close()
-        self._remote.clear()
-        self._timeline = None
         if self._locked is not None:
             self._locked.release()
             self._locked = None
-        for store, (snapshot, _) in self._taken.items():
-            if good and not self._left.is_set():
+        for store, (snapshot, _) in taken.items():
+            if good:
                 self.stores[store].give_back(snapshot.engine)
             else:
                 snapshot.engine.close()
-        self._taken.clear()
