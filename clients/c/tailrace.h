@@ -1098,6 +1098,29 @@ static int tlr_is_local(const struct sockaddr_storage *name) {
     return name->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)name)->sin6_addr);
 }
 
+/* Write to the trace file. If the file has reached the limit of the process for the size of files, fail only by EFBIG: the
+ * kernel also sends SIGXFSZ to this thread, which by default would end the program. */
+static ssize_t tlr_write_file(int fd, const unsigned char *bytes, size_t size) {
+#ifdef SIGXFSZ
+    sigset_t limit, before, waiting;
+    ssize_t done;
+    int error, number, waited;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &limit, &before);
+    waited = !sigpending(&waiting) && sigismember(&waiting, SIGXFSZ);
+    done = write(fd, bytes, size);
+    error = errno;
+    if (done < 0 && error == EFBIG && !waited && !sigpending(&waiting) && sigismember(&waiting, SIGXFSZ))
+        (void)sigwait(&limit, &number);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return done;
+#else
+    return write(fd, bytes, size);
+#endif
+}
+
 static int tlr_write_bytes(const unsigned char *bytes, size_t size, size_t *done) {
     tlr_sender *out = &tlr.sender;
     ssize_t sent;
@@ -1108,7 +1131,7 @@ static int tlr_write_bytes(const unsigned char *bytes, size_t size, size_t *done
 #endif
     *done = 0;
     if (!tlr_may_use()) return EPIPE;
-    sent = tlr.transport == TLR_FILE ? write(out->fd, bytes, size) : send(out->fd, bytes, size, flags);
+    sent = tlr.transport == TLR_FILE ? tlr_write_file(out->fd, bytes, size) : send(out->fd, bytes, size, flags);
     if (sent >= 0) {
         *done = (size_t)sent;
         return 0;

@@ -26,6 +26,8 @@
  *     table ADDRESS COUNT            emits so many events while another thread has the table's lock for 0.3 s; prints how
  *                                    many events were discarded
  *     gone ADDRESS COUNT             the same, but the thread does not come back
+ *     limit ADDRESS COUNT            emits COUNT events to a file that may have 20,000 bytes; with a
+ *                                    negative COUNT, without the sending thread. Prints what flush returns, the error, and how many signals came
  */
 #define _GNU_SOURCE
 #define TAILRACE_IMPLEMENTATION
@@ -34,6 +36,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -405,12 +408,39 @@ static void fork_in_handlers(void) {
     }
 }
 
+static volatile sig_atomic_t signals;
+
+static void count_signal(int number) {
+    (void)number;
+    signals++;
+}
+
+static int fill_file(int events) {
+    const struct rlimit most = {20000, RLIM_INFINITY};
+    sigset_t waiting;
+    int number, flushed, error;
+    setrlimit(RLIMIT_FSIZE, &most);
+    for (number = 0; number < abs(events); number++) tailrace_event("step", tailrace_u64("number", 1));
+    flushed = tailrace_flush(100);
+    error = tailrace_last_error(NULL, 0);
+    signal(SIGXFSZ, count_signal); /* from here on, a signal would not end the program, and be seen */
+    for (number = 0; number < abs(events); number++) tailrace_event("step", tailrace_u64("number", 1));
+    if (tailrace_flush(100) != flushed || tailrace_last_error(NULL, 0) != error) return 6;
+    sigpending(&waiting);
+    printf("%d %s %d\n", flushed, error == EFBIG ? "EFBIG" : "another error", signals + sigismember(&waiting, SIGXFSZ));
+    return 0;
+}
+
 int main(int count, char **words) {
     const char *what = words[1];
     tailrace_options options;
     memset(&options, 0, sizeof options);
     options.linger_ms = !strcmp(what, "leave") ? 60000 : 20000;
     if (!strcmp(what, "real")) options.threads = 1;
+    if (!strcmp(what, "limit")) {
+        options.linger_ms = 100;
+        options.no_thread = count > 3 && *words[3] == '-';
+    }
     jumps = count > 3 ? atoi(words[3]) : 0;
     address_of_all = words[2];
     options_of_all = options;
@@ -435,6 +465,7 @@ int main(int count, char **words) {
         emit_without_table();
         return 0;
     }
+    if (!strcmp(what, "limit")) return fill_file(jumps);
     if (!strcmp(what, "held")) return go_on_without(words[2], &options);
     if (!strcmp(what, "fork")) _exit(fork_between_sessions(words[2], &options) ? 5 : 0);
     if (!strcmp(what, "exit") || !strcmp(what, "flush") || !strcmp(what, "leave")) tailrace_event("first");

@@ -150,6 +150,16 @@ def test_a_thread_that_never_gives_the_table_back_is_waited_for_once(hostile):
     peer.close()
 
 
+@pytest.mark.parametrize("events", [2000, -2000])
+def test_a_file_that_reaches_the_limit_of_its_size_does_not_end_the_program(
+    hostile, tmp_path, events
+):
+    """By default, the kernel's signal (SIGXFSZ) ends the program. A negative number of events: without the sending thread."""
+    trace = tmp_path / "trace"
+    assert run(hostile, "limit", f"file://{trace}", events) == ["-1 EFBIG 0"]
+    assert trace.stat().st_size == 20_000
+
+
 def test_children_that_other_threads_fork_at_odd_moments_are_sessions_of_their_own(hostile):
     peer = Stream()
     run(hostile, "between", peer.address)
