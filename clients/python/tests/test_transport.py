@@ -6,10 +6,18 @@ import resource
 import signal
 import socket
 import stat
+import subprocess
+import sys
 
 import pytest
 
-from clients.python.tests.collectors import Answering, TcpCollector, UdpCollector, until
+from clients.python.tests.collectors import (
+    Answering,
+    Authority,
+    TcpCollector,
+    UdpCollector,
+    until,
+)
 from tailrace_client import Emitter
 from tailrace_client._sockets import DATAGRAM_BYTES, LOCAL_DATAGRAM_BYTES, Tcp, Udp, Unix
 from tailrace_client._tls import Tls
@@ -251,6 +259,75 @@ def test_a_pipe_that_nobody_reads_cannot_be_opened_and_does_not_wait(tmp_path):
     with pytest.raises(OSError) as raised:  # noqa: PT011 - its errno says which
         transport.open()
     assert raised.value.errno == errno.ENXIO
+
+
+DEFAULT_SIGNALS = """
+import resource, signal, sys
+from tailrace_client import Credentials
+from tailrace_client._transport import parse
+
+def count(number, frame):
+    caught.append(number)
+
+caught = []
+signals = {signal.SIGPIPE, signal.SIGXFSZ}
+for each in signals:
+    signal.signal(each, count if sys.argv[3] == "own" else signal.SIG_DFL)
+transport = parse(sys.argv[1], Credentials(tls_authority=sys.argv[2]))
+transport.open()
+transport.send([b"first"])
+print("open", flush=True)
+sys.stdin.readline()
+resource.setrlimit(resource.RLIMIT_FSIZE, (5, resource.RLIM_INFINITY))
+error = None
+while error is None:
+    try:
+        transport.send([b"more" * 1000])
+    except OSError as failure:
+        error = failure.errno
+assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & signals
+assert not signal.sigpending()
+print(error, caught)
+"""
+
+
+@pytest.mark.parametrize("handler", ["default", "own"])
+@pytest.mark.parametrize("kind", ["unix", "tcp", "tls", "pipe", "file"])
+def test_a_peer_that_has_gone_sends_no_signal_to_the_program(tmp_path, kind, handler):
+    """The default of these signals ends the program. Many programs set it, to end with the reader of their output."""
+    authority = Authority(tmp_path)
+    listener = socket.socket(socket.AF_UNIX) if kind == "unix" else socket.socket()
+    listener.bind(f"{tmp_path}/socket" if kind == "unix" else ("127.0.0.1", 0))
+    listener.listen()
+    path = tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(path)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    where = {"unix": f"{tmp_path}/socket", "pipe": path, "file": path}
+    place = where.get(kind) or "127.0.0.1:{}".format(*listener.getsockname()[1:])
+    scheme = {"pipe": "file"}.get(kind, kind)
+    words = [f"{scheme}://{place}", authority.file, handler]
+    server = authority.server()  # before the child asks for its certificate
+    with listener, subprocess.Popen(
+        [sys.executable, "-c", DEFAULT_SIGNALS, *map(str, words)],
+        env={"PYTHONPATH": ":".join(sys.path)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as program:  # fmt: skip
+        if kind == "pipe":
+            assert program.stdout.readline() == "open\n"
+            os.close(reader)
+        elif kind == "file":
+            assert program.stdout.readline() == "open\n"
+        else:
+            peer, _ = listener.accept()
+            peer = server.wrap_socket(peer, server_side=True) if kind == "tls" else peer
+            assert program.stdout.readline() == "open\n"
+            assert peer.recv(5) == b"first"
+            peer.close()
+        said, _ = program.communicate("go\n")
+    assert program.returncode == 0
+    error, caught = said.split(maxsplit=1)
+    assert caught == "[]\n"
+    assert int(error) in ({errno.EFBIG} if kind == "file" else {errno.EPIPE, errno.ECONNRESET})
 
 
 def test_a_forked_childs_transport_is_another_and_closes_its_parents(tmp_path):

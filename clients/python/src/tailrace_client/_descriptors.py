@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import socket
 import stat
 from collections.abc import Iterable
@@ -78,6 +79,31 @@ class Kept(NamedTuple):
             self.socket.close()
         else:
             self.socket.detach()
+
+
+class NoSignals:
+    """A context manager within which a write fails by its error alone. The kernel also sends SIGPIPE if no process reads
+    any more, and SIGXFSZ if a file reaches the limit of its size. Python ignores both, but the program may have set
+    their default, which ends the process, or a handler of its own. Each thread needs its own object."""
+
+    __slots__ = ("_blocked", "_earlier")
+
+    def __enter__(self) -> None:
+        sent = (signal.SIGPIPE, signal.SIGXFSZ)
+        self._blocked = {each for each in sent if signal.getsignal(each) != signal.SIG_IGN}
+        if self._blocked:
+            self._blocked -= signal.pthread_sigmask(signal.SIG_BLOCK, self._blocked)
+            self._earlier = signal.sigpending()
+
+    def __exit__(self, *_: object) -> None:
+        if self._blocked:
+            for number in self._blocked & signal.sigpending() - self._earlier:
+                signal.sigwait({number})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._blocked)
+
+
+NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+"""Flag with which a send to a socket without a reader sends no SIGPIPE."""
 
 
 class SocketTransport:

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from tailrace_client._credentials import Credentials
 from tailrace_client._descriptors import (
+    NO_SIGNAL,
     Address,
     Kept,
     SocketTransport,
@@ -45,7 +46,7 @@ class _Connection(SocketTransport):
             raise self._worded(error) from None
 
     def _hand_over(self, connection: socket.socket, pieces: Sequence[bytes]) -> int:
-        return connection.sendmsg(pieces)
+        return connection.sendmsg(pieces, (), NO_SIGNAL)
 
     def _worded(self, error: OSError) -> OSError:
         """Return the same error with a message that users understand."""
@@ -113,7 +114,9 @@ class Tcp(_Connection):
         self._kept = kept
 
     def _show(self, connection: socket.socket, first: bytes) -> None:
-        connection.sendall(first)  # The send buffer of a new connection has room for this.
+        connection.sendall(
+            first, NO_SIGNAL
+        )  # The send buffer of a new connection has room for this.
 
     def _secured(self, kept: Kept) -> Kept:
         """Return the connection to use for sending: the given connection, or an encrypted one over it."""

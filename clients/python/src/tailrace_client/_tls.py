@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tailrace_client import _descriptors
 from tailrace_client._credentials import Credentials
-from tailrace_client._descriptors import Kept, TakenError, wait
+from tailrace_client._descriptors import Kept, NoSignals, TakenError, wait
 from tailrace_client._sockets import STREAM_CHUNK_BYTES, Tcp
 
 _FORK_SECONDS = 0.5
@@ -30,7 +30,7 @@ _visitors: dict[int, None] = {}
 its locks once more, after `threading` has already removed the thread."""
 
 
-class _Inside:
+class _Inside(NoSignals):
     """A context manager within which a thread may run code of OpenSSL. If another thread does so, wait for it, or raise
     BlockingIOError."""
 
@@ -39,7 +39,14 @@ class _Inside:
         self._wait = wait
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=self._wait):
+        super().__enter__()
+        taken = False
+        try:
+            taken = self._lock.acquire(blocking=self._wait)
+        finally:
+            if not taken:
+                super().__exit__()
+        if not taken:
             raise BlockingIOError(errno.EAGAIN, "another thread is within OpenSSL")
         _visitors[threading.get_native_id()] = None
         if len(_visitors) > _VISITORS_MAX:
@@ -47,6 +54,7 @@ class _Inside:
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
+        super().__exit__()
 
 
 class Tls(Tcp):
@@ -100,7 +108,7 @@ class Tls(Tcp):
 
     def _show(self, connection: socket.socket, first: bytes) -> None:
         with _Inside(wait=True):
-            super()._show(connection, first)
+            connection.sendall(first)  # OpenSSL takes no flags
 
     def _hand_over(self, connection: socket.socket, pieces: Sequence[bytes]) -> int:
         size, some = 0, []

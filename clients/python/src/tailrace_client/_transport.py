@@ -15,7 +15,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from tailrace_client._credentials import Credentials
-from tailrace_client._descriptors import Mark, TakenError, above_standard
+from tailrace_client._descriptors import Mark, NoSignals, TakenError, above_standard
 from tailrace_client._sockets import STREAM_CHUNK_BYTES, STREAM_PACKET_MAX, Tcp, Udp, Unix
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN}
@@ -55,7 +55,8 @@ class File:
         if not pieces:
             return 0
         try:
-            return os.writev(self._own(), pieces)
+            with NoSignals():
+                return os.writev(self._own(), pieces)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 return 0
