@@ -3,7 +3,11 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 
 from clients.python.tests.collectors import TcpCollector, until
@@ -131,6 +135,14 @@ def test_what_does_not_fit_is_counted_and_still_in_the_totals():
     assert sum(line["type"] == "event" for line in lines) == 100 - dropped
 
 
+class Raising:
+    def __repr__(self):
+        raise LookupError
+
+
+RAISING = Raising()
+
+
 @pytest.mark.parametrize(
     ("value", "written"),
     [
@@ -140,6 +152,12 @@ def test_what_does_not_fit_is_counted_and_still_in_the_totals():
         ({(1, 2): 3}, {"(1, 2)": 3}),
         ("\udc80é", "\udc80é"),
         (2**64, 2**64),
+        ({"n": 16**4000, "y": 1}, {"n": hex(16**4000), "y": 1}),
+        ({"x": RAISING, "y": 1}, {"x": "<Raising>", "y": 1}),
+        ({RAISING: 1}, {"<Raising>": 1}),
+        ([RAISING], "<list>"),
+        (np.int64(5), 5),
+        ({"x": np.arange(3), "y": np.float32(0.5)}, {"x": [0, 1, 2], "y": 0.5}),
     ],
 )
 def test_data_that_json_has_no_spelling_for_is_written_as_text(value, written):
@@ -149,21 +167,97 @@ def test_data_that_json_has_no_spelling_for_is_written_as_text(value, written):
     assert read(memory.getvalue())[2]["data"] == written
 
 
-def test_data_that_contains_itself_is_written_as_text():
-    cycle = []
-    cycle.append(cycle)
+def cycles(kind):
+    item = kind()
+    if kind is list:
+        item.append(item)
+        return item
+    item |= {"it": item, "more": 1}
+    return item
+
+
+def deep(levels):
+    item = {}
+    for _ in range(levels):
+        item = {"it": item}
+    return item
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (cycles(list), "[[...]]"),
+        (cycles(dict), {"it": "{'it': {...}, 'more': 1}", "more": 1}),
+        ({f"m{n}": cycles(dict) for n in range(100)}, None),
+        (deep(5000), None),
+    ],
+)
+def test_data_that_contains_itself_is_written_as_text(value, written):
     memory = io.BytesIO()
     with JetsWriter(memory) as trace, trace.record(0, "r", "R"):
-        trace.annotation("a", cycle)
-    assert read(memory.getvalue())[2]["data"] == "[[...]]"
+        trace.annotation("a", value)
+    data = read(memory.getvalue())[2]["data"]
+    assert data == written if written else data
+
+
+def test_a_clock_may_be_a_number_of_numpy():
+    """As text, the collector could not read it, and every line would be missing."""
+    memory = io.BytesIO()
+    with JetsWriter(memory) as trace, trace.record(np.int64(3), "r", "R"):
+        trace.event(np.uint32(4), "e")
+    assert [line.get("clk") for line in read(memory.getvalue())] == [None, 3, 4, 4, None]
+    assert read(memory.getvalue())[-1]["capture_end_clk"] == 4
 
 
 def test_a_full_disk_under_an_open_file_is_counted_and_does_not_stop_the_program():
     with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123 - unbuffered
         trace = JetsWriter(full)
         trace.record(0, "r", "R").end(1)
-        assert trace.close()
+        assert not trace.close()
     assert trace.dropped == 4
+
+
+FULL = """
+import resource, sys
+from tailrace_client import JetsWriter
+
+with open(sys.argv[1], "wb", buffering=0) as file:
+    trace = JetsWriter(file)
+    trace.header()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.tell() + 20, resource.RLIM_INFINITY))
+    record = trace.record(0, "lost", "R")
+    record.end(1)
+    assert not trace.flush()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    trace.record(2, "kept", "R")
+    assert not trace.close()
+    assert trace.dropped == 2
+"""
+
+
+def test_a_line_after_one_that_a_full_disk_has_torn_is_whole(tmp_path):
+    subprocess.run([sys.executable, "-c", FULL, tmp_path / "trace"], check=True)
+    header, torn, *lines = (tmp_path / "trace").read_bytes().splitlines()
+    assert json.loads(header)["type"] == "header"
+    assert len(torn) == 20
+    assert [json.loads(line)["type"] for line in lines] == ["record", "footer"]
+
+
+def test_a_forked_child_states_no_totals_because_its_trace_has_none_of_its_parents_lines(tmp_path):
+    path = tmp_path / "trace.jets"
+    trace = JetsWriter(f"file://{path}")
+    core = trace.record(0, "core", "Core")
+    assert trace.flush(20)
+    child = os.fork()
+    if child == 0:
+        trace.event(1, "e", record=core)
+        os._exit(0 if trace.close(20) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert trace.close(20)
+    assert read(path.read_bytes())[-1]["total_records"] == 1
+    lines = read((tmp_path / f"trace.jets.{child}").read_bytes())
+    assert [line["type"] for line in lines] == ["header", "event", "footer"]
+    assert lines[-1] == {"type": "footer", "capture_end_clk": 1}
 
 
 def test_misuse_is_an_error_of_the_program():

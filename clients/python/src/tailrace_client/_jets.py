@@ -12,15 +12,16 @@
 by `close` at the latest, carries the totals that a reader compares with its own counts.
 
 Over TCP, the writer never waits or raises because of the network. Lines that do not fit into the buffer are discarded
-and counted. After a reconnect the header is sent again, and the trace continues. The footer then has no totals, because
-a reader counts the lines of one connection. Only one thread may use a writer."""
+and counted. After a reconnect, and in a forked child, the header is sent again, and the trace continues. The footer then has
+no totals, because a reader counts the lines of one connection. Only one thread may use a writer."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tailrace_client._chunk import UNNUMBERED, Chunk
 from tailrace_client._credentials import Credentials
@@ -36,7 +37,8 @@ class SenderSink:
     """The recorder of a JETS writer over a socket. Each line is a chunk."""
 
     def __init__(self, transport: Transport, limit: int) -> None:
-        self._sender = Sender(transport, room=0, on_fork=self._begin)
+        self._sender = Sender(transport, room=0, on_fork=self._forked)
+        self._is_child = False
         self._limit = limit
         self._longest = transport.packet_max
         self._chunk = transport.chunk_bytes
@@ -48,6 +50,10 @@ class SenderSink:
         self._waiting = self._unreleased = 0
         self.discarded: dict[str, int] = {}
         self._sender.begin(self, self._header)
+
+    def _forked(self) -> None:
+        self._is_child = True
+        self._begin()
 
     @property
     def dropped(self) -> int:
@@ -88,7 +94,7 @@ class SenderSink:
 
     def unbroken(self) -> bool:
         self._sender.flush(CLOSE_SECONDS)
-        return self._sender.connections <= 1
+        return self._sender.connections <= 1 and not self._is_child
 
     def flush(self, timeout: float) -> bool:
         return self._sender.flush(timeout)
@@ -134,16 +140,29 @@ class FileSink:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self._is_raw = isinstance(file, io.RawIOBase)
+        self._is_torn = False
+        """Whether the file ends with the beginning of a line whose rest was refused."""
         self.dropped = 0
 
     def begin(self, header: bytes) -> None:
         self.put(header)
 
     def put(self, line: bytes) -> None:
+        rest = b"\n" + line if self._is_torn else line
+        size = len(rest)
         try:
-            self._file.write(line)
+            while rest and (taken := self._write(rest)):
+                rest = rest[taken:]
         except OSError:
-            self.dropped += 1
+            pass
+        self._is_torn = self._is_torn if len(rest) == size else bool(rest)
+        self.dropped += bool(rest)
+
+    def _write(self, line: bytes) -> int:
+        """Return how many bytes the file has taken. Only an unbuffered file may take less than all."""
+        taken = self._file.write(line)
+        return taken or 0 if self._is_raw else len(line)
 
     def unbroken(self) -> bool:
         return True
@@ -153,7 +172,7 @@ class FileSink:
             self._file.flush()
         except OSError:
             return False
-        return True
+        return not self.dropped
 
     def finish(self, timeout: float) -> bool:
         return self.flush(timeout)
@@ -364,22 +383,45 @@ class JetsWriter:
 
 
 def _line(fields: Mapping[str, object]) -> bytes:
-    """Return one line of JSON. Values that JSON does not have (NaN, an object, a cycle) become strings."""
+    """Return one line of JSON. Numpy's scalars and arrays become numbers and lists. Values that JSON does not have (NaN,
+    an object, a cycle) become strings."""
     try:
-        text = json.dumps(fields, separators=(",", ":"), allow_nan=False, default=str)
-    except (ValueError, TypeError, RecursionError):
-        plain = {name: _plain(item) for name, item in fields.items()}
+        text = json.dumps(fields, separators=(",", ":"), allow_nan=False, default=_plain_or_text)
+    except Exception:  # noqa: BLE001 - the value's own method may raise any
+        seen = set[int]()
+        plain = {name: _plain(item, seen) for name, item in fields.items()}
         text = json.dumps(plain, separators=(",", ":"))
     return text.encode("ascii") + b"\n"
 
 
-def _plain(item: object) -> object:
-    """Return a value for JSON: the item itself, a mapping with each value converted in this way, or the item's `repr`
-    if JSON has no such value."""
-    if isinstance(item, Mapping):
-        return {str(name): _plain(inner) for name, inner in item.items()}
+def _plain_or_text(item: Any) -> object:  # noqa: ANN401 - whatever JSON does not have
+    return item.tolist() if callable(getattr(item, "tolist", None)) else str(item)
+
+
+_LEVELS_MAX = 16
+"""Maximum number of levels of nested mappings whose values are looked at one by one."""
+
+
+def _plain(item: object, seen: set[int], level: int = 0) -> object:
+    """Return the item itself, or each value of a mapping, if JSON has such a value, otherwise its text. `seen` has the
+    mappings that were looked at already."""
+    if isinstance(item, Mapping) and level < _LEVELS_MAX and id(item) not in seen:
+        seen.add(id(item))
+        return {
+            name if isinstance(name, str) else _text(name): _plain(inner, seen, level + 1)
+            for name, inner in item.items()
+        }
     try:
         json.dumps(item, allow_nan=False)
-    except (ValueError, TypeError, RecursionError):
-        return repr(item)
+    except Exception:  # noqa: BLE001 - as above
+        return _text(item)
     return item
+
+
+def _text(item: object) -> str:
+    """Return an item's `repr`, an integer beyond 4300 digits, which Python refuses, in hexadecimal ones, and only the
+    name of the type if neither is possible."""
+    try:
+        return hex(item) if isinstance(item, int) else repr(item)
+    except Exception:  # noqa: BLE001 - as above
+        return f"<{type(item).__name__}>"
