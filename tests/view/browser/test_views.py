@@ -25,6 +25,26 @@ def test_the_overview_says_first_what_is_missing(open_page, runs_viewer):
     page.until_text(".grid", "tcp")
 
 
+@pytest.mark.parametrize(
+    ("spans", "lost", "title", "part"),
+    [
+        (0, [5], "5 events are missing", "0.0 % of 5 events are here"),
+        (3, [None], "Missing: an unknown number, in 1 gap", "3 events are here, of an unknown number"),
+        (3, [1, None], "1 event is missing, and more in 1 gap of unknown size", "at most 75.0 % of all events are here: 3 of 4 or more"),
+    ],
+)  # fmt: skip
+def test_the_overview_takes_no_unknown_number_for_zero(
+    viewer_of, open_page, tmp_path, spans, lost, title, part
+):
+    rows = [session("open", opened=EPOCH), clocked(epoch=EPOCH)]
+    rows += [row("span", seq=at, start=at, end=at + 1, offset=at) for at in range(spans)]
+    rows += [gap(count, 100 if count else None, offset=99) for count in lost]
+    page = open_page(viewer_of(make(tmp_path / "store", rows)))
+    page.until_text(".verdict h1", title)
+    page.until_text(".verdict p", part)
+    assert page.page.locator(".verdict[data-state=lacking]").count() == 1
+
+
 def test_statistics_have_a_table_a_flame_graph_and_durations(open_page, runs_viewer):
     page = open_page(runs_viewer, "#/statistics")
     page.until_text(".grid", "assemble")

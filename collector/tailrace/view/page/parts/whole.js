@@ -5,8 +5,8 @@ import { count } from "./text.js";
 
 /** Return one of `complete`, `lacking`, `unsure` and `nothing` for the `whole` of an answer. */
 export function state(whole) {
+  if (missing(whole) > 0 || whole.unknown > 0) return "lacking"; // even if no event arrived at all
   if (!whole.selected) return "nothing";
-  if (missing(whole) > 0 || whole.unknown > 0) return "lacking";
   return whole.complete ? "complete" : "unsure";
 }
 
@@ -28,7 +28,8 @@ export function sentence(whole) {
   }
 }
 
-function gaps(number) {
+/** Return a number of gaps as text. */
+export function gaps(number) {
   return number === 1 ? "1 gap" : `${count(number)} gaps`;
 }
 

@@ -2,7 +2,7 @@
 
 import { h, icon } from "../../parts/dom.js";
 import { count, share, visible } from "../../parts/text.js";
-import { missing, sentence, state } from "../../parts/whole.js";
+import { gaps, missing, sentence, state } from "../../parts/whole.js";
 
 const SIGNS = { complete: "M5 12.5 10 17 19 7.5", unsure: "M12 7v6M12 16.5v.5", nothing: "M6 12h12", lacking: "M0 0" };
 
@@ -15,7 +15,7 @@ export function verdict(overview, names) {
     h("div", { class: "verdict", data: { state: now } },
       h("span", { class: "sign", "aria-hidden": "true" }, icon(SIGNS[now])),
       h("h1", { title: overview.whole.text }, title(now, overview, events)),
-      h("p", {}, now === "lacking" ? `${share(events / (events + lacking))} of ${count(events + lacking)} ${overview.whole.unknown ? "events or more" : "events"} are here` : overview.whole.text)),
+      h("p", {}, now === "lacking" ? here(events, lacking, overview.whole.unknown) : overview.whole.text)),
     now === "lacking" ? reasons(overview) : null,
     now === "lacking" && overview.worst.length ? worst(overview.worst, names) : null,
   ];
@@ -26,7 +26,15 @@ function title(now, overview, events) {
   if (now === "complete") return `All ${count(events)} events are here`;
   if (now === "unsure") return `${count(events)} events; ${sentence(overview.whole).toLowerCase()}`;
   const lacking = missing(overview.whole);
-  return lacking ? `${count(lacking)} ${lacking === 1 ? "event is" : "events are"} missing${overview.whole.unknown ? `, and more in ${count(overview.whole.unknown)} gaps of unknown size` : ""}` : sentence(overview.whole);
+  return lacking ? `${count(lacking)} ${lacking === 1 ? "event is" : "events are"} missing${overview.whole.unknown ? `, and more in ${gaps(overview.whole.unknown)} of unknown size` : ""}` : sentence(overview.whole);
+}
+
+/** Return which part of all events is here. An unknown number of missing events leaves only an upper bound, or none. */
+function here(events, lacking, unknown) {
+  const part = share(events / (events + lacking));
+  if (!unknown) return `${part} of ${count(events + lacking)} events are here`;
+  if (!lacking) return `${count(events)} events are here, of an unknown number`;
+  return `at most ${part} of all events are here: ${count(events)} of ${count(events + lacking)} or more`;
 }
 
 function reasons(overview) {
