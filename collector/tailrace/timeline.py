@@ -59,11 +59,17 @@ class Ticks(NamedTuple):
 
     rate: float | None
 
+    @classmethod
+    def stated(cls, rate: float | None) -> Ticks:
+        """Return the ticks of a stated rate. As in the SQL views, a rate with which no time can be computed counts as
+        unknown."""
+        return cls(rate if rate is not None and 1e-28 <= rate < 1e18 else None)
+
     def ns(self, ticks: int) -> int:
         """Return the nanoseconds of a number of ticks, rounded as in the SQL views. A tick of unknown length counts
         as 1 ns."""
         rate = self.rate
-        if rate is None or rate <= 0 or rate == 1e9:
+        if rate is None or rate == 1e9:
             return ticks
         if rate.is_integer():
             return ticks * 1_000_000_000 // int(rate)
@@ -154,12 +160,12 @@ class Facts(NamedTuple):
 
     @property
     def ticks(self) -> Ticks:
-        return Ticks(self.rate)
+        return Ticks.stated(self.rate)
 
     @property
     def zero(self) -> int | None:
         """Unix time (ns) of tick 0, or None if the epoch or a plausible tick rate is unknown."""
-        return self.epoch if self.rate is not None and 0 < self.rate < 1e18 else None
+        return None if self.ticks.rate is None else self.epoch
 
 
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:

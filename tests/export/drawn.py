@@ -194,7 +194,8 @@ def _matched(events) -> Counter[Drawn]:
 
 PLACED = """
 WITH clock AS (
-  SELECT source, session, opened, coalesce(run, session) AS run, epoch, ticks_per_second AS rate,
+  SELECT source, session, opened, coalesce(run, session) AS run, epoch,
+    CASE WHEN part.ticks_ns(0, 0, ticks_per_second) IS NOT NULL THEN ticks_per_second END AS rate,
     coalesce(clock_offset, 0) AS shift
   FROM sessions
 ),

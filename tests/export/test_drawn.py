@@ -112,7 +112,11 @@ def test_clocks_are_said_plainly(tmp_path):
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
     rows = []
-    for name, facts in [("w", {"epoch": EPOCH}), ("m", {}), ("l", {"ticks_per_second": None})]:
+    clocks = {
+        "w": {"epoch": EPOCH}, "m": {}, "l": {"ticks_per_second": None},
+        "s": {"ticks_per_second": 1e-304}, "f": {"ticks_per_second": 1e300},
+    }  # fmt: skip
+    for name, facts in clocks.items():
         rows += [session("open", opened=EPOCH, session=name), clocked(session=name, **facts)]
         rows += [row(name="step", start=7 * SECOND, end=8 * SECOND, session=name)]
     make_export(make(tmp_path / "store", rows), "perfetto", tmp_path / "trace")
@@ -127,10 +131,13 @@ def test_clocks_are_said_plainly(tmp_path):
     assert labels == {
         "sim w": "heph; wall time",
         "sim m": "heph; clk clock without wall time: drawn from its arrival on",
-        "sim l": "heph; clk clock without wall time: from its arrival on, a tick is drawn as 1 ns",
+        **dict.fromkeys(
+            ["sim l", "sim s", "sim f"],
+            "heph; clk clock without wall time: from its arrival on, a tick is drawn as 1 ns",
+        ),
     }
     begins = {each.session: each.begin - EPOCH for each in of_perfetto(tmp_path / "trace")}
-    assert begins == {"w": 7 * SECOND, "m": 0, "l": 0}
+    assert begins == {"w": 7 * SECOND, "m": 0, "l": 0, "s": 0, "f": 0}
 
 
 def test_what_is_missing_is_in_chromes_metadata(store, tmp_path):

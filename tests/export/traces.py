@@ -19,6 +19,8 @@ CLOCKS = [
     {"ticks_per_second": 0.3, "epoch": EPOCH},
     {"ticks_per_second": SECOND},
     {"ticks_per_second": SECOND, "clock_offset": -7},
+    {"ticks_per_second": 1e-304},
+    {"ticks_per_second": 1e300},
     {},
 ]
 KINDS = ["span", "span", "span", "instant", "counter", "annotation", "begin", "end"]
@@ -124,6 +126,8 @@ AWKWARD_CLOCKS = [
     {"ticks_per_second": SECOND, "epoch": -SECOND},
     {"ticks_per_second": SECOND, "epoch": HIGHEST - 10},
     {"ticks_per_second": SECOND},
+    {"ticks_per_second": 1e-304, "epoch": EPOCH},
+    {"ticks_per_second": 1e-20, "epoch": EPOCH},
     {},
 ]
 

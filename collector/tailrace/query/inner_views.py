@@ -23,13 +23,13 @@ CREATE VIEW part.shown AS FROM stored;
 
 CREATE MACRO part.floor_divide(a, b) AS (a - ((a % b) + b) % b) // b;
 
--- Ticks as nanoseconds from `zero` on; null if the clock has no tick rate. With a whole number of ticks
--- a second, the result is exact and rounded down, as in the collector.
+-- Ticks as nanoseconds from `zero` on; null if the clock has no tick rate, or one with which no time can be computed (see
+-- `timeline.Ticks`). With a whole number of ticks a second, the result is exact and rounded down, as in the collector.
 CREATE MACRO part.ticks_ns(ticks, zero, rate) AS CASE
   WHEN rate = 1e9 THEN try_cast(zero::HUGEINT + ticks AS BIGINT)
   WHEN rate >= 1 AND rate < 1e18 AND rate = trunc(rate) THEN
     try_cast(zero::HUGEINT + part.floor_divide(ticks::HUGEINT * 1000000000, rate::HUGEINT) AS BIGINT)
-  WHEN rate > 0 AND rate < 1e18 THEN
+  WHEN rate >= 1e-28 AND rate < 1e18 THEN
     try_cast(round_even(greatest(least(ticks * (1e9 / rate), 1e37), -1e37), 0)::HUGEINT + zero AS BIGINT)
 END;
 

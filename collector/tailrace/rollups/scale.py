@@ -127,8 +127,7 @@ class Scale(NamedTuple):
 def scale(session: SessionClock, window: Range, log: int) -> Scale:
     """Return a window on the clock of a session, divided into buckets of at most 2 ** `log` ns."""
     begin, end = max(window.begin, 0), min(window.end, LATEST)
-    rate = session.ticks.rate
-    rate = rate if rate is not None and rate > 0 else 1e9
+    rate = session.ticks.rate or 1e9
     short = min(max(log + _log_of(Fraction(rate) / 10**9), 0), 62)
     offset = zero = None
     if session.epoch is not None:

@@ -140,8 +140,6 @@ time. `near` has the first and the last tick at which a selected event of the se
 _FARTHEST = 2**61
 """Search for events only between the ticks -2^61 and 2^61, if the question sets no bound."""
 
-_NEVER = 2**80
-
 
 def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
     """Serve the next events after (or before) the time `after` whose name contains a given text. Upper and lower case
@@ -237,16 +235,8 @@ def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
 
 def _first_tick(clock: SessionClock, time: int) -> int:
     """Return the lowest tick of a session's clock whose time on the session's axis is at least `time` (ns)."""
-
-    def ns(tick: int) -> int:
-        try:
-            return clock.ticks.ns(tick)
-        except OverflowError:
-            # Put a time that does not fit in 64 bits before or after all times on the axis.
-            return _NEVER if tick > 0 else -_NEVER
-
     ticks = range(-_FARTHEST, _FARTHEST)
-    return bisect_left(ticks, time - clock.shift, key=ns) - _FARTHEST
+    return bisect_left(ticks, time - clock.shift, key=clock.ticks.ns) - _FARTHEST
 
 
 CHILDREN_MAX = 200
