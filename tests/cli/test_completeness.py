@@ -102,6 +102,9 @@ def test_an_empty_store_is_never_called_complete(tmp_path):
     store = make(tmp_path)
     nothing = "no event matches, so it is unknown whether any is missing"
     assert run("gaps", "--store", store).decode() == f"no gaps: {nothing}\n"
+    assert (
+        run("streams", "--store", store).decode().endswith(f"0 missing, 0 open spans; {nothing}\n")
+    )
     for command in (QUERY, ("streams",)):
         assert nothing in run(*command, "--store", store, "--complete-only", code=3)
     for command in (QUERY, ("streams", "--json"), ("gaps", "--json")):

@@ -217,4 +217,6 @@ class StreamTotals:
         elif (known := self.events + self.missing + awaited) and not unasked:
             text += f", {self.events * 10**6 // known / 10**4:.4f} % complete"
         text += f", {counted(self.open, 'open span')}"
+        if not (self._whole.selected or self.missing or self.unknown or awaited or unasked):
+            text += f"; {self._whole.text}"
         return f"{text}; pending events cannot be determined: {unasked}" if unasked else text
