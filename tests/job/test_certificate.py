@@ -9,7 +9,11 @@ import signal
 
 import pytest
 
+from tailrace.query.completeness import completeness
+from tailrace.query.engine import Engine
+from tailrace.run.certificate import stream_evidence, total
 from tests import program
+from tests.query.tables import make, row, session
 from tests.run.jobs import Job
 from tests.run.test_run import tailrace
 
@@ -148,3 +152,14 @@ def test_other_commands_take_the_jobs_certificate_for_its_store(merged):
     done = tailrace(directory, "diff", "all/job.json", "all/job.json", "--json")
     assert (done.returncode, json.loads(done.stdout)["count_a"]) == (0, 50), done.stderr
     assert program.COMMAND
+
+
+def test_a_stream_of_which_only_the_missing_end_is_known_is_certified_too(tmp_path):
+    """The collector of a file without events was killed: the view `gaps` has a gap that is no row of the table."""
+    engine = Engine(make(tmp_path / "store", [session("open", ends="7"), row(stream="1")]), {})
+    assert completeness(engine).unknown == 1
+    streams = stream_evidence(engine, {"a"})
+    assert [(each.stream, each.unknown, each.rows) for each in streams] == [
+        ("", False, 1), ("1", False, 1), ("7", True, 0),
+    ]  # fmt: skip
+    assert total(streams).unknown
