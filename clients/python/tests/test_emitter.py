@@ -195,6 +195,26 @@ def test_a_file_is_written_with_its_session_and_its_goodbye(tmp_path):
     assert len(found) == 20_000 - sum(emitter.discarded.values())
 
 
+def test_what_was_discarded_at_the_end_of_a_stream_is_named_where_nobody_asks(tmp_path):
+    """Otherwise, a reader takes it for a loss behind the client."""
+
+    class Raising:
+        def __str__(self):
+            raise LookupError
+
+    path = tmp_path / "trace"
+    emitter = Emitter(f"file://{path}")
+    emitter.event("x")
+    for stream, lost in [(None, 3), (7, 2)]:
+        emitter.use_stream(stream)
+        for _ in range(lost):
+            emitter.event("x", value=Raising())
+    assert emitter.close(20)
+    *_, report, goodbye = packets(path.read_bytes())
+    assert json.loads(report.option)["ranges"] == [[1, 1, 3], [7, 0, 2]]
+    assert json.loads(goodbye.option)["streams"] == {"1": 4, "7": 2}
+
+
 def test_a_signal_handler_and_a_destructor_may_emit(tmp_path):
     """Both come at any moment: also while the thread they interrupt emits or sends."""
 

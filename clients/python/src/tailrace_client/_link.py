@@ -472,7 +472,10 @@ class Link:
         settled = self.fate.is_settled(self.queue.put_bytes)
         due = self.is_open and self._farewell.is_due(*place, settled=settled, now=now)
         if due:
-            self.queue.last_packets(self._farewell.send(*place, now))
+            goodbyes = self._farewell.send(*place, now)
+            if not self.dialogue.asks:
+                self._losses.name_ends(self._farewell.numbers)
+            self.queue.last_packets(goodbyes)
         return due
 
     def _send_goodbye_early(self) -> None:

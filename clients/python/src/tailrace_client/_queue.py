@@ -213,6 +213,8 @@ class Queue:
         """Number of kept bytes that may still be on their way, without the chunks that will be sent again."""
         self.sent: dict[int, int] = {}
         """For each stream, the highest number plus one of the events that the kernel has accepted."""
+        self.recorded: dict[int, int] = {}
+        """For each stream, the highest number plus one of the events that were put into the queue."""
         self.forgotten = Forgotten()
         self._durable: dict[int, list[tuple[int, int]]] = {}
         """Acknowledged ranges by stream, in ascending order: the first number, and the last number plus one."""
@@ -237,6 +239,7 @@ class Queue:
     def put(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             self.put_bytes += len(chunk.data)
+            self.recorded[chunk.stream] = chunk.next
             self._new.append(_Item(chunk, self.put_bytes))
 
     def first_packet(self, data: bytes) -> None:

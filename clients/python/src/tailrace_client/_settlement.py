@@ -220,6 +220,14 @@ class Losses:
             self._discards.count(chunk, "closed")
         self._discards.lose(self._queue.lose())
 
+    def name_ends(self, numbers: Mapping[int, int]) -> None:
+        """Name the events that were discarded behind the last recorded one of their stream. `numbers` has the number of
+        each stream's next event. A client that asks for answers names them once the collector asks for them."""
+        recorded = self._queue.recorded
+        self._name(
+            [Range(s, recorded.get(s, 0), n) for s, n in numbers.items() if recorded.get(s, 0) < n]
+        )
+
     def report(self, now: float) -> None:
         has_room = self._queue.waiting_packets < WAITING_PACKETS_MAX
         if has_room and (report := self._discards.report(now)):
