@@ -33,7 +33,7 @@ REASONS = {
     Reason.MALFORMED: "the bytes are here but cannot be read; they are in the quarantine",
     Reason.TRUNCATED: "the tail is missing: of a record, or of a file",
     Reason.UNRESOLVED: "a record refers to one that was never seen",
-    Reason.LATE_JOIN: "the producer's counter stood above zero when the stream was first seen",
+    Reason.LATE_JOIN: "the producer's counter stood above zero when the stream was first seen, or a file has no beginning: it may be a piece of another",
     Reason.UNCOUNTED: "a limit was reached, so the collector did not follow the stream's numbers: how many events are missing is not known",
     Reason.DAMAGED: "they were stored, and the file that they were in is damaged",
 }

@@ -47,7 +47,7 @@ BECAUSE = {
     Reason.MALFORMED: "bytes cannot be read",
     Reason.TRUNCATED: "the end is missing",
     Reason.UNRESOLVED: "names, methods or parents are referred to but are not in the files",
-    Reason.LATE_JOIN: "the first numbers are not there",
+    Reason.LATE_JOIN: "the beginning may be missing",
     Reason.UNCOUNTED: "there are too many streams to follow",
     Reason.DAMAGED: "the store is damaged",
 }

@@ -351,6 +351,7 @@ class OwnRows:
         """Write a gap row, or a heal row (which takes a gap back), for this or an earlier session."""
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
         sums[finding.reason] = sums.get(finding.reason, 0) + finding.events
+        self._tally.unknown_gaps -= finding.kind == Kind.HEAL and not finding.events
         about: dict[str, object] = {"count": finding.events}
         if finding.of:
             about["of"] = finding.of
@@ -376,7 +377,6 @@ class OwnRows:
             self.finding(finding, session)
             more = finding.events if finding.kind == Kind.GAP else -finding.events
             self._tally.events.add(Account(expected=more, missing=more))
-            self._tally.unknown_gaps -= finding.kind == Kind.HEAL and not finding.events
             if session == self._incarnation.name:
                 self._incarnation.of_pieces += more
 
@@ -386,7 +386,6 @@ class OwnRows:
 
     def heal_cut(self, session: str) -> None:
         """Take back the gap that a broken connection caused, because other sessions continue all streams."""
-        self._tally.unknown_gaps -= 1
         self.finding(_CUT._replace(kind=Kind.HEAL), session)
 
     def malformed(

@@ -7,6 +7,10 @@ it.
 If a footer's total exceeds the received, malformed and `unresolved` records of a kind, the difference is reported
 with the reason `network`. If more records arrived than the total, nothing is reported: two writers may share the
 file, or the footer was not the last one.
+
+If the decoder reports that the input lacks its beginning (reason `late_join`), the records that references and totals
+lack may lie before the input, for example in another file. They are then not reported. A footer whose totals equal the
+received records takes the decoder's gap back.
 """
 
 from __future__ import annotations
@@ -26,6 +30,9 @@ CLAIM_MAX = 2**40
 """Maximum number of missing records that one footer, one range of missing ids or one clock record can report. So
 many would take about 100 TB, so a greater number is a damaged value."""
 
+
+_COUNTED = Kind.BEGIN, Kind.INSTANT, Kind.ANNOTATION
+"""Kinds of records of which a complete footer has a total."""
 
 RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72
 """Memory (bytes) of a range of received ids, of an awaited id with its possible gap row, and of an id reported as
@@ -61,6 +68,8 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     explained: dict[str, int] = {}
     """By kind, the number of records that a footer's total shows as missing and that arrived malformed. Their gap rows
     are written for the malformed bytes, not for the footer."""
+    late: Finding | None = None
+    """The decoder's gap for the missing beginning of the input."""
 
 
 class References:
@@ -146,6 +155,8 @@ class References:
             if finding.events > CLAIM_MAX:
                 finding = finding._replace(seq=None, events=0)
             self.state.claimed += finding.events
+            if finding.reason == Reason.LATE_JOIN:
+                self.state.late = finding
         elif finding.events <= self.state.claimed:
             self.state.claimed -= finding.events
         else:
@@ -178,10 +189,11 @@ class References:
             return "forward_reference"
         if id_ in state.unresolved:
             del state.unresolved[id_]
-            state.given_up -= 1
-            self.findings.append(
-                Finding(Kind.HEAL, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
-            )
+            if not state.late:
+                state.given_up -= 1
+                self.findings.append(
+                    Finding(Kind.HEAL, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
+                )
             return "forward_reference"
         return None
 
@@ -227,6 +239,9 @@ class References:
         """Compare the totals of a footer with the received records, and add a gap for each kind with fewer records."""
         self.close()
         state = self.state
+        if state.late:
+            self._end_late(totals, state.late)
+            return
         for kind in sorted(totals):
             seen = state.ends if kind == Kind.END else state.seen.get(kind, 0)
             if seen is None:
@@ -256,13 +271,24 @@ class References:
                     )
                 )  # fmt: skip
 
+    def _end_late(self, totals: dict[str, int], late: Finding) -> None:
+        """Take back the gap for the missing beginning of the input if the totals of all kinds, and the references, show
+        that no record is missing."""
+        state = self.state
+        equal = all(totals.get(kind) == state.seen.get(kind, 0) for kind in _COUNTED)
+        if equal and totals.get(Kind.END, state.ends) == state.ends and not state.unresolved:
+            state.late = None
+            self.findings.append(late._replace(kind=Kind.HEAL))
+
     def _give_up(self, id_: int) -> None:
         state = self.state
         del state.unknown[id_]
-        state.given_up += 1
         state.unresolved[id_] = None
         if len(state.unresolved) > self._limits.references_max:
             self._forget_unresolved(1 + len(state.unresolved) // 8)
+        if state.late:
+            return
+        state.given_up += 1
         if short := state.short.get(Kind.BEGIN):
             # An earlier gap, from a footer's total, already contains this record. Take the record back from this gap,
             # because the gap for its id reports it again.

@@ -11,22 +11,18 @@ import msgspec
 class Reason(StrEnum):
     """Why events are missing."""
 
-    NETWORK = "network"  # The producer's counters or totals show a loss that nothing else explains.
-    KERNEL = (
-        "kernel"  # A socket's receive buffer overflowed; the operating system counted the loss.
-    )
-    SENDER = "sender"  # The client reports that it discarded the events.
-    ELSEWHERE = (
-        "elsewhere"  # The client reports that another collector has acknowledged the events.
-    )
-    SHED = "shed"  # The collector dropped the events because of a configured limit.
-    MALFORMED = "malformed"  # The bytes arrived but are unreadable; the quarantine holds them.
-    TRUNCATED = "truncated"  # A record or a stream lacks its end.
-    UNRESOLVED = "unresolved"  # A record refers to a record that was never seen.
-    LATE_JOIN = "late_join"  # The producer's counter was above zero when its stream was first seen.
-    # The collector had no room to follow the stream's event numbers; any event of the stream may be missing.
+    NETWORK = "network"  # the producer's counters or totals show a loss that nothing else explains
+    KERNEL = "kernel"  # a socket's receive buffer overflowed; the operating system counted the loss
+    SENDER = "sender"  # the client reports that it discarded the events
+    ELSEWHERE = "elsewhere"  # the client reports that another collector has acknowledged the events
+    SHED = "shed"  # the collector dropped the events because of a configured limit
+    MALFORMED = "malformed"  # the bytes arrived but are unreadable; the quarantine holds them
+    TRUNCATED = "truncated"  # a record or a stream lacks its end
+    UNRESOLVED = "unresolved"  # a record refers to a record that was never seen
+    LATE_JOIN = "late_join"  # the first events of a stream or file are not there
+    # the collector had no room to follow the stream's event numbers; any event of the stream may be missing
     UNCOUNTED = "uncounted"
-    DAMAGED = "damaged"  # The events were in the table, in a data file that is damaged.
+    DAMAGED = "damaged"  # the events were in the table, in a data file that is damaged
 
 
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)

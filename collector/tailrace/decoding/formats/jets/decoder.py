@@ -18,7 +18,8 @@ A readable line that breaks a rule becomes a record with a flaw. A line of an un
 versions may add types. A record gets only the first of its flaws in this order: byte_order_mark, duplicate_key, flaws
 of single fields, flaws of the line's position. NULs at the beginning of a line are malformed: a log rotation emptied
 the file while the producer continued to write. A file with a readable line but no footer gets a `truncated` gap of
-unknown size at its end, or before the header of the next producer. Connections and datagrams may lack a footer."""
+unknown size at its end, or before the header of the next producer. Connections and datagrams may lack a footer. A file
+whose first readable line is no header may be the rest of a split file: it gets a `late_join` gap of unknown size."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ if TYPE_CHECKING or kernels.active():
 IN_SESSION = frozenset({"headless", "open"})
 """Stages of `JetsState` for lines between header and footer. A file that ends in one of them lacks its footer."""
 
-NO_END = "no_end"
-"""Detail of the gap record for a missing footer."""
+NO_END, NO_START = "no_end", "no_start"
+"""Details of the gap records for a missing footer and for a missing header."""
 
 
 class JetsState(msgspec.Struct):
@@ -150,7 +151,7 @@ class JetsDecoder:
         if hole:
             records.append(malformed(offset, line[:hole], "nul_bytes"))
         if rest:
-            record, cut_off = self._read_line(offset + hole, rest)
+            record, gaps = self._read_line(offset + hole, rest)
             if record.kind == Kind.MALFORMED and (marks := marks_before(rest)):
                 size = marks[-1].offset + len(marks[-1].data)
                 behind = self._read_line(offset + hole + size, rest[size:])
@@ -158,31 +159,33 @@ class JetsDecoder:
                 if behind[0].kind != Kind.MALFORMED:
                     at = offset + hole
                     records += [_blank(each._replace(offset=at + each.offset)) for each in marks]
-                    record, cut_off = behind
-            records += [*cut_off, record]
+                    record, gaps = behind
+            records += [*gaps, record]
 
     def _read_line(self, offset: int, line: bytes) -> tuple[Record, list[Record]]:
-        """Return the record of a line, and the gap record for a footer that is missing before the next header."""
+        """Return the record of a line, and the gap records for a header or footer that is missing before the line."""
         self._slow += 1
         record = read_line(offset, line)
-        cut_off: list[Record] = []
+        gaps: list[Record] = []
         if record.kind == Kind.MALFORMED:
-            return record, cut_off
+            return record, gaps
         flaw = None
         if record.detail is not None and record.name == "header":
-            cut_off = self._cut_off(offset)
+            gaps = self._cut_off(offset)
             flaw = None if self._stage == "start" else "header_not_first"
             self._stage = "open"
         elif self._stage == "start":
             flaw = "no_header"
             self._stage = "headless"
+            if self._in_file:
+                gaps = [missing(offset, Reason.LATE_JOIN, 0, detail=NO_START)]
         elif self._stage == "closed":
             flaw = "after_footer"
         if record.detail is not None and record.name == "footer":
             self._stage = "closed"
         if flaw is not None and not record.flaw:
             record = record._replace(flaw=flaw)
-        return record, cut_off
+        return record, gaps
 
 
 def _blank(piece: Piece) -> Record:
