@@ -32,6 +32,7 @@ from tailrace.rows.fields import KIND, RecordColumns
 from tailrace.rows.records import Chunk, Numbered, Records, SeqNumbers
 
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
+_NO_START = Finding(Kind.GAP, "", None, 0, Reason.LATE_JOIN, detail="no_start")
 
 Attach = Callable[[IncarnationState], "Incarnation"]
 """Function that creates an incarnation (producer run) of one session from a new or a restored state."""
@@ -88,6 +89,8 @@ class Incarnation:
             if share.departures is not None:
                 self._siblings = Siblings(state, self.counters, share.departures, sender, self.own)
                 self.counters.earlier = self._siblings.earlier
+            elif sender.in_file and "." not in state.name:
+                self.counters.earlier = self._in_other_file
 
     @property
     def holdings(self) -> list[Holding]:
@@ -322,6 +325,17 @@ class Incarnation:
             )
             for stream, count, mark in events
         )
+
+    def _in_other_file(self, stream: str, count: int, mark: int, now: int) -> int | None:  # noqa: ARG002
+        """Return the number of a stream's first event, if the numbers below may lie in another file: a file that begins
+        without the epoch may be a piece of a longer one. Report once that its beginning is missing."""
+        state, counters = self.state, self.counters
+        if counters is None or not count or (state.epoch is not None and not counters.state.late):
+            return None
+        if not counters.state.late:
+            counters.state.late = True
+            counters.findings.append(_NO_START)
+        return count
 
     def denies_statement(self, facts: SessionFacts) -> bool:
         """Return whether a report of discarded events, or a goodbye, contradicts the events that have arrived."""

@@ -37,6 +37,8 @@ class Sender(NamedTuple):
     """Width (bits) of the producer's event numbers; None if the producer does not number events."""
     datagrams: bool
     """Whether events arrive in datagrams, and may therefore overtake each other."""
+    in_file: bool
+    """Whether events are read from a file, which may be a piece of a longer one."""
     limits: LedgerConfig
 
 

@@ -93,7 +93,8 @@ class Shared:
         pieces: SplitRuns | None = None,
     ) -> Attach:
         tally = self.tally(info.source)
-        sender = Sender(host_of(info.peer), bits, info.transport == "udp", info.ledger)
+        datagrams = info.transport == "udp"
+        sender = Sender(host_of(info.peer), bits, datagrams, bool(info.file), info.ledger)
         share = SourceShare(info.source, tally, self.common(info.source), paces, departures, pieces)
         batch = self._batch
         emit = partial(batch.extend, info.source, info.format)

@@ -302,7 +302,7 @@ class Counters:
         if stream.lacks(seq):
             return not stream.suits(seq, mark, self.window)
         known = stream.had(seq, mark, self.window)
-        return count < HEAD and seq >= stream.base and not known
+        return count < HEAD and (seq >= stream.base or self.state.late) and not known
 
     def follow(self, name: str, now: int, *, begins: bool) -> StreamCounter | None:
         """Return the state of the stream `name`. Begin to check a new stream, unless a limit is reached. Return None if
@@ -439,9 +439,10 @@ class Counters:
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int
     ) -> int | None:
-        """Count an event whose number lies below the stream's first number. The stream then begins at this event.
-        Return the event's sequence number."""
-        if seq < 0 or stream.next - seq > self.window:
+        """Count an event below the stream's first number, so that the stream begins at it. Return its number. If the
+        input begins late, the numbers in between may lie in another input: then the stream's beginning stays."""
+        late = self.state.late and seq + 1 < stream.base
+        if seq < 0 or late or stream.next - seq > self.window:
             return self._another(stream, seq)
         if seq + 1 < stream.base:
             hole = SeqRange(seq + 1, stream.base - 1, now, now, Reason.NETWORK)

@@ -198,6 +198,8 @@ class CountersState(msgspec.Struct):
     """Number of discarded events that gaps without a sequence number report."""
     unnumbered_before: int = 0
     """Number of discarded events that gaps of earlier sessions report, and that the client's total includes."""
+    late: bool = False
+    """Whether the input begins behind the beginning of the run, so that other inputs may have a stream's lower numbers."""
     datagrams: int = 0
     """Number of datagrams in which the session's events arrived; 0 for a byte stream."""
 
