@@ -1,7 +1,7 @@
 """Do to every vector what people do to traces: cut, join, filter, spell anew, rename, move, deal out, compress. The rows stay the same, nothing
 is counted as lost where nothing was, and what is gone is never counted higher than it is.
 
-Pieces of one run, names that are lost, and copies that Tailrace writes have tests of their own.
+Pieces of one run of DFTracer, names that are lost, and copies that Tailrace writes have tests of their own.
 """
 
 from __future__ import annotations

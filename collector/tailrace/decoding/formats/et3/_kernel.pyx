@@ -101,6 +101,7 @@ cdef struct Thread:
     int32_t top  # index of the innermost open frame
     int32_t depth
     int32_t kept  # number of frames from before the block that are still open
+    int64_t doubted  # an exit without an entry came while the frames up to this number were open; 0 if none came
     bint known  # whether the decoder's stacks have this thread
     bint touched
 
@@ -112,7 +113,7 @@ cdef struct Clock:  # a copy of the form's state
     int64_t number  # the number of the last frame that was opened
     int threads
     # The following fields are used only in the agents' form.
-    int64_t lost, ahead, agreeing, agreed_at, disagreements
+    int64_t lost, ahead, agreeing, agreed_at, disagreements, base
     bint trusted
     bint hashed  # whether a thread has a number that is too large for a clock
 
@@ -371,6 +372,7 @@ cdef class Scanner:
             return False
         clock.lost, clock.ahead, clock.agreeing = form.lost, form.ahead, form.agreeing
         clock.agreed_at, clock.disagreements, clock.trusted = form.agreed_at, form.disagreements, form.trusted
+        clock.base = form.base
         return True
 
     cdef int _write_form(self, form) except -1:
@@ -378,7 +380,7 @@ cdef class Scanner:
         form.time, form.stacks.number = clock.time, clock.number
         if clock.agent:
             form.ahead, form.agreeing = clock.ahead, clock.agreeing
-            form.agreed_at, form.disagreements = clock.agreed_at, clock.disagreements
+            form.agreed_at, form.disagreements, form.base = clock.agreed_at, clock.disagreements, clock.base
         return 0
 
     cdef bint _load(self, stacks) except -1:
@@ -410,11 +412,13 @@ cdef class Scanner:
                 self.frames[frame].number, self.frames[frame].nameless = number, nameless
                 self.frames[frame].below = thread.top
                 thread.top = frame
+            for number, _ in stacks.doubted.get(name, ()):
+                thread.doubted = number
         return True
 
     cdef inline void _make(self, int32_t code, bint known) noexcept nogil:
         cdef Thread *thread = &self.thread[code]
-        thread.top, thread.depth, thread.kept = NO_FRAME, 0, 0
+        thread.top, thread.depth, thread.kept, thread.doubted = NO_FRAME, 0, 0, 0
         thread.known, thread.touched = known, False
 
     cdef int _store(self, stacks) except -1:
@@ -548,6 +552,8 @@ cdef class Scanner:
         frame = &self.frames[place]
         if frame.method != line.field[METHOD].value or (frame.nameless and method.name != NO_NAME):
             return HERE
+        if frame.number <= thread.doubted:
+            return HERE
         self._touch(code)
         clock.time += 1
         thread.top = frame.below
@@ -616,7 +622,7 @@ cdef class Scanner:
             if not clock.trusted and clock.disagreements < self.limits.doubt:
                 return HERE
         elif clock.trusted:
-            if time > clock.time or clock.unread:
+            if time > clock.time or clock.unread or clock.base < 0:
                 return HERE
         elif not self._weigh(time - (clock.time - clock.lost)):
             return HERE
@@ -630,17 +636,21 @@ cdef class Scanner:
         """Compare a death with earlier deaths. Return False, without a change, if deaths would now be trusted."""
         cdef Clock *clock = &self.clock
         cdef int64_t lines = clock.time - clock.lost
-        cdef int64_t agreeing = clock.agreeing, disagreements = clock.disagreements
+        cdef int64_t agreeing = clock.agreeing, disagreements = clock.disagreements, base = clock.base
         if ahead != clock.ahead:
             disagreements += agreeing > 0
             agreeing = 1
         elif lines != clock.agreed_at:
             agreeing += 1
+            if base < 0 and agreeing > 1:
+                if clock.unread:
+                    return False
+                base = ahead - clock.lost
         if agreeing >= self.limits.trust and disagreements < self.limits.doubt:
             return False
         if ahead != clock.ahead or lines != clock.agreed_at:
             clock.agreed_at = lines
-        clock.ahead, clock.agreeing, clock.disagreements = ahead, agreeing, disagreements
+        clock.ahead, clock.agreeing, clock.disagreements, clock.base = ahead, agreeing, disagreements, base
         return True
 
     cdef inline void _put(self, int kind, int stream, int name, int64_t id, const uint8_t *text_end) noexcept nogil:

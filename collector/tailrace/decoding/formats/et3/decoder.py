@@ -136,7 +136,10 @@ class Et3Decoder:
         return records
 
     def end(self) -> list[Record]:
-        return self._stop(Lines.end)
+        records = self._stop(Lines.end)
+        if self._events:
+            self._events.end(self._lines.state.offset, records)
+        return records
 
     def give_up(self) -> list[Record]:
         return self._stop(Lines.give_up)

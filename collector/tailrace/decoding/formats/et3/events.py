@@ -196,6 +196,12 @@ class Events:
         else:
             records.append(malformed(offset, data, "truncated"))
 
+    def end(self, offset: int, records: list[Record]) -> None:
+        """Append the gap records that only the end of the input shows."""
+        self._form.end()
+        records += [lost(offset, loss) for loss in self._form.found if loss]
+        self._form.found.clear()
+
     def _read(self, offset: int, size: int, line: Line) -> Record:
         letter = line.fields[0] if line.fields else ""
         if line.kind == "event":
@@ -259,6 +265,8 @@ class Events:
                 self._form.unmatched(stream, method)
             else:
                 number = frame[1]
+                if stream in self._stacks.doubted:
+                    time += self._form.matched(stream, number)
                 if frame[2] and name is not None:
                     # The begin's record has the method's key instead of its name, because the name was not yet known.
                     # The end's record must have the same key.

@@ -7,8 +7,8 @@ lines of the two forms look alike.
 one tick for each entry and exit, including those known to be missing. Two signs show missing lines, and each missing
 line is reported once:
 
-- An exit whose method is not on the stack of its thread: the entry is missing (`unmatched_exit`), unless an exit of an
-  outer frame has removed the frame.
+- An exit whose method is not on the stack of its thread, unless an exit of an outer frame has removed the frame. Once a
+  frame ends that was open when this exit came, the entry is missing (`unmatched_exit`).
 - A death whose time is greater than the counted clock: the difference is the number of missing lines (`death_ahead`).
   Only a tool that adds deaths after the run uses this clock. The sign is therefore used (`trusted`) only in three
   cases: the file name shows such a tool, the times of `TRUST` deaths exceed the clock by the same difference, or the
@@ -17,8 +17,14 @@ line is reported once:
 
 Frames without an exit are no sign, because exceptions write no line.
 
+The input may be the rest of a longer file that somebody split, and nothing in it tells. So an entry that may lie before
+the first line, and the difference that the first deaths have, are no missing lines: they are reported once, as a
+beginning that may be missing (`no_start`). In a reordered trace two deaths at different places have an equal difference:
+from then on, each further difference is lines that are missing in the input (`AgentForm.base`).
+
 **The specification's form.** Entries and exits have the times 1, 2, 3, ... and any other line has the time of the
-previous entry or exit. A jump from t to u means that u-t-1 entries and exits are missing. A time of 1 after other times
+previous entry or exit. A jump from t to u means that u-t-1 entries and exits are missing. A first time above 1 is a
+beginning that may be missing (`no_start`), of unknown size. A time of 1 after other times
 begins a new run of the program. Any other earlier time is `late` if it was missing, otherwise a `repeated_time`. A
 line with such a time does not change the stack. The clock is a 32-bit int: a negative time continues it from 2**31.
 
@@ -78,6 +84,10 @@ class MissingLines(NamedTuple):
     heal: bool = False
 
 
+NO_START = MissingLines(0, Reason.LATE_JOIN, detail="no_start")
+"""The beginning of the input may be missing, for example because it is in another file."""
+
+
 class Form(Protocol):
     """The clock and the open frames of one ET3 trace, in one of the two forms of lines."""
 
@@ -106,7 +116,16 @@ class Form(Protocol):
         ...
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Handle an exit without an open frame: add its entry to `found` if that entry is certainly missing."""
+        """Handle an exit without an open frame: add to `found` that the beginning may be missing, if that is possible."""
+        ...
+
+    def matched(self, stream: str, number: int) -> int:
+        """Handle an exit that ends the frame `number`: add to `found` the entries that this proves to be missing. Return
+        by how many ticks the clock therefore goes on."""
+        ...
+
+    def end(self) -> None:
+        """Add to `found` what only the end of the input shows."""
         ...
 
     def unreadable(self) -> None:
@@ -176,19 +195,22 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     """The clock, the open frames and the losses of a trace whose lines end with a thread."""
 
     stacks: Stacks = msgspec.field(default_factory=Stacks)
-    time: int = 0  # Number of entries and exits that were read or are known to be missing.
-    lost: int = 0  # Number of entries and exits in `time` that are missing.
-    trusted: bool = False  # Whether the times of deaths show missing lines.
-    ahead: int = 0  # Time of the last death minus the number of entries and exits read before it.
-    agreeing: int = 0  # Number of deaths with equal `ahead`, each after another entry or exit.
-    agreed_at: int = -1  # Number of entries and exits read before the last death in `agreeing`.
-    disagreements: int = 0  # Number of changes of `ahead` before deaths were trusted.
-    unread: int = 0  # Number of unreadable lines since the last trusted death.
-    excused: int = 0  # Number of unmatched exits whose entry may be an unreadable line.
-    reason: Reason = Reason.NETWORK  # `LATE_JOIN` if the beginning of the trace was removed.
+    time: int = 0  # number of entries and exits that were read or are known to be missing
+    lost: int = 0  # number of entries and exits in `time` that are missing
+    trusted: bool = False  # whether the times of deaths show missing lines
+    ahead: int = 0  # time of the last death minus the number of entries and exits read before it
+    agreeing: int = 0  # number of deaths with equal `ahead`, each after another entry or exit
+    agreed_at: int = -1  # number of entries and exits read before the last death in `agreeing`
+    disagreements: int = 0  # how often `ahead` changed before deaths were trusted
+    unread: int = 0  # number of unreadable lines since the last trusted death
+    # number of lines before the first two deaths that agree which nothing explains, so that they may lie before the
+    # input; -1 as long as no deaths agree
+    base: int = -1
+    late: bool = False  # whether `NO_START` is reported
+    excused: int = 0  # number of unmatched exits whose entry may be an unreadable line
     found: list[MissingLines | None] = []
-    mixed: bool = False  # Whether there were lines that end with a clock.
-    clock: int = 0  # Last field of the last line that may end with a clock.
+    mixed: bool = False  # whether there were lines that end with a clock
+    clock: int = 0  # last field of the last line that may end with a clock
 
     @property
     def name(self) -> FormName:
@@ -213,30 +235,41 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             return time  # The time of the death is damaged or from another clock, so it must not change the counted clock.
         if 0 <= time < self.time:
             self._behind()
-        elif self.trusted:
-            self._claim(time - self.time)
         elif time >= 0:
             self._weigh(time - (self.time - self.lost))
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
-        if not self.stacks.proves(stream, method):
+        if not self.stacks.lacks(stream, method):
             return
-        if self.excused:
-            self.excused -= 1
+        if frames := self.stacks.frames[stream]:
+            self.stacks.doubt(stream, frames)
         else:
+            self._begin_late()
+
+    def matched(self, stream: str, number: int) -> int:
+        count = self.stacks.proven(stream, number)
+        excused = min(count, self.excused)
+        self.excused -= excused
+        count -= excused
+        if count:
             self.found.append(
-                MissingLines(1, self.reason, detail="unmatched_exit", of=Kind.BEGIN, stream=stream)
+                MissingLines(count, detail="unmatched_exit", of=Kind.BEGIN, stream=stream)
             )
-            self.time += 1
-            self.lost += 1
+            self.time += count
+            self.lost += count
+        return count
+
+    def end(self) -> None:
+        if self.stacks.doubts > self.excused:
+            self._begin_late()
 
     def unreadable(self) -> None:
         self.unread += 1
         self.excused += 1
 
     def hole(self) -> None:
-        self.reason = Reason.LATE_JOIN
+        """Do nothing, because any trace may lack its beginning."""
 
     def expects(self, letter: str, last: str) -> bool:
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
@@ -265,27 +298,43 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
     def _weigh(self, ahead: int) -> None:
         """Trust the times of deaths after `TRUST` deaths with an equal `ahead`: equally many lines were missing before
-        each of them."""
+        each of them. The difference of trusted ones shows missing lines."""
         lines = self.time - self.lost
+        if self.trusted:
+            self._claim(ahead - self.lost)
+            if self.base >= 0:
+                return
         if ahead != self.ahead:
             self.disagreements += self.agreeing > 0
             self.ahead, self.agreeing, self.agreed_at = ahead, 1, lines
         elif lines != self.agreed_at:
             self.agreeing += 1
             self.agreed_at = lines
-        if self.agreeing >= TRUST and self.disagreements < DOUBT:
+            if self.base < 0 and self.agreeing > 1:
+                self.base = max(0, ahead - self.lost - self.unread)
+        if self.agreeing >= TRUST and self.disagreements < DOUBT and not self.trusted:
             self.trusted = True
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Advance the clock by `ahead` ticks, and report them as missing lines, less the unreadable lines before."""
+        """Advance the clock by `ahead` ticks, and report them as missing lines, less the unreadable lines before, and
+        less those that may lie before the input."""
         count = ahead - self.unread
-        if count > 0:
-            self.found.append(MissingLines(count, detail="death_ahead"))
-        self.excused = max(0, self.excused + count)
+        certain = 0 if self.base < 0 else max(0, count - self.base)
+        if certain > 0:
+            self.found.append(MissingLines(certain, detail="death_ahead"))
+        if count > certain:
+            self._begin_late()
+        self.excused = max(0, self.excused + (certain if count > 0 else count))
+        self.base = min(self.base, 0)
         self.lost += ahead
         self.time += ahead
         self.unread = 0
+
+    def _begin_late(self) -> None:
+        if not self.late:
+            self.late = True
+            self.found.append(NO_START)
 
 
 HOLES_MAX = 256
@@ -347,8 +396,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
                 self.other = -1 if self.other is None else self.other
                 raise OtherFormError
             self._ahead(time)
-        if self.unread:
-            self.unread = 0
+        if self.unread or not self.begun:
+            self.begun, self.unread = True, 0
         return "", self.stacks.frames.get(""), time, None
 
     def death(self, time: int) -> int:
@@ -361,6 +410,12 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
 
     def unmatched(self, stream: str, method: str) -> None:
         """Do nothing, because a jump of the clock shows missing entries."""
+
+    def matched(self, stream: str, number: int) -> int:  # noqa: ARG002 - a jump of the clock shows them
+        return 0
+
+    def end(self) -> None:
+        """Do nothing, because all is reported."""
 
     def unreadable(self) -> None:
         self.unread += 1
@@ -375,12 +430,15 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return self.begun and time - self.time >= JUMP_MAX
 
     def _ahead(self, time: int) -> None:
-        """Move the clock to `time`, and report the skipped ticks as missing lines, less the unreadable lines."""
+        """Move the clock to `time`, and report the skipped ticks as missing lines, less the unreadable lines. Those
+        before the first time may lie before the input."""
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
-        first, count = self.time + 1, time - self.time - self.unread
-        if count > 0:
-            self.found.append(MissingLines(count, reason, first, "clock"))
-        self.holes.append(ClockHole(first, time, reason, max(0, count)))
+        first, count = self.time + 1, max(0, time - self.time - self.unread)
+        known = self.begun or self.time > 0
+        if count:
+            lines = MissingLines(count, reason, first, "clock")
+            self.found.append(lines if known else NO_START)
+        self.holes.append(ClockHole(first, time, reason, count if known else 0))
         del self.holes[:-HOLES_MAX]
         self.time, self.begun, self.unread = time, True, 0
 

@@ -32,6 +32,9 @@ class Stacks(msgspec.Struct):
     frames: dict[str, list[OpenFrame]] = {}
     # number of frames that the exit of an outer frame has removed, by thread and method
     passed: dict[str, dict[str, int]] = {}
+    # by thread, exits without an entry: the number of the innermost frame when they came, and how many they are. Under
+    # "" those of threads that were forgotten
+    doubted: dict[str, list[tuple[int, int]]] = {}
     number: int = 0
     # false once frames were dropped by a limit or an eviction: an exit then does not prove that its entry is missing
     whole: bool = True
@@ -46,6 +49,7 @@ class Stacks(msgspec.Struct):
                 oldest = next(iter(self.frames))
                 del self.frames[oldest]
                 self.passed.pop(oldest, None)
+                self.forget_doubts(oldest)
                 self.whole = False
             frames = self.frames[thread] = []
         return frames
@@ -60,10 +64,9 @@ class Stacks(msgspec.Struct):
                 return frame
         return None
 
-    def proves(self, thread: str, method: str) -> bool:
-        """Return whether an exit without a frame proves that its entry is missing.
-
-        The exit proves nothing if the exit of an outer frame removed the frame, or an eviction may have removed it."""
+    def lacks(self, thread: str, method: str) -> bool:
+        """Return whether the entry of an exit without a frame is not in the input. It may be if the exit of an outer
+        frame has removed the frame, or if the frame may have been evicted."""
         passed = self.passed.get(thread, {})
         if method not in passed:
             return self.whole
@@ -71,6 +74,35 @@ class Stacks(msgspec.Struct):
         if not passed[method]:
             del passed[method]
         return False
+
+    @property
+    def doubts(self) -> int:
+        """Return the number of exits without an entry about which nothing is proven."""
+        return sum(count for exits in self.doubted.values() for _, count in exits)
+
+    def doubt(self, thread: str, frames: list[OpenFrame]) -> None:
+        """Remember an exit whose entry is not in the input, in a thread with open frames."""
+        exits = self.doubted.setdefault(thread, [])
+        number = frames[-1][1]
+        before = exits.pop()[1] if exits and exits[-1][0] == number else 0
+        exits.append((number, before + 1))
+
+    def proven(self, thread: str, number: int) -> int:
+        """Return how many exits without an entry came while the frame `number`, which an exit now ends, was open. Their
+        entries are missing behind the entry of this frame."""
+        exits = self.doubted.get(thread, [])
+        count = 0
+        while exits and exits[-1][0] >= number:
+            count += exits.pop()[1]
+        if not exits:
+            self.doubted.pop(thread, None)
+        return count
+
+    def forget_doubts(self, thread: str) -> None:
+        """Remember only how many exits of a thread lack an entry, because memory is short."""
+        exits = self.doubted.pop("", []) + self.doubted.pop(thread, [])
+        if exits:
+            self.doubted[""] = [(0, sum(count for _, count in exits))]
 
     def shorten(self, frames: list[OpenFrame]) -> None:
         """Remove the older half of a thread's open frames, because of `DEPTH_MAX` or because memory is short."""
@@ -80,6 +112,7 @@ class Stacks(msgspec.Struct):
     def clear(self) -> None:
         self.frames.clear()
         self.passed.clear()
+        self.doubted.clear()
         self.number, self.whole, self.decimal = 0, True, 0
 
     def in_hexadecimal(self) -> None:
@@ -93,6 +126,7 @@ class Stacks(msgspec.Struct):
         }
         self.frames.clear()
         self.frames.update(again)
+        self.doubted = {_again(thread): exits for thread, exits in self.doubted.items()}
         if self.passed:
             self.passed.clear()
             self.whole = False
@@ -119,6 +153,7 @@ class EvictableStacks:
     def held(self) -> int:
         frames, passed = self._stacks.frames, self._stacks.passed
         entries = sum(map(len, frames.values())) + sum(map(len, passed.values()))
+        entries += sum(len(exits) for thread, exits in self._stacks.doubted.items() if thread)
         return FRAME_BYTES * entries + THREAD_BYTES * len(frames)
 
     def give_way(self, size: int) -> None:
@@ -127,6 +162,7 @@ class EvictableStacks:
             thread = max(stacks.frames, key=self._entries)
             before = self._entries(thread)
             stacks.passed.pop(thread, None)
+            stacks.forget_doubts(thread)
             stacks.shorten(stacks.frames[thread])
             given = before - len(stacks.frames[thread])
             size -= FRAME_BYTES * given
