@@ -9,9 +9,12 @@ import random
 from collections import Counter
 
 import pytest
+from click.testing import CliRunner
 
+from tailrace.cli.commands import tailrace
 from tests.importing.test_kinds import EVENTS, counted, events, gaps, of, whole
 from tests.ingest.log import Log, run
+from tests.query.asking import ask
 
 MISREAD = {
     # The file itself breaks the rule that shows a loss, and the other piece has the lines that show this.
@@ -122,3 +125,26 @@ def test_pieces_of_a_file_lack_nothing_that_the_others_have(format_, torn):
                     wrong[vector.name, *cuts] = "a beginning is missing unsaid"
     assert not wrong
     assert said > 20
+
+
+REAL = ["et3/agent_threads", "et3/spec_simple", "heph/busy", "jets/tracegen_tiny"]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_an_import_of_all_pieces_of_a_real_file_counts_nothing_as_missing(name, tmp_path):
+    (vector,) = [vector for vector in of(name.partition("/")[0]) if vector.name == name]
+    begins = starts(vector)
+    places = [0, *(begins[len(begins) * part // 4] for part in (1, 2, 3)), len(vector.data)]
+    for number, (begin, end) in enumerate(itertools.pairwise(places)):
+        (tmp_path / "pieces").mkdir(exist_ok=True)
+        (tmp_path / "pieces" / f"x{number}").write_bytes(vector.data[begin:end])
+    command = ["import", "--format", vector.format.name, "--store", str(tmp_path / "store")]
+    CliRunner().invoke(tailrace, [*command, str(tmp_path / "pieces")], catch_exceptions=False)
+    lacks = "SELECT reason, remaining FROM gaps WHERE reason <> 'unresolved' OR id IS NOT NULL"
+    lost = ask(tmp_path / "store", lacks)
+    assert ("late_join", None) in lost
+    assert set(lost) <= {("late_join", None), ("truncated", None)}
+    stored = "SELECT count(*) FROM events WHERE kind IN ('span', 'begin', 'instant', 'end', 'annotation')"
+    ((rows_,),) = ask(tmp_path / "store", stored)
+    kept = [row for row in whole(vector) if row["kind"] in {*EVENTS, "end"}]
+    assert rows_ >= len(kept) > 20
