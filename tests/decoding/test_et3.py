@@ -250,7 +250,7 @@ def test_no_more_lines_are_held_back_than_one_may_be_long() -> None:
 
 
 def test_deaths_ahead_are_a_loss_where_they_were_added_to_the_file() -> None:
-    """What the first ones lack may lie before the file."""
+    """Lines that the first ones lack may lie before the file."""
     lines = f"M 1 0 {MAIN}\nE 1 {MAIN}\nD 5 {MAIN} 4\n"
     more = f"M 1 0 {MAIN}\nD 6 {MAIN} 5\nE 1 {MAIN}\nD 7 {MAIN} 9\n"
     for name in ("trace_reordered", "a.trace_with_deaths", "trace_reordered.gz"):
