@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tailrace.cli.commands import tailrace
 from tests.importing.test_kinds import EVENTS, counted, events, gaps, of, whole
-from tests.ingest.log import Log, run
+from tests.ingest.log import Log, heph_epoch, heph_event, log_of_file, run
 from tests.query.asking import ask
 
 MISREAD = {
@@ -148,3 +148,35 @@ def test_an_import_of_all_pieces_of_a_real_file_counts_nothing_as_missing(name, 
     ((rows_,),) = ask(tmp_path / "store", stored)
     kept = [row for row in whole(vector) if row["kind"] in {*EVENTS, "end"}]
     assert rows_ >= len(kept) > 20
+
+
+def of_file(format_, data):
+    log = log_of_file(format_, data, "/runs/a")
+    return [
+        (r["kind"], r["name"], r["missing"])
+        for r in run(log.entries)[1]
+        if r["kind"] in {"gap", "heal"}
+    ]
+
+
+def test_totals_that_agree_take_back_that_the_beginning_may_be_missing():
+    (vector,) = [vector for vector in of("jets") if vector.name == "jets/tracegen_tiny"]
+    lines = vector.data.splitlines(keepends=True)
+    late = ("gap", "late_join", None)
+    assert of_file("jets", b"".join(lines[1:])) == [late, ("heal", "late_join", None)]
+    assert of_file("jets", b"".join(lines[2:])) == [late]
+    assert of_file("jets", b"".join(lines[:1] + lines[2:]))[-1][1:] == ("unresolved", 1)
+
+
+def test_a_run_behind_a_piece_of_another_one_keeps_its_counts():
+    """The same streams begin again, and the second run has its epoch."""
+    piece = b"".join(heph_event(1, n, 10**9 + n) for n in (105, 107, 103, 104, 108))
+    second = heph_epoch(2) + b"".join(heph_event(1, n) for n in (2, 3, 5))
+    lost = [("gap", "late_join", None), ("gap", "network", 1)]
+    assert of_file("heph", piece) == lost
+    assert of_file("heph", piece + second) == [
+        *lost,
+        ("gap", "late_join", 2),
+        ("gap", "network", 1),
+    ]
+    assert of_file("heph", heph_epoch(1) + piece)[0] == ("gap", "late_join", 103)
