@@ -143,7 +143,7 @@ def frame(
         raise ValueError(f"an empty window: {window}, {pixels} pixels")
     keys = [lane.key for lane in snapshot.lanes] if lanes is None else list(lanes)
     finest = log_at_most(Fraction(window.end - window.begin, pixels))
-    found = _drawn(snapshot, window, finest, keys)
+    found = drawn(snapshot, window, finest, keys)
     if snapshot.engine.version != snapshot.version:
         raise BrokenOffError("the table's files were deleted while they were read; ask again")
     texts = FrameNames(snapshot, found.texts, keys)
@@ -173,7 +173,7 @@ class Drawing(NamedTuple):
     counters: Drawn
 
 
-def _drawn(
+def drawn(
     snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
 ) -> Drawing:
     """Return the rows of a frame. If a sidecar turns out to be damaged or gone, forget it and draw again."""

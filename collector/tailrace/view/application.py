@@ -44,13 +44,14 @@ from tailrace.view.endpoints.inventory import (
 )
 from tailrace.view.endpoints.sql import sql
 from tailrace.view.endpoints.statistics import compare, durations, flame, statistics
-from tailrace.view.endpoints.timeline import frame, lanes, row, search
+from tailrace.view.endpoints.timeline import empty_time, frame, lanes, row, search
 from tailrace.view.leases import TEND_SECONDS, ServedStore
 from tailrace.view.questions import (
     ApiQuestion,
     NewNote,
     OfComparison,
     OfDurations,
+    OfEmptyTime,
     OfExport,
     OfFlame,
     OfFrame,
@@ -85,6 +86,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     Endpoint("GET", "sessions", "The sessions: producers, clocks, times", OfSessions, wire.Sessions, sessions),
     Endpoint("GET", "names", "The names of sessions, processes and threads", OfNothing, wire.NameList, names),
     Endpoint("GET", "lanes", "The lanes of the timeline", OfLanes, wire.Lanes, lanes),
+    Endpoint("GET", "lanes/empty", "The long stretches of the timeline without events", OfEmptyTime, wire.EmptyTime, empty_time),
     Endpoint("GET", "frame", "The contents of a window of the timeline", OfFrame, wire.FrameAnswer, frame),
     Endpoint("GET", "row", "Every column at a place, and the spans around and inside it", OfRow, wire.RowsAnswer, row),
     Endpoint("GET", "search", "The next events whose name contains a text", OfSearch, wire.FoundEvents, search),

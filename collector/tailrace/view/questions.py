@@ -153,6 +153,12 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
         )
 
 
+class OfEmptyTime(OfLanes, frozen=True, kw_only=True):
+    """Selects the lanes (see `ShownLane`) on one time axis whose long stretches without events are wanted."""
+
+    axis: Word = "wall"
+
+
 class OfFrame(ApiQuestion, frozen=True, kw_only=True):
     """A window of the timeline from `from` to `to`, `pixels` wide. Both times are on the `axis` of the lanes
     (see `ShownLane`).

@@ -186,8 +186,7 @@ class RowPlace(msgspec.Struct, kw_only=True):
 
 
 class ShownEvent(msgspec.Struct, kw_only=True):
-    """An event that a search found. `time` is wall time, or a time on the axis of the search (`OfSearch.axis`). Only a
-    closed span has a duration."""
+    """An event that a search found. `time` is on the axis of the search (`OfSearch.axis`). Only a closed span has a duration."""
 
     place: RowPlace
     stream: str
@@ -369,9 +368,7 @@ class OverviewAnswer(WholeAnswer, kw_only=True):
 
 
 class LaneName(msgspec.Struct, kw_only=True):
-    """The key of a lane of the timeline. A lane shows a stream of a session, or one of the stream's substreams.
-
-    `stream` is empty if the stream is unknown."""
+    """The key of a lane: a stream of a session (empty if unknown), or one of the stream's substreams."""
 
     source: Key
     session: Key
@@ -383,9 +380,9 @@ class ShownLane(LaneName, kw_only=True):
     """A lane of the timeline (a stream or a substream), with the number of its events.
 
     `first` and `last` are the times of its first and last event, on `axis`: `wall` for wall time, or a separate axis if
-    the lane's clock is not related to wall time. `clock` describes the clock in words. `depths` is the number of rows
-    for nested spans, if depths were recorded. `missing` is the number of events that are missing from the stream, and
-    `unknown` states whether further events may be missing; only the lane without a substream has them."""
+    the lane's clock is not related to wall time (`clock` in words). `depths` is the number of rows for nested spans, if
+    depths were recorded. `missing` is the number of events that are missing from the stream, and `unknown` states
+    whether further events may be missing; only the lane without a substream has them."""
 
     format: str
     depths: int
@@ -401,6 +398,14 @@ class ShownLane(LaneName, kw_only=True):
 
 class Lanes(WholeAnswer, kw_only=True):
     lanes: list[ShownLane]
+
+
+class EmptyTime(msgspec.Struct, kw_only=True):
+    """Begins and ends of the long stretches of an axis without events, in which no span with a known end runs."""
+
+    version: int
+    begins: list[Ns]
+    ends: list[Ns]
 
 
 class FrameGap(msgspec.Struct, kw_only=True):
@@ -432,8 +437,7 @@ class FrameAnswer(msgspec.Struct, kw_only=True):
     """The content of a window of the timeline: long spans one by one, short spans combined in buckets, and the gaps.
 
     `bucket` is the width of a bucket in ns. `coarse` states that a bucket is wider than a pixel, because the answer
-    would otherwise be too large. If `one_in` is greater than 1, one event in `one_in` was read, and counts are estimates.
-    """
+    would otherwise be too large. If `one_in` is greater than 1, one event in `one_in` was read; counts are estimates."""
 
     version: int
     from_: Ns = msgspec.field(name="from")
@@ -450,8 +454,7 @@ class FrameAnswer(msgspec.Struct, kw_only=True):
 
 
 class FigureInterval(msgspec.Struct, kw_only=True):
-    """Lower and upper bound of a figure that cannot be computed exactly, because spans are missing; null where no bound
-    is known."""
+    """Lower and upper bound of a figure that is not exact, because spans are missing; null where no bound is known."""
 
     low: DecimalText | None
     high: DecimalText | None
@@ -481,9 +484,7 @@ class Group(msgspec.Struct, kw_only=True):
 
 
 class Statistics(WholeAnswer, kw_only=True):
-    """Groups of spans, with the longest total duration first.
-
-    `total` counts all groups; `groups` contains only the first of them if they are too many."""
+    """The first groups of spans, with the longest total duration first. `total` counts all groups."""
 
     by: list[str]
     total: int

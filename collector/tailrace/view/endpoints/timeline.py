@@ -21,12 +21,13 @@ from tailrace.query.views import EVENTS, SPANS, View
 from tailrace.rollups.frame import Frame, frame as of_window
 from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.scale import Range
-from tailrace.rollups.snapshot import WALL, LaneKey
+from tailrace.rollups.snapshot import WALL, LaneKey, TimelineLane
+from tailrace.rollups.stretches import stretches
 from tailrace.timeline import SessionClock
 from tailrace.view import wire
 from tailrace.view.answers import bounded, cut, from_attributes, from_row, members, whole
 from tailrace.view.leases import SnapshotLease
-from tailrace.view.questions import OfFrame, OfLanes, OfRow, OfSearch
+from tailrace.view.questions import OfEmptyTime, OfFrame, OfLanes, OfRow, OfSearch
 
 NAME_MAX = 300
 """Maximum length (characters) of a name in the answer of `frame`.
@@ -41,13 +42,27 @@ LANES_MAX = 1000
 def lanes(lease: SnapshotLease, asked: OfLanes) -> wire.Lanes:
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.scope)
-    placed = asked.placed(snapshot.engine)
-    timeline = lease.timeline()
-    chosen = [each for each in timeline.lanes if asked.has(*each.key[:3], placed)]
     return wire.Lanes(
         version=snapshot.version,
         whole=whole(found),
-        lanes=[from_row(wire.ShownLane, (*each.key, *each[1:])) for each in chosen],
+        lanes=[
+            from_row(wire.ShownLane, (*each.key, *each[1:])) for each in _selected(lease, asked)
+        ],
+    )
+
+
+def _selected(lease: SnapshotLease, asked: OfLanes) -> list[TimelineLane]:
+    placed = asked.placed(lease.snapshot().engine)
+    return [each for each in lease.timeline().lanes if asked.has(*each.key[:3], placed)]
+
+
+def empty_time(lease: SnapshotLease, asked: OfEmptyTime) -> wire.EmptyTime:
+    keys = [each.key for each in _selected(lease, asked) if each.axis == asked.axis]
+    found = stretches(lease.timeline(), keys)
+    return wire.EmptyTime(
+        version=lease.snapshot().version,
+        begins=[str(each.begin) for each in found],
+        ends=[str(each.end) for each in found],
     )
 
 

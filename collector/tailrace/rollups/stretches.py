@@ -1,0 +1,171 @@
+"""Find the long stretches of empty time of a timeline: no event happens in them, and no span with a known end runs.
+
+The drawing of all of time in buckets shows the stretches to the bucket. For the edges of the longest ones, the buckets
+beside them are drawn again in narrower buckets, until a bucket is at most 2 ** `EXACT` ns or one tick wide. A sum of short spans
+counts as busy for one bucket beyond its own, because a span that begins in a bucket may end in the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tailrace.errors import BrokenOffError
+from tailrace.rollups.drawing import Drawn
+from tailrace.rollups.frame import Drawing, drawn
+from tailrace.rollups.pieces import Longs
+from tailrace.rollups.scale import WIDEST, Range
+from tailrace.rollups.snapshot import LaneKey, TimelineSnapshot
+from tailrace.timeline import LATEST
+
+MOST = 12
+"""Maximum number of stretches in a result."""
+
+LEAST_SHARE = 0.25
+"""A stretch is long if it lasts at least this fraction of all time outside of the result's stretches."""
+
+WORTH = 0.8
+"""The result is empty if its stretches would be a smaller fraction of all time."""
+
+EXACT = 10
+_STEP = 9
+"""Base-2 logarithm of the factor between the widths of the buckets of two drawings."""
+
+_ROUNDS = 4
+"""Maximum number of times that the time between stretches is searched for further stretches."""
+
+
+class _Stretch(NamedTuple):
+    """A stretch whose begin and end are known to the bucket of 2 ** `log` ns."""
+
+    begin: int
+    end: int
+    log: int
+
+
+def stretches(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey]) -> list[Range]:
+    """Return the long stretches of empty time between the first and the last event of the lanes, by time. The lanes
+    must share a time axis. While only a sample of the events can be drawn, use only the first and the last event of each
+    lane; among these are no begins of open spans, so return no stretch if there are any.
+
+    Raise the errors of `frame`."""
+    chosen = set(lanes)
+    known = [each for each in snapshot.lanes if each.key in chosen]
+    timed = [
+        (each.first, each.last)
+        for each in known
+        if each.first is not None and each.last is not None
+    ]
+    if not timed:
+        return []
+    begins, ends = np.array(timed, np.int64).T
+    everything = Range(int(begins.min()), int(ends.max()))
+    certain = not any(each.open for each in known)
+    found = _long(_between(begins, ends, EXACT), everything) if certain else []
+    for _ in range(_ROUNDS):
+        more = [
+            each
+            for piece in _outside(found, everything)
+            for each in _inside(snapshot, lanes, piece)
+        ]
+        better = [_sharpened(snapshot, lanes, each) for each in _long([*found, *more], everything)]
+        if len(better) == len(found):
+            break
+        found = better
+    if snapshot.engine.version != snapshot.version:
+        raise BrokenOffError("the table's files were deleted while they were read; ask again")
+    return [Range(each.begin, each.end) for each in _long(found, everything)]
+
+
+def _long(found: Sequence[_Stretch], everything: Range) -> list[_Stretch]:
+    """Return as many of the longest stretches as are long, by time, or none if together they are not worth it."""
+    longest = sorted(found, key=lambda each: each.begin - each.end)[:MOST]
+    rest = everything.end - everything.begin - sum(each.end - each.begin for each in longest)
+    while longest and longest[-1].end - longest[-1].begin < LEAST_SHARE * rest:
+        last = longest.pop()
+        rest += last.end - last.begin
+    if rest > (1 - WORTH) * (everything.end - everything.begin):
+        return []
+    return sorted(longest)
+
+
+def _outside(found: Sequence[_Stretch], everything: Range) -> list[Range]:
+    """Return the ranges between stretches."""
+    edges = [everything.begin, *(edge for each in found for edge in each[:2]), everything.end]
+    return [Range(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _inside(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], piece: Range) -> list[_Stretch]:
+    """Return the stretches inside a piece of time that begins and ends with an event; none if only a sample can be
+    drawn."""
+    log = min(max((piece.end - piece.begin).bit_length() - _STEP, 0), WIDEST)
+    found = drawn(snapshot, _aligned(piece.begin, piece.end + 1, log), log, lanes)
+    begins, ends = _busy(found)
+    inside = (begins <= piece.end) & (ends >= piece.begin)
+    return [] if found.one_in > 1 else _between(begins[inside], ends[inside], found.log)
+
+
+def _aligned(begin: int, end: int, log: int) -> Range:
+    """Return the whole buckets of 2 ** `log` ns that contain a range."""
+    return Range(max(begin >> log << log, 0), min(-(-end >> log) << log, LATEST))
+
+
+def _busy(found: Drawing) -> tuple[Longs, Longs]:
+    """Return begins and ends of everything in a drawing. An open span counts as its begin."""
+    begins, ends = [], []
+    for each in (found.spans, found.instants, found.counters):
+        placed = each.take(each.begin >= 0)
+        begins.append(placed.begin)
+        ends.append(_ends(placed))
+    return np.concatenate(begins), np.concatenate(ends)
+
+
+def _ends(placed: Drawn) -> Longs:
+    summed = placed.pieces.events > 1
+    ends = np.where(placed.pieces.open, placed.begin, placed.end)
+    room = np.where(summed & ~placed.pieces.open, placed.end - placed.begin, 0)
+    found: Longs = ends + np.minimum(room, LATEST - ends)
+    return found
+
+
+def _between(begins: Longs, ends: Longs, log: int) -> list[_Stretch]:
+    """Return the longest stretches between ranges."""
+    if not len(begins):
+        return []
+    order = np.argsort(begins, kind="stable")
+    begins, reached = begins[order], np.maximum.accumulate(ends[order])
+    lengths = begins[1:] - reached[:-1]
+    longest = np.argsort(-lengths, kind="stable")[:MOST]
+    return [
+        _Stretch(int(reached[n]), int(begins[n + 1]), log)
+        for n in longest.tolist()
+        if lengths[n] > 0
+    ]
+
+
+def _sharpened(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], stretch: _Stretch) -> _Stretch:
+    """Return a stretch with edges that are exact to a few of the narrowest buckets, or as far as all events can be drawn."""
+    begin, end = stretch[:2]
+    before = after = stretch.log
+    while before > EXACT:
+        beside = _aligned(begin - (2 << before), begin + 1, before)
+        found = drawn(snapshot, beside, max(before - _STEP, 0), lanes)
+        if found.one_in > 1 or found.log >= before:
+            break
+        begins, ends = _busy(found)
+        # A span that is shorter than a bucket, and begins before the window, is not drawn.
+        least = beside.begin + (1 << found.log)
+        begin = min(begin, int(ends[begins < end].max(initial=least)))
+        before = found.log
+    while after > EXACT:
+        found = drawn(
+            snapshot, _aligned(end, end + (1 << after), after), max(after - _STEP, 0), lanes
+        )
+        begins, _ = _busy(found)
+        later = begins[begins >= end]
+        if found.one_in > 1 or found.log >= after or not len(later):
+            break
+        end = int(later.min())
+        after = found.log
+    return _Stretch(begin, end, EXACT)
