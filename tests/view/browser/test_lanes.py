@@ -137,29 +137,6 @@ def drawn(page):
     page.until(drawing.count, "the drawing")
 
 
-def named_in_sight(page):
-    """Select all time in sight. Return what the panel says of it."""
-    page.page.keyboard.press("m")
-    page.until_text(".details table", "")
-    return page.text(".details table")
-
-
-def test_the_newest_events_come_into_sight_first_and_a_chosen_session_too(page_of):
-    old = [clocked(session="a", epoch=EPOCH - 6 * YEAR), *steps("a", name="of old")]
-    new = [clocked(session="b", epoch=EPOCH), *steps("b", name="of late")]
-    page = page_of([*old, *new])
-    page.until_text(".status", "the newest events; 0 shows earlier ones too")
-    drawn(page)
-    assert "of old" not in named_in_sight(page)
-    page.page.keyboard.press("0")
-    page.until(lambda: "the newest" not in page.text(".status"), "all of time")
-    page.page.get_by_label("Session").select_option(index=1)
-    page.until(lambda: asked(page).get("session") == "a", "the session in the address")
-    page.until_text(".status", "1 lanes")
-    page.until(lambda: "of old" in named_in_sight(page), "the session in sight")
-    drawn(page)
-
-
 def test_an_empty_window_says_that_it_is_empty(page_of):
     page = page_of([clocked(epoch=EPOCH), *steps("a", name="step")])
     drawn(page)

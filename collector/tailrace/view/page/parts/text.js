@@ -31,15 +31,15 @@ function digits(number) {
   return number.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
 }
 
-/** Return a duration of nanoseconds (BigInt, text or number) with four significant digits. */
-export function duration(nanoseconds) {
+/** Return a duration of nanoseconds (BigInt, text or number) with four significant digits, or as many as said. */
+export function duration(nanoseconds, significant = 4) {
   if (nanoseconds === null || nanoseconds === undefined) return NONE;
   const number = Number(nanoseconds);
   const size = Math.abs(number);
   if (size === 0) return "0";
   const [scale, unit] = UNITS.find(([each]) => size >= each) ?? UNITS.at(-1);
   const value = number / scale;
-  return `${Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 3 })} ${unit}`;
+  return `${Number(value.toPrecision(significant)).toLocaleString("en", { maximumFractionDigits: 3 })} ${unit}`;
 }
 
 /** Return a length of time in a unit of `ns` or `ticks`. */

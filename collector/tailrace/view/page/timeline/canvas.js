@@ -2,13 +2,14 @@
 
 import { h, scale } from "../parts/dom.js";
 import { colours, font, onChange } from "../parts/theme.js";
-import { AXIS_HEIGHT, drawAxis } from "./axis.js";
+import { AXIS_HEIGHT, drawAxis, drawBreak } from "./axis.js";
 import { WALL_CLOCK } from "./clock.js";
 import { eachEvent } from "./decode.js";
 import { BAND, columnWidth, drawGap, drawShares, extent } from "./gaps.js";
 import { drawHeading, drawName, gutterWidth } from "./gutter.js";
 import { streamId } from "./lanes.js";
 import { HEADING, ROW } from "./layout.js";
+import { sightAt, sightsOf } from "./sights.js";
 import { drawCounters, drawInstants, drawSpans } from "./spans.js";
 
 export const MEASURE = "tailrace.draw";
@@ -69,7 +70,7 @@ export class TimeCanvas {
 
   _divide(width) {
     this.left = gutterWidth(this._pen, width, this.layout?.lanes ?? []);
-    this.view.width = Math.max(1, width - this.left);
+    this.view.resize(Math.max(1, width - this.left));
   }
 
   /** Draw once before the browser shows its next frame. */
@@ -120,9 +121,10 @@ export class TimeCanvas {
     return x >= this.left || y < AXIS_HEIGHT ? undefined : this.layout?.at(y - AXIS_HEIGHT + this.scroll)?.lane;
   }
 
-  /** Return the gaps of a lane, which are those of its stream, and the lanes whose events may be missing there. */
-  lossOf(lane) {
-    return this.frame.losses.get(streamId(lane)) ?? NO_LOSS;
+  /** Return the gaps of a lane in a part of the frame, which are those of its stream, and the lanes whose events may be
+   * missing there. */
+  lossOf(lane, part) {
+    return part.losses.get(streamId(lane)) ?? NO_LOSS;
   }
 
   /** Return the lanes that carry the narrow gaps: of each stream the first lane whose foot is in sight. */
@@ -149,10 +151,14 @@ export class TimeCanvas {
       && this.seen().every((place) => frame.asked.has(place.lane.id));
   }
 
-  /** Return how a frame's times become places. */
-  measures(frame = this.frame) {
-    const { view, left } = this;
-    return { shift: Number(frame.from - view.from) - view.part, scale: view.scale, left, width: view.width, bucket: frame.bucket };
+  /** Return the break at a place of the canvas, or null. */
+  breakAt(x) {
+    return this.view.pieces().find((piece) => piece.broken && x >= this.left + piece.x && x < this.left + piece.end)?.broken ?? null;
+  }
+
+  /** Return how the times of the frame's part at a pixel become places, or undefined. */
+  sightAt(x) {
+    return sightAt(sightsOf(this.view, this.frame, this.left), x);
   }
 
   _paint() {
@@ -177,6 +183,8 @@ export class TimeCanvas {
   _lanes(pen, left, width) {
     const top = AXIS_HEIGHT - this.scroll;
     const seen = this.seen();
+    const sights = sightsOf(this.view, this.frame, left);
+    for (const { broken, x, end } of this.view.pieces()) if (broken) drawBreak(pen, left + x, end - x, AXIS_HEIGHT, this.room);
     const carriers = this.carriers();
     let drawn = false;
     this.sight = { names: new Map(), instants: false, gaps: false };
@@ -184,7 +192,8 @@ export class TimeCanvas {
       const y = top + place.y;
       pen.fillStyle = colours().line;
       pen.fillRect(left, y + place.height - 1, width, 1);
-      if (this.frame) drawn = this._lane(pen, place, y, left, width, carriers.has(place)) || drawn;
+      for (const sight of sights) drawn = this._lane(pen, place, y, sight, carriers.has(place)) || drawn;
+      if (this.frame) this._marked(pen, place, y + 2);
     }
     const headings = this.headings();
     this.bare = !drawn && !headings.some(({ folded }) => folded);
@@ -192,10 +201,12 @@ export class TimeCanvas {
     for (const heading of headings) drawHeading(pen, heading, { y: heading.top, left, width });
   }
 
-  /** Draw what a lane has in sight, and its narrow gaps if it carries them. Return whether the lane has anything in sight. */
-  _lane(pen, place, y, left, width, carries) {
-    const content = this.frame.lanes.get(place.lane.id);
-    const measures = { ...this.measures(), y: y + 2 };
+  /** Draw what a lane has in a part of the frame, and its narrow gaps if it carries them. Return whether the lane has
+   * anything in sight. */
+  _lane(pen, place, y, { part, ...sight }, carries) {
+    const content = part.lanes.get(place.lane.id);
+    const measures = { ...sight, y: y + 2 };
+    const { left, width } = sight;
     let drawn = false;
     pen.save();
     pen.beginPath();
@@ -208,31 +219,31 @@ export class TimeCanvas {
       this.sight.instants ||= instants;
       drawn = [
         spans, instants,
-        drawCounters(pen, content, { ...measures, y: y + 2 + place.rows * ROW }, place.counters, left + this.view.x(place.lane.until)),
+        drawCounters(pen, content, { ...measures, y: y + 2 + place.rows * ROW }, { names: place.counters, until: this.left + this.view.x(place.lane.until), labelled: left <= this.left }),
       ].some(Boolean);
     }
-    this._marked(pen, place, measures);
-    const loss = this.lossOf(place.lane);
+    const loss = this.lossOf(place.lane, part);
     const gaps = loss.gaps.map((gap) => ({ gap, seen: extent(gap, measures) })).filter(({ seen }) => seen);
     for (const { gap, seen } of gaps) if (seen.wide) drawGap(pen, gap, seen, y + 1, place.height - 3);
     const narrow = gaps.filter(({ seen }) => !seen.wide).map(({ gap }) => gap);
-    if (carries && narrow.length) this._band(pen, loss.lanes, narrow, { ...measures, y: this.foot(place) });
+    if (carries && narrow.length) this._band(pen, part, loss.lanes, narrow, { ...measures, y: this.foot(place) });
     pen.restore();
     this.sight.gaps ||= gaps.length > 0;
     return drawn || gaps.length > 0;
   }
 
   /** Draw which share of the events of some lanes is missing, as a band on a foot at `y`. */
-  _band(pen, lanes, gaps, { shift, scale, left, width, y }) {
-    const step = columnWidth(this.frame, scale);
+  _band(pen, part, lanes, gaps, { shift, scale, left, width, y }) {
+    const step = columnWidth(part, scale);
     const here = new Float64Array(Math.ceil(width / step));
     const column = (time) => Math.floor(((time + shift) * scale) / step);
-    for (const each of lanes) eachEvent(this.frame.lanes.get(each), (time, count) => (here[column(time)] += count));
+    for (const each of lanes) eachEvent(part.lanes.get(each), (time, count) => (here[column(time)] += count));
     drawShares(pen, gaps, { here, column, x: left, step, y, height: BAND });
   }
 
   /** Outline the picked and the hovered item of a lane. */
-  _marked(pen, place, { left, y }) {
+  _marked(pen, place, y) {
+    const { left } = this;
     for (const [item, weight] of [[this.hovered, 1], [this.picked, 2.5]]) {
       if (!item || item.lane !== place.lane.id || item.start === undefined || item.gap) continue;
       const x = left + this.view.x(item.start);

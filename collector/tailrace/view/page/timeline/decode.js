@@ -1,18 +1,63 @@
-// An answer of `frame`, by lane: what the canvas draws. Times are numbers of nanoseconds from the frame's `from`.
+// Answers of `frame`, by lane: what the canvas draws. Each answer is a part of the canvas's frame, with a range of time of
+// its own: the answers follow each other without a break. Times are numbers of nanoseconds from the part's `from`.
 
 import { laneId, streamId } from "./lanes.js";
 
 const SEVERAL = "several";
 
-/** Return the frame of an answer. `lanes` is a map by the ids of lanes, `losses` by those of streams. */
-export function decodeFrame(answer) {
+/** Return the frame of parts that follow each other. A gap that reaches into several parts counts once in `gaps`. */
+export function joined(parts) {
+  carry(parts);
+  const gaps = parts.flatMap((part, index) => [...part.losses.values()].flatMap((loss) => loss.gaps.filter(({ begin }) => index === 0 || (begin !== null && begin >= 0))));
+  return {
+    parts,
+    from: parts[0].from,
+    to: parts.at(-1).to,
+    oneIn: Math.max(...parts.map((part) => part.oneIn)),
+    gaps: gaps.reduce((sum, gap) => sum + gap.count, 0),
+  };
+}
+
+/** Give the counters of each part the value with which they begin, as an earlier part has it, and all parts one range. */
+function carry(parts) {
+  const known = new Map();
+  for (const { lanes } of parts) {
+    for (const [lane, { counters }] of lanes) {
+      if (!known.has(lane)) known.set(lane, new Map());
+      const ofLane = known.get(lane);
+      for (const { name, min, max } of counters) {
+        const range = ofLane.get(name)?.range ?? { low: 0, high: 0 };
+        range.low = min.reduce((low, each) => Math.min(low, each), range.low);
+        range.high = max.reduce((high, each) => Math.max(high, each), range.high);
+        ofLane.set(name, { range, last: null });
+      }
+    }
+  }
+  for (const { lanes } of parts) {
+    for (const [lane, { counters }] of lanes) {
+      for (const [name, counter] of known.get(lane)) {
+        if (!counters.some((each) => each.name === name)) counters.push({ name, time: [], count: [], min: [], max: [], last: [] });
+        const own = counters.find((each) => each.name === name);
+        Object.assign(own, { before: counter.last, range: counter.range });
+        counter.last = own.last.at(-1) ?? counter.last;
+      }
+    }
+  }
+}
+
+/** Return the part of an answer. `lanes` is a map by the ids of lanes, `losses` by those of streams. A bucket at an edge of
+ * the part may have events of the next part; if the part is `broken`, no event is near, and such buckets are left out. */
+export function decodePart(answer, broken = null) {
   const ids = answer.lanes.map(laneId);
   const lanes = new Map(ids.map((id) => [id, { depths: [], instants: { time: [], count: [], name: [], place: [] }, updates: { time: [], count: [] }, counters: [] }]));
   const content = (number) => lanes.get(ids[number]);
   const from = BigInt(answer.from);
-  addSpans(answer, content);
-  addInstants(answer, content);
-  addCounters(answer, content);
+  const { bucket } = answer;
+  const length = Number(BigInt(answer.to) - from);
+  const has = (time, count) => !broken || count === 1 || (time >= 0 && time + bucket <= length);
+  addSpans(answer, content, has);
+  addInstants(answer, content, has);
+  addCounters(answer, content, has);
   return { from, to: BigInt(answer.to), version: answer.version, lanes, losses: lossesOf(answer, ids), bucket: answer.bucket, oneIn: answer.one_in };
 }
 
@@ -28,9 +73,10 @@ function place(answer, lane, offset) {
   return offset === null ? null : `${source}/${session}/${offset}`;
 }
 
-function addSpans(answer, content) {
+function addSpans(answer, content, has) {
   const { lane, depth, begin, end, name, count, offset, open } = answer.spans;
   for (let index = 0; index < lane.length; index += 1) {
+    if (!has(begin[index], count[index])) continue;
     const { depths } = content(lane[index]);
     const row = (depths[depth[index]] ??= { start: [], end: [], name: [], count: [], place: [], open: [], longest: 0 });
     const finish = end[index] ?? begin[index];
@@ -44,9 +90,10 @@ function addSpans(answer, content) {
   }
 }
 
-function addInstants(answer, content) {
+function addInstants(answer, content, has) {
   const { lane, time, count, name, offset } = answer.instants;
   for (let index = 0; index < lane.length; index += 1) {
+    if (!has(time[index], count[index])) continue;
     const { instants } = content(lane[index]);
     instants.time.push(time[index]);
     instants.count.push(count[index]);
@@ -55,10 +102,11 @@ function addInstants(answer, content) {
   }
 }
 
-function addCounters(answer, content) {
+function addCounters(answer, content, has) {
   const { lane, label, name, time, count, least, most, latest } = answer.counters;
   const known = new Map();
   for (let index = 0; index < lane.length; index += 1) {
+    if (!has(time[index], count[index])) continue;
     const { counters, updates } = content(lane[index]);
     addUpdates(updates, known, `${lane[index]} ${label[index]} ${time[index]}`, time[index], count[index]);
     const text = answer.names[name[index]];

@@ -63,16 +63,20 @@ export class Finder {
   span(way) {
     const { canvas, view } = this._timeline;
     const place = canvas.layout?.of(canvas.focused) ?? canvas.seen()[0];
-    const row = canvas.frame?.lanes.get(place?.lane.id)?.depths[canvas.picked?.depth ?? 0];
-    if (!row?.start.length) return;
+    if (!place || !canvas.frame) return;
     const { picked } = canvas;
+    const depth = picked?.depth ?? 0;
     const known = picked?.lane === place.lane.id && picked.index !== undefined ? picked.start : view.from;
-    const from = Number(known - canvas.frame.from);
-    const index = way > 0 ? row.start.findIndex((each) => each > from) : row.start.findLastIndex((each) => each < from);
-    if (index < 0) return;
-    const item = spanItem(canvas.frame, place.lane, canvas.picked?.depth ?? 0, row, index);
-    if (item.start < view.from || item.end > view.to) this._timeline.reveal(item.start, item.end);
-    this._timeline.pick(item);
+    for (const part of way > 0 ? canvas.frame.parts : canvas.frame.parts.toReversed()) {
+      const row = part.lanes.get(place.lane.id)?.depths[depth] ?? { start: [] };
+      const from = Number(known - part.from);
+      const index = way > 0 ? row.start.findIndex((each) => each > from) : row.start.findLastIndex((each) => each < from);
+      if (index < 0) continue;
+      const item = spanItem(part, place.lane, depth, row, index);
+      if (item.start < view.from || item.end > view.to) this._timeline.reveal(item.start, item.end);
+      this._timeline.pick(item);
+      return;
+    }
   }
 
   /** Focus the lane below (1) or above (-1), of those that are not folded. */

@@ -1,8 +1,9 @@
-// Frames of the window in sight and half as much on both sides. While the next one is on its way the last one is drawn,
-// moved and stretched, so that each move shows at once.
+// Frames of the window in sight and half as much on both sides: a question for each piece of the window, so that a break
+// takes no detail from the others. While the next frame is on its way the last one is drawn, moved and stretched, so that
+// each move shows at once.
 
 import { get } from "../api.js";
-import { decodeFrame } from "./decode.js";
+import { decodePart, joined } from "./decode.js";
 
 const SIDE = 0.5;
 const MOST_STRETCHED = 1.3;
@@ -54,26 +55,27 @@ export class Frames {
   _covers() {
     const { frame, view } = this._canvas;
     if (!this._canvas.whole) return false;
-    const stretched = (frame.unitsPerPixel * view.width) / view.length;
-    return stretched < MOST_STRETCHED && stretched > 0.5 / MOST_STRETCHED;
+    const stretched = frame.unitsPerPixel * view.scale;
+    return frame.breaks === view.breaks && stretched < MOST_STRETCHED && stretched > 0.5 / MOST_STRETCHED;
   }
 
   async _ask(lanes) {
     const { view, clock } = this._canvas;
-    const side = BigInt(Math.ceil(view.length * SIDE));
-    const [from, to] = [view.from - side, view.to + side];
-    const pixels = Math.ceil(view.width * (1 + 2 * SIDE));
+    const side = view.width * SIDE;
+    const pieces = view.pieces(-side, view.width + side);
+    const about = { asked: new Set(lanes), breaks: view.breaks, unitsPerPixel: 1 / view.scale, clock };
     this._stale = false;
     const controller = new AbortController();
     this._asking = controller;
     this._asked();
     let good = false;
     try {
-      const answer = await get("frame", { from, to, pixels, lanes }, controller.signal);
+      const answers = await Promise.all(pieces.map(({ from, to, x, end }) => get("frame", { from, to, pixels: Math.max(1, Math.ceil(end - x)), lanes }, controller.signal)));
       if (this._closed) return;
-      this._arrived({ ...decodeFrame(answer), asked: new Set(lanes), unitsPerPixel: Number(to - from) / pixels, clock });
+      this._arrived({ ...joined(answers.map((answer, index) => decodePart(answer, pieces[index].broken))), ...about });
       good = true;
     } catch (error) {
+      controller.abort();
       this._stale = true;
       if (!this._closed) this._failed(error);
     } finally {

@@ -13,70 +13,70 @@ const SLACK = 2;
 export function itemAt(canvas, x, y) {
   const { layout, frame, left } = canvas;
   if (!layout || !frame || x < left || y < AXIS_HEIGHT) return null;
+  const sight = canvas.sightAt(x);
   const place = layout.at(y - AXIS_HEIGHT + canvas.scroll);
-  if (!place) return null;
-  const measures = canvas.measures();
+  if (!place || !sight) return null;
   const inside = y - AXIS_HEIGHT + canvas.scroll - place.y - 2;
   const foot = y > canvas.foot(place) - BAND - SLACK && canvas.carriers().has(place);
-  return gapAt(canvas, place, measures, x, foot) ?? spanAt(canvas, place, measures, x, inside)
-    ?? instantAt(canvas, place, measures, x, inside) ?? counterAt(canvas, place, measures, x, inside)
-    ?? gapAt(canvas, place, measures, x, true);
+  return gapAt(canvas, place, sight, x, foot) ?? spanAt(place, sight, x, inside)
+    ?? instantAt(place, sight, x, inside) ?? counterAt(place, sight, x, inside)
+    ?? gapAt(canvas, place, sight, x, true);
 }
 
-function gapAt(canvas, { lane }, measures, x, narrow) {
-  for (const gap of canvas.lossOf(lane).gaps) {
-    const seen = extent(gap, measures);
-    if (seen && (seen.wide || narrow) && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(canvas.frame, lane, { gap, start: gap.start, end: gap.end, name: title(gap) });
+function gapAt(canvas, { lane }, sight, x, narrow) {
+  for (const gap of canvas.lossOf(lane, sight.part).gaps) {
+    const seen = extent(gap, sight);
+    if (seen && (seen.wide || narrow) && x >= seen.x - 1 && x <= seen.x + seen.length + 1) return item(sight.part, lane, { gap, start: gap.start, end: gap.end, name: title(gap) });
   }
   return null;
 }
 
-function spanAt({ frame }, { lane }, { shift, scale, left }, x, y) {
+function spanAt({ lane }, { part, shift, scale, left }, x, y) {
   const depth = Math.floor(y / ROW);
-  const row = frame.lanes.get(lane.id)?.depths[depth];
+  const row = part.lanes.get(lane.id)?.depths[depth];
   if (!row) return null;
   const time = (x - left) / scale - shift;
   const slack = 1.5 / scale;
   for (let index = lastBefore(row.start, time + slack); index >= 0; index -= 1) {
     if (row.start[index] + row.longest < time - slack) break;
-    if (row.open[index] || row.end[index] >= time - slack) return spanItem(frame, lane, depth, row, index);
+    if (row.open[index] || row.end[index] >= time - slack) return spanItem(part, lane, depth, row, index);
   }
   return null;
 }
 
-/** Return the item of one span of a frame. */
-export function spanItem(frame, lane, depth, row, index) {
-  return item(frame, lane, {
+/** Return the item of one span of a part of a frame. */
+export function spanItem(part, lane, depth, row, index) {
+  return item(part, lane, {
     depth, index, start: row.start[index], end: row.end[index], name: row.name[index], count: row.count[index],
     place: row.place[index], open: Boolean(row.open[index]),
   });
 }
 
-function instantAt({ frame }, { lane }, { shift, scale, left }, x, y) {
+function instantAt({ lane }, { part, shift, scale, left }, x, y) {
   if (y > ROW) return null;
-  const instants = frame.lanes.get(lane.id)?.instants;
+  const instants = part.lanes.get(lane.id)?.instants;
   if (!instants) return null;
   const time = (x - left) / scale - shift;
   const index = lastBefore(instants.time, time + NEAR / scale);
   if (index < 0 || instants.time[index] < time - NEAR / scale) return null;
-  return item(frame, lane, {
+  return item(part, lane, {
     depth: 0, start: instants.time[index], end: instants.time[index], name: instants.name[index],
     count: instants.count[index], place: instants.place[index], instant: true,
   });
 }
 
-function counterAt({ frame }, place, { shift, scale, left }, x, y) {
+function counterAt(place, { part, shift, scale, left }, x, y) {
   const name = place.counters[Math.floor((y - place.rows * ROW) / COUNTER)];
-  const counter = y < place.rows * ROW ? undefined : frame.lanes.get(place.lane.id)?.counters.find((each) => each.name === name);
+  const counter = y < place.rows * ROW ? undefined : part.lanes.get(place.lane.id)?.counters.find((each) => each.name === name);
   if (!counter) return null;
   const index = lastBefore(counter.time, (x - left) / scale - shift);
   if (index < 0) return null;
-  return item(frame, place.lane, { name, start: counter.time[index], value: counter.last[index], least: counter.min[index], most: counter.max[index], counter: true });
+  return item(part, place.lane, { name, start: counter.time[index], value: counter.last[index], least: counter.min[index], most: counter.max[index], counter: true });
 }
 
-function item(frame, lane, facts) {
-  const time = (offset) => (offset === undefined ? undefined : frame.from + BigInt(Math.round(offset)));
-  return { ...facts, about: frame.oneIn > 1, lane: lane.id, start: time(facts.start), end: time(facts.end) };
+function item(part, lane, facts) {
+  const time = (offset) => (offset === undefined ? undefined : part.from + BigInt(Math.round(offset)));
+  return { ...facts, about: part.oneIn > 1, lane: lane.id, start: time(facts.start), end: time(facts.end) };
 }
 
 /** Return the index of the last of ascending values that is at most `most`, or -1. */

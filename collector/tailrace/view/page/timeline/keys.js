@@ -15,6 +15,7 @@ const ACTIONS = {
   ",": (timeline) => timeline.finder.span(-1),
   ".": (timeline) => timeline.finder.span(1),
   f: (timeline) => timeline.follow(!timeline.following),
+  e: (timeline) => timeline.foldTime(!timeline.isTimeFolded),
   c: (timeline) => timeline.fold(),
   C: (timeline) => timeline.foldAll(),
   i: (timeline) => timeline.about(),

@@ -94,21 +94,6 @@ export function headingsOf(lanes) {
 
 const many = (number, one, more) => `${count(number)} ${number === 1 ? one : more}`;
 
-const SPARSE = 0.9;
-
-/** Return what to look at first: the range of the newest lanes, if most of the time before is empty; else all of it.
- * `skipped` says whether there is more. `bounds` has the times between which lanes have anything. */
-export function firstLook(lanes, bounds) {
-  const ranges = lanes.filter((lane) => lane.first !== null && lane.last !== null).sort((one, other) => (one.first < other.first ? -1 : 1));
-  let from = bounds.from;
-  let reached = bounds.from;
-  for (const { first, last } of ranges) {
-    if (Number(first - reached) > SPARSE * Number(bounds.to - from)) from = first;
-    if (last > reached) reached = last;
-  }
-  return { from, to: bounds.to > from ? bounds.to : from + 1n, skipped: from > bounds.from };
-}
-
 /** Return the times between which lanes have anything, or null. */
 export function boundsOf(lanes) {
   let from = null;

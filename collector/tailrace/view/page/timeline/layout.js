@@ -16,11 +16,11 @@ export class Shapes {
     return this._known.get(lane.id) ?? { rows: lane.depths, counters: [] };
   }
 
-  /** Take note of what a frame shows. Return whether any lane needs more than before. */
-  learn(frame, lanes) {
+  /** Take note of what a part of a frame shows. Return whether any lane needs more than before. */
+  learn(part, lanes) {
     let grown = false;
     for (const lane of lanes) {
-      const content = frame.lanes.get(lane.id);
+      const content = part.lanes.get(lane.id);
       if (!content) continue;
       const before = this.of(lane);
       const rows = Math.max(before.rows, content.depths.length);

@@ -1,16 +1,21 @@
-// All of time as a bar: how much happens when, where events are missing, and which part is in sight.
+// All of time as a bar: how much happens when, where events are missing, and which part is in sight. The bar has the breaks of
+// the lanes below it.
 
 import { get } from "../api.js";
 import { h, scale } from "../parts/dom.js";
 import { colours, font, onChange } from "../parts/theme.js";
-import { decodeFrame, eachEvent } from "./decode.js";
+import { drawBreak } from "./axis.js";
+import { decodePart, eachEvent, joined } from "./decode.js";
 import { columnWidth, drawShares } from "./gaps.js";
+import { sightsOf } from "./sights.js";
+import { Viewport } from "./viewport.js";
 
 /** How many lanes one question names: its address stays shorter than the server allows. */
 const LANES_ASKED = 400;
 const EDGE = 7;
 const FRAME = 3;
 const LOWEST = 6;
+const PIXELS = 50;
 const INSET = 4;
 const LABEL = "The whole range, and the part in sight";
 const WORDS = { reading: "Reading …", read: "", failed: "Not read: " };
@@ -19,6 +24,7 @@ export class RangeBar {
   /** `moved()` is called after the bar has changed the viewport. */
   constructor(view, moved) {
     this._view = view;
+    this._all = new Viewport(view.bounds);
     this._moved = moved;
     this._turn = 0;
     this.element = h("canvas", { class: "rangebar", role: "img" });
@@ -50,23 +56,34 @@ export class RangeBar {
     return this._frame?.oneIn ?? 1;
   }
 
-  /** Read the whole range of lanes, and show it. A later call supersedes this one. */
+  /** Read the whole range of lanes, and show it: a question for each piece of time. A later call supersedes this one. */
   async load(lanes) {
     const turn = (this._turn += 1);
-    const { from, to } = this._view.bounds;
-    const pixels = Math.max(50, Math.ceil(this.element.clientWidth / 2));
+    this._fit();
     const parts = [];
     try {
-      for (let first = 0; first < lanes.length; first += LANES_ASKED) {
-        const asked = lanes.slice(first, first + LANES_ASKED).map((each) => each.id);
-        const answer = await get("frame", { from, to: to + 1n, pixels, lanes: asked });
-        if (turn !== this._turn) return;
-        parts.push(decodeFrame(answer));
+      for (const { from, to, x, end, broken } of lanes.length ? this._all.pieces() : []) {
+        const pixels = Math.max(PIXELS, Math.ceil(((end - x) / this._all.width) * (this.element.clientWidth / 2)));
+        const answers = [];
+        for (let first = 0; first < lanes.length; first += LANES_ASKED) {
+          const asked = lanes.slice(first, first + LANES_ASKED).map((each) => each.id);
+          const answer = await get("frame", { from, to, pixels, lanes: asked });
+          if (turn !== this._turn) return;
+          answers.push(decodePart(answer, broken));
+        }
+        parts.push(united(answers));
       }
       this._become("read", parts.length ? joined(parts) : null);
     } catch (error) {
       if (turn === this._turn) this.failed(error);
     }
+  }
+
+  /** Have the bar's own viewport show the whole range. */
+  _fit() {
+    const { bounds, breaks } = this._view;
+    Object.assign(this._all, { bounds, breaks, width: Math.max(1, this.element.clientWidth - 2 * INSET) });
+    this._all.show(bounds.from, bounds.to + 1n);
   }
 
   /** Show that the range could not be read. */
@@ -88,13 +105,16 @@ export class RangeBar {
     if (!width) return;
     const pen = this._pen;
     scale(this.element, pen);
+    this._fit();
     const palette = colours();
     pen.fillStyle = palette.sunken;
     pen.fillRect(0, 0, width, height);
-    if (this._frame) this._density(pen, width, height, palette);
+    for (const { broken, x, end } of this._all.pieces()) if (broken) drawBreak(pen, INSET + x, end - x, 0, height);
+    const counted = this._counts(width);
+    if (this._frame) this._density(pen, height, palette, counted);
     else this._say(pen, height, palette);
     this._dim(pen, width, height, palette);
-    if (this._frame) this._gaps(pen, width, height);
+    if (this._frame) this._gaps(pen, height, counted);
     this._window(pen, width, height, palette);
   }
 
@@ -104,53 +124,41 @@ export class RangeBar {
     pen.fillText(this._words, 2 * INSET, height / 2);
   }
 
-  _density(pen, width, height, palette) {
-    const step = this._step(width);
-    const heights = this._heights(width);
-    const most = Math.max(...heights, 1);
+  _density(pen, height, palette, counted) {
+    const most = Math.max(1, ...counted.flatMap(({ here }) => [...here]));
     pen.fillStyle = palette["line-strong"];
     pen.globalAlpha = 0.7;
-    for (const [index, value] of heights.entries()) {
-      if (value > 0) {
-        const tall = Math.max(LOWEST, (value / most) * (height - 8));
-        pen.fillRect(INSET + index * step, height - tall, step - 0.5, tall);
+    for (const { here, left, step } of counted) {
+      for (const [index, value] of here.entries()) {
+        if (value > 0) {
+          const tall = Math.max(LOWEST, (value / most) * (height - 8));
+          pen.fillRect(left + index * step, height - tall, step - 0.5, tall);
+        }
       }
     }
     pen.globalAlpha = 1;
   }
 
   /** Draw which share of events is missing when, also out of sight. */
-  _gaps(pen, width, height) {
-    const step = this._step(width);
-    const here = this._heights(width);
-    const column = columns(this._frame, this._view.bounds, here.length);
-    const all = [...this._frame.losses.values()].flatMap((loss) => loss.gaps);
-    drawShares(pen, all, { here, column, x: INSET, step, y: FRAME, height: height - 2 * FRAME, hanging: true });
+  _gaps(pen, height, counted) {
+    for (const { part, here, column, left, step } of counted) {
+      const all = [...part.losses.values()].flatMap((loss) => loss.gaps);
+      drawShares(pen, all, { here, column, x: left, step, y: FRAME, height: height - 2 * FRAME, hanging: true });
+    }
   }
 
-  _step(width) {
-    const { from, to } = this._view.bounds;
-    return columnWidth(this._frame, (width - 2 * INSET) / Math.max(1, Number(to - from)));
-  }
-
-  /** Return how many events begin in each of the columns of the bar. They are counted once for a frame, range and width. */
-  _heights(width) {
-    const { bounds } = this._view;
-    const key = [this._frame, bounds.from, bounds.to, width];
-    if (!key.every((each, index) => each === this._counted?.key[index])) this._counted = { key, heights: this._count(width) };
-    return this._counted.heights;
-  }
-
-  _count(width) {
-    const heights = new Float64Array(Math.ceil((width - 2 * INSET) / this._step(width)));
-    const column = columns(this._frame, this._view.bounds, heights.length);
-    for (const content of this._frame.lanes.values()) eachEvent(content, (time, number) => (heights[column(time)] += number));
-    return heights;
+  /** Return for each part in sight how many events begin in each column of the bar. They are counted once for a frame, range
+   * and width. */
+  _counts(width) {
+    const { bounds, breaks } = this._view;
+    const key = [this._frame, bounds.from, bounds.to, breaks, width];
+    if (!key.every((each, index) => each === this._counted?.key[index])) this._counted = { key, counts: sightsOf(this._all, this._frame, INSET).map(counts) };
+    return this._counted.counts;
   }
 
   /** Let what is out of sight step back. */
   _dim(pen, width, height, { paper }) {
-    const [from, to] = [this._x(this._view.from, width), this._x(this._view.to, width)];
+    const [from, to] = [this._x(this._view.from), this._x(this._view.to)];
     pen.globalAlpha = 0.6;
     pen.fillStyle = paper;
     pen.fillRect(0, 0, Math.max(0, from), height);
@@ -159,27 +167,20 @@ export class RangeBar {
   }
 
   _window(pen, width, height, { accent }) {
-    const [from, to] = [this._x(this._view.from, width), this._x(this._view.to, width)];
+    const [from, to] = [this._x(this._view.from), this._x(this._view.to)];
     const length = Math.max(6, to - from);
     pen.strokeStyle = accent;
     pen.lineWidth = 2;
     pen.strokeRect(Math.max(1, from), 1, Math.min(length, width - 2 - Math.max(0, from)), height - 2);
   }
 
-  _x(time, width) {
-    const { from, to } = this._view.bounds;
-    return INSET + (Number(time - from) / Math.max(1, Number(to - from))) * (width - 2 * INSET);
-  }
-
-  _time(x) {
-    const { from, to } = this._view.bounds;
-    return from + BigInt(Math.round(((x - INSET) / (this.element.clientWidth - 2 * INSET)) * Number(to - from)));
+  _x(time) {
+    return INSET + this._all.x(time);
   }
 
   _down(event) {
     this.element.setPointerCapture(event.pointerId);
-    const width = this.element.clientWidth;
-    const [from, to] = [this._x(this._view.from, width), this._x(this._view.to, width)];
+    const [from, to] = [this._x(this._view.from), this._x(this._view.to)];
     const x = event.offsetX;
     if (Math.abs(x - from) < EDGE && to - from > 3 * EDGE) this._held = "from";
     else if (Math.abs(x - to) < EDGE && to - from > 3 * EDGE) this._held = "to";
@@ -189,7 +190,7 @@ export class RangeBar {
 
   _move(event) {
     if (!this._held) return;
-    const time = this._time(event.offsetX);
+    const time = this._all.at(event.offsetX - INSET);
     const { from, to } = this._view;
     if (this._held === "from" && time < to) this._view.show(time, to);
     else if (this._held === "to" && time > from) this._view.show(from, time);
@@ -198,20 +199,27 @@ export class RangeBar {
   }
 }
 
-/** Return frames of one range as one frame, with the lanes of all. A stream with lanes in several has its gaps in each. */
-function joined(parts) {
+/** Return the answers about one range as one part, with the lanes of all. A stream with lanes in several has its gaps in
+ * each. */
+function united(answers) {
   return {
-    from: parts[0].from,
-    bucket: Math.max(...parts.map((part) => part.bucket)),
-    oneIn: Math.max(...parts.map((part) => part.oneIn)),
-    lanes: new Map(parts.flatMap((part) => [...part.lanes])),
-    losses: new Map(parts.flatMap((part) => [...part.losses])),
+    ...answers[0],
+    bucket: Math.max(...answers.map((each) => each.bucket)),
+    oneIn: Math.max(...answers.map((each) => each.oneIn)),
+    lanes: new Map(answers.flatMap((each) => [...each.lanes])),
+    losses: new Map(answers.flatMap((each) => [...each.losses])),
   };
 }
 
-/** Return a function that gives the column of a frame's time, of as many equal columns as a range has. */
-function columns(frame, { from, to }, count) {
-  const shift = Number(frame.from - from);
-  const scale = count / Math.max(1, Number(to - from));
-  return (time) => Math.min(Math.floor((time + shift) * scale), count - 1);
+/** Return a sight with the columns that it has in the bar, and how many events begin in each. */
+function counts(sight) {
+  const { part, shift, scale: pixels, width } = sight;
+  const step = columnWidth(part, pixels);
+  const here = new Float64Array(Math.max(1, Math.ceil(width / step)));
+  const column = (time) => {
+    const index = Math.floor(((time + shift) * pixels) / step);
+    return index === here.length ? index - 1 : index;
+  };
+  for (const content of part.lanes.values()) eachEvent(content, (time, number) => (here[column(time)] += number));
+  return { ...sight, step, here, column };
 }

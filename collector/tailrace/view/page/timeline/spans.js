@@ -104,8 +104,8 @@ export function drawInstants(pen, { instants }, { shift, scale, left, width, y }
 }
 
 /** Draw a lane's counters below its spans: the range of each pixel, and the last value as a step, which goes on to the
- * pixel `until` at most. Return whether any has a value near. */
-export function drawCounters(pen, content, { shift, scale, left, width, y }, names, until) {
+ * pixel `until` at most; `labelled` writes names and ranges beside them. Return whether any has a value near. */
+export function drawCounters(pen, content, { shift, scale, left, width, y }, { names, until, labelled }) {
   const palette = colours();
   let drawn = false;
   for (const [index, name] of names.entries()) {
@@ -114,13 +114,13 @@ export function drawCounters(pen, content, { shift, scale, left, width, y }, nam
     const height = COUNTER - 8;
     pen.fillStyle = palette.line;
     pen.fillRect(left, top + height, width, 1);
-    if (!counter || counter.time.length === 0) continue;
+    if (!counter || (counter.time.length === 0 && counter.before === null)) continue;
     drawn = true;
-    const high = counter.max.reduce((most, each) => Math.max(most, each), 0);
-    const low = counter.min.reduce((least, each) => Math.min(least, each), 0);
+    const { low, high } = counter.range;
     const room = high - low || 1;
     const at = (value) => top + height - ((value - low) / room) * height;
-    drawSteps(pen, counter, { x: (time) => left + (time + shift) * scale, at, right: Math.min(left + width, until), colour: palette[lineColour(index)] });
+    drawSteps(pen, counter, { x: (time) => left + (time + shift) * scale, at, left, right: Math.min(left + width, until), colour: palette[lineColour(index)] });
+    if (!labelled) continue;
     pen.fillStyle = palette.soft;
     pen.font = font(11);
     pen.fillText(`${fit(pen, name, width / 2)} ${short(low)} … ${short(high)}`, left + 6, top + 6);
@@ -128,11 +128,12 @@ export function drawCounters(pen, content, { shift, scale, left, width, y }, nam
   return drawn;
 }
 
-function drawSteps(pen, counter, { x, at, right, colour }) {
+function drawSteps(pen, counter, { x, at, left, right, colour }) {
   pen.strokeStyle = colour;
   pen.lineWidth = 1.5;
   pen.beginPath();
-  let before = null;
+  let { before } = counter;
+  if (before !== null) pen.moveTo(left, at(before));
   for (let index = 0; index < counter.time.length; index += 1) {
     const place = x(counter.time[index]);
     if (before !== null) pen.lineTo(place, at(before));
@@ -141,6 +142,6 @@ function drawSteps(pen, counter, { x, at, right, colour }) {
     pen.lineTo(place, at(counter.last[index]));
     before = counter.last[index];
   }
-  if (before !== null && x(counter.time.at(-1)) < right) pen.lineTo(right, at(before));
+  if (before !== null && (counter.time.length ? x(counter.time.at(-1)) : left) < right) pen.lineTo(right, at(before));
   pen.stroke();
 }

@@ -23,7 +23,7 @@ export class StatusLine {
     const { selection, clock, layout, frame } = this._canvas;
     if (!layout) return;
     const selected = selection ? `${clock.length(Number(selection.to - selection.from))} selected · ` : "";
-    const gaps = [...(frame?.losses.values() ?? [])].flatMap((loss) => loss.gaps).reduce((sum, gap) => sum + gap.count, 0);
+    const gaps = frame?.gaps ?? 0;
     this._status.textContent = `${selected}${count(layout.lanes.length)} lanes${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}${newest ? " · the newest events; 0 shows earlier ones too" : ""}`;
   }
 }

@@ -23,6 +23,8 @@ export class Toolbar {
     this.places = new Places(store, params, on.placed);
     this.found = h("span", { class: "note", role: "status" });
     this.follow = button("Follow", "Follow what arrives (f)", on.follow);
+    this.fold = button("Fold empty time", "Draw long stretches without events a few pixels wide (e)", on.fold);
+    this.folding([], true);
     this.following(follow);
     this.element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "Timeline" },
       this.clocks, this.sessions, this.places.element,
@@ -30,11 +32,17 @@ export class Toolbar {
       this.found,
       h("div", { class: "group" }, square("before", "Previous gap (G)", () => on.gap(-1)), h("span", { class: "note" }, "gap"), square("after", "Next gap (g)", () => on.gap(1))),
       h("div", { class: "group" }, square("wider", "Wider (−)", () => on.zoom(1.6)), square("closer", "Closer (+)", () => on.zoom(1 / 1.6)), square("whole", "The whole range (0)", on.whole)),
-      this.follow);
+      this.fold, this.follow);
   }
 
   following(on) {
     this.follow.setAttribute("aria-pressed", String(Boolean(on)));
+  }
+
+  /** Show whether breaks are folded; without any, there is nothing to fold. */
+  folding(breaks, on) {
+    this.fold.hidden = !breaks.length;
+    this.fold.setAttribute("aria-pressed", String(on));
   }
 
   /** Offer clocks (`id`, `title`) and sessions (`id`, `title`), with those that are shown. */

@@ -5,16 +5,17 @@ import { address, get } from "../api.js";
 import { Again } from "../parts/again.js";
 import { h } from "../parts/dom.js";
 import { placesOf } from "../parts/places.js";
+import { breaksOf, firstLook, isWithin } from "../timeline/breaks.js";
 import { TimeCanvas } from "../timeline/canvas.js";
 import { OwnClock, WALL_CLOCK } from "../timeline/clock.js";
 import { Details } from "../timeline/details.js";
 import { Finder } from "../timeline/finder.js";
 import { Frames } from "../timeline/frames.js";
 import { itemAt } from "../timeline/hit.js";
-import { describe, placeOf, sampled } from "../timeline/words.js";
+import { describe, emptiness, placeOf, sampled } from "../timeline/words.js";
 import { keys } from "../timeline/keys.js";
 import { Folds } from "../timeline/folds.js";
-import { axesOf, boundsOf, decodeLanes, firstLook, headingsOf, sessionsOf, settle, WALL } from "../timeline/lanes.js";
+import { axesOf, boundsOf, decodeLanes, headingsOf, sessionsOf, settle, WALL } from "../timeline/lanes.js";
 import { Layout, Shapes } from "../timeline/layout.js";
 import { Legend } from "../timeline/legend.js";
 import { Notice } from "../timeline/notice.js";
@@ -25,6 +26,11 @@ import { Toolbar } from "../timeline/toolbar.js";
 import { Viewport } from "../timeline/viewport.js";
 
 const EMPTY = { from: 0n, to: 1n };
+const NO_BREAKS = [];
+const NO_STRETCHES = { begins: [], ends: [] };
+const PATIENCE_MILLISECONDS = 300;
+
+const rest = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 export class Timeline {
   constructor(root, frame, params) {
@@ -47,6 +53,7 @@ export class Timeline {
       zoom: (factor) => this.zoom(factor),
       whole: () => this.whole(),
       follow: () => this.follow(!this.following),
+      fold: () => this.foldTime(!this.isTimeFolded),
     }, params, frame.store);
     new Gestures(this.canvas, {
       moved: () => this.moved(),
@@ -57,6 +64,7 @@ export class Timeline {
     this._again = new Again(() => this._load());
     this._shapes = new Shapes();
     this._folds = new Folds(params.folded);
+    this._breaks = NO_BREAKS;
     this._status = new StatusLine(this.canvas);
     this._clockNote = h("p", { class: "clock-note", hidden: true });
     this._sampleNote = h("p", { class: "sample-note", hidden: true });
@@ -86,6 +94,11 @@ export class Timeline {
     return this.params.follow === "1";
   }
 
+  /** Return whether long stretches of empty time are drawn as breaks. */
+  get isTimeFolded() {
+    return this.params.empty !== "shown";
+  }
+
   close() {
     this._stop();
     this._again.close();
@@ -99,7 +112,9 @@ export class Timeline {
   /** Take over an address that a person has entered, or gone back to. */
   update(params) {
     const lanes = ["session", "source", "clock", "rank", "node", "job"].some((each) => params[each] !== this.params[each]);
+    const empty = params.empty !== this.params.empty;
     this.params = params;
+    if (empty && !lanes) this._refold();
     this.toolbar.following(this.following);
     this.toolbar.places.show(params);
     this._folds.read(params.folded);
@@ -141,11 +156,22 @@ export class Timeline {
     this.moved();
   }
 
-  /** Show a time or a range with some room around it. */
+  /** Show a time or a range with some room around it. What lies in a break opens all breaks. */
   reveal(from, to = from) {
-    const length = Number(to - from);
-    this.view.centre(from + (to - from) / 2n, Math.max(length * 2, Math.min(this.view.length, Math.max(length * 8, 2000))));
+    if (isWithin(this.view.breaks, from, to)) this.foldTime(false);
+    this.view.reveal(from, to);
     this.moved();
+  }
+
+  /** Draw long stretches of empty time as breaks, or to scale. */
+  foldTime(on) {
+    if (on === this.isTimeFolded) return;
+    const { from, to } = this.view;
+    this.note({ empty: on ? null : "shown" });
+    this._refold();
+    if (isWithin(this.view.breaks, from, to)) this.view.whole();
+    else this.view.show(from, to);
+    this.moved(false);
   }
 
   follow(on) {
@@ -241,9 +267,13 @@ export class Timeline {
     if (this.clock.wall) this.frame.address.go(view, { from, to, ...this.filters });
   }
 
+  get _look() {
+    return firstLook(this._breaks, this.view.bounds, !this.isTimeFolded);
+  }
+
   /** Return whether earlier events exist that the first look left out, and the left edge is still there. */
   get _isNewest() {
-    return Boolean(this._look?.skipped) && !this.params.from;
+    return this._look.skipped && !this.params.from;
   }
 
   /** Return the axis of the lanes shown. */
@@ -271,7 +301,14 @@ export class Timeline {
       await this.frame.names.refresh(answer.version, answer.lanes);
       if (turn !== this._turn || this._closed) return;
       this._version = answer.version;
-      await this.bar.load(this._lanes(decodeLanes(answer, this.frame.names)));
+      const all = decodeLanes(answer, this.frame.names);
+      const axes = axesOf(all);
+      const axis = axes.find((each) => each.id === this.params.clock) ?? axes[0] ?? { id: WALL };
+      const bounds = boundsOf(all.filter((lane) => lane.axis === axis.id)) ?? EMPTY;
+      const breaks = this._readBreaks(axis.id, bounds, turn);
+      if (this._axis !== axis.id) await Promise.race([breaks, rest(PATIENCE_MILLISECONDS)]);
+      if (turn !== this._turn || this._closed) return;
+      await Promise.all([breaks, this.bar.load(this._lanes(all, axes, axis, bounds))]);
       this._showSample();
     } catch (error) {
       if (turn !== this._turn || this._closed) return;
@@ -280,16 +317,36 @@ export class Timeline {
     }
   }
 
+  /** Read the breaks of an axis. Lanes that are shown first wait for them a little. */
+  async _readBreaks(axis, bounds, turn) {
+    const answer = await get("lanes/empty", { axis, ...this.filters }).catch(() => NO_STRETCHES);
+    if (turn !== this._turn || this._closed) return;
+    const shown = this._axis === axis;
+    const breaks = breaksOf(answer, bounds, shown ? this._breaks : NO_BREAKS);
+    if (!shown) this._break(breaks);
+    else if (breaks !== this._breaks) this._breakShown(breaks);
+  }
+
+  /** Break the time that is shown. What is in sight stays, unless it is the first look or all of time. */
+  _breakShown(breaks) {
+    const { from, to, bounds } = this.view;
+    this._break(breaks);
+    this._refold();
+    if (this.following) this.follow(true);
+    else if (!this.params.from) this.view.whole(this._look);
+    else if (from <= bounds.from && to >= bounds.to) this.view.whole();
+    else if (isWithin(this.view.breaks, from, to)) this.foldTime(false);
+    else this.view.show(from, to);
+    this.moved(false);
+  }
+
   /** Show lanes. Return those on the axis that is chosen. */
-  _lanes(all) {
-    const axes = axesOf(all);
-    const axis = axes.find((each) => each.id === this.params.clock) ?? axes[0] ?? { id: WALL };
+  _lanes(all, axes, axis, bounds) {
     const lanes = all.filter((lane) => lane.axis === axis.id);
     const session = this.params.session ? `${this.params.source}/${this.params.session}` : "";
     this.toolbar.offer(axes, axis.id, sessionsOf(this.params.session ? all : lanes), session);
     const first = this._axis !== axis.id;
     this._axis = axis.id;
-    const bounds = boundsOf(lanes) ?? EMPTY;
     settle(lanes, bounds);
     if (first) this.canvas.clock = axis.id === WALL ? WALL_CLOCK : new OwnClock(bounds.from, axis.words);
     this._clockNote.hidden = this.clock.wall;
@@ -297,7 +354,6 @@ export class Timeline {
     this._lay(lanes);
     if (!lanes.length) this._notice.rests();
     this.view.bounds = bounds;
-    this._look = firstLook(lanes, bounds);
     if (first) this._restore();
     else this._grown();
     return lanes;
@@ -306,6 +362,7 @@ export class Timeline {
   /** Show the window, selection and row of the address. */
   _restore() {
     const { window, selection, row, scroll } = stateOf(this.params);
+    if (window && isWithin(this.view.breaks, window.from, window.to)) this.foldTime(false);
     if (window) this.view.show(window.from, window.to);
     else this.view.whole(this._look);
     this.canvas.scrollTo(scroll || this.canvas.scroll);
@@ -315,6 +372,19 @@ export class Timeline {
     else this.details.hide();
     if (this.following) this.follow(true);
     this.moved(false);
+  }
+
+  /** Take over the breaks of the lanes shown. */
+  _break(breaks) {
+    this._breaks = breaks;
+    this.view.breaks = this.isTimeFolded ? breaks : NO_BREAKS;
+    this.toolbar.folding(breaks, this.isTimeFolded);
+  }
+
+  /** Take over whether time is folded. */
+  _refold() {
+    this._break(this._breaks);
+    if (this.canvas.layout) this.bar.load(this.canvas.layout.lanes);
   }
 
   _grown() {
@@ -343,7 +413,8 @@ export class Timeline {
   }
 
   _arrived(frame) {
-    if (this._shapes.learn(frame, this.canvas.layout.lanes)) this._relay();
+    const grown = frame.parts.map((part) => this._shapes.learn(part, this.canvas.layout.lanes));
+    if (grown.includes(true)) this._relay();
     this.canvas.frame = frame;
     this._showSample();
     this._notice.rests();
@@ -382,7 +453,12 @@ export class Timeline {
     const lane = this.canvas.nameAt(x, y);
     if (heading) this.fold(heading.key);
     else if (lane) this.about(lane);
-    else this.pick(itemAt(this.canvas, x, y));
+    else {
+      const item = itemAt(this.canvas, x, y);
+      const broken = item ? null : this.canvas.breakAt(x);
+      if (broken) this.reveal(broken.from, broken.to);
+      else this.pick(item);
+    }
   }
 
   _failed(error) {
@@ -399,7 +475,7 @@ export class Timeline {
   _hovered(x, y) {
     const heading = this.canvas.headingAt(y);
     const item = x < 0 || heading ? null : itemAt(this.canvas, x, y);
-    this.canvas.element.classList.toggle("pointed", Boolean(heading || this.canvas.nameAt(x, y)));
+    this.canvas.element.classList.toggle("pointed", Boolean(heading || this.canvas.nameAt(x, y) || (!item && this.canvas.breakAt(x))));
     this._status.hovered(this._about(x, y, heading, item));
     if (item?.start !== this.canvas.hovered?.start || item?.lane !== this.canvas.hovered?.lane || item?.depth !== this.canvas.hovered?.depth) {
       this.canvas.hovered = item;
@@ -413,6 +489,8 @@ export class Timeline {
     if (item) return describe(item, this.canvas.layout.of(item.lane).lane, this.clock);
     const lane = heading ? null : this.canvas.nameAt(x, y);
     if (lane) return `${placeOf(lane)} · session ${lane.session} · stream ${lane.stream || "unknown"}`;
+    const broken = this.canvas.breakAt(x);
+    if (broken && !heading) return emptiness(broken, this.clock);
     return heading ? `${heading.title} · ${heading.subtitle}${heading.lacks ? ` · ${heading.lacks}` : ""} · a click ${heading.folded ? "opens" : "folds"} it` : "";
   }
 }
