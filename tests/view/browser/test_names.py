@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from tests.export.traces import EPOCH
-from tests.query.tables import SECOND, clocked, make, row, session
+from tests.query.tables import SECOND, clocked, gap, make, row, session
 from tests.view.traced import of_all_formats
 from tests.view.viewer import Viewer
 
@@ -188,6 +188,76 @@ def test_groups_can_be_folded_and_the_address_has_it(page_of):
     box = page.page.locator("canvas.lanes").bounding_box()
     page.page.mouse.click(box["x"] + 100, box["y"] + 55)
     page.until(lambda: len(headings(page)) == len(all_of_them) - 3, "the first node folded")
+
+
+def lanes_shown(page):
+    """Return the names of lanes in sight with their headings, from top to bottom."""
+    box = page.page.locator("canvas.lanes").bounding_box()
+    found = [hovered(page, 60, y).split(" · session ")[0] for y in range(45, int(box["height"]), 6)]
+    return [each for each in dict.fromkeys(found) if " · stream " in each]
+
+
+def lossy_lanes():
+    """Return three processes: the first in the alphabet begins last, the second lost most."""
+    rows = []
+    for name, begin, lost in (("aa", 20, 0), ("bb", 10, 7), ("cc", 0, 2)):
+        rows.append(clocked(session=name, epoch=EPOCH))
+        for stream in ("1", "2"):
+            mine = {"session": name, "stream": stream}
+            rows += [
+                row(seq=n + (n > 1) * lost, offset=10 * n + int(stream), start=(begin + n) * MILLISECOND,
+                    end=(begin + n) * MILLISECOND + 900_000, name="step", **mine)
+                for n in range(4)
+            ]  # fmt: skip
+            if lost and stream == "2":
+                rows.append(gap(lost, 2, offset=15, **mine))
+    return rows
+
+
+def test_lanes_are_sorted_selected_and_pinned_and_the_address_has_it(page_of):
+    page = page_of(lossy_lanes())
+    page.until_text(".status", "6 lanes")
+    by_name = page.until(lambda: lanes_shown(page), "the lanes")
+    assert [each[6:8] for each in by_name[::2]] == ["aa", "bb", "cc"]
+    order = page.page.get_by_label("Order of lanes")
+    page.page.keyboard.press("o")
+    order.select_option("loss")
+    page.until(
+        lambda: lanes_shown(page)[0] == "sim · bb · stream 2", "the lane with the largest loss"
+    )
+    assert [each[6:8] for each in lanes_shown(page)] == ["bb", "bb", "cc", "cc", "aa", "aa"]
+    order.select_option("first")
+    page.until(
+        lambda: [each[6:8] for each in lanes_shown(page)[::2]] == ["cc", "bb", "aa"],
+        "the first events",
+    )
+    page.page.locator("canvas.lanes").focus()
+    page.page.keyboard.press("l")
+    page.page.keyboard.type("AA")
+    page.until_text(".status", "2 of 6 lanes · 9 events missing from the others")
+    assert [each[6:8] for each in lanes_shown(page)] == ["aa", "aa"]
+    page.page.keyboard.press("Escape")
+    box = page.page.locator("canvas.lanes").bounding_box()
+    page.page.mouse.click(box["x"] + 60, box["y"] + 105)
+    page.until_text(".details h2", "stream 2")
+    page.page.keyboard.press("Escape")
+    page.page.keyboard.press("p")
+    page.until(lambda: "pins=" in page.hash, "the pinned lane in the address")
+    page.page.get_by_label("Filter lanes").fill("cc")
+    page.until_text(".status", "3 of 6 lanes")
+    shown = ["sim · aa · stream 2", "sim · cc · stream 1", "sim · cc · stream 2"]
+    page.until(lambda: lanes_shown(page) == shown, "the pinned lane above the others")
+    page.until(lambda: "lanes=cc" in page.hash and "sort=first" in page.hash, "the address")
+    shared = page.hash
+    page.go("/overview")
+    page.until_text(".verdict h1", "")
+    page.go(shared)
+    page.until(lambda: lanes_shown(page) == shown, "the same lanes")
+    page.page.get_by_label("Filter lanes").fill("no such lane")
+    page.page.locator("canvas.lanes").focus()
+    page.page.keyboard.press("p")
+    page.until_text(".message", "No lane has this text")
+    assert "9 events missing from the others" in page.text(".status")
 
 
 def test_the_legend_lists_the_names_in_sight(page_of):

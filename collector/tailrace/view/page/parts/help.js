@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 
 const KEYS = [
   ["Everywhere", [["1 … 6", "the views, from Overview to Notes"], ["t", "dark or light"], ["?", "this help"], ["Esc", "close, or clear the selection"]]],
-  ["Timeline: move", [["← → a d", "earlier, later"], ["+ − w s", "closer, wider; the wheel and two fingers, too"], ["↑ ↓", "the lane above, below"], ["Home 0", "the whole range"], ["c", "fold or open the process of the lane"], ["C", "fold or open all"], ["i", "names and ids of the lane"], ["e", "fold or show empty time"], ["f", "follow what arrives"]]],
+  ["Timeline: move", [["← → a d", "earlier, later"], ["+ − w s", "closer, wider; the wheel and two fingers, too"], ["↑ ↓", "the lane above, below"], ["Home 0", "the whole range"], ["c", "fold or open the process of the lane"], ["C", "fold or open all"], ["i", "names and ids of the lane"], ["p", "pin the lane on top, or unpin it"], ["l o", "filter, order lanes"], ["e", "fold or show empty time"], ["f", "follow what arrives"]]],
   ["Timeline: find", [["/", "search a name"], ["n N", "next, previous match"], ["g G", "next, previous gap"], [", .", "previous, next span of the lane"]]],
   ["Timeline: select", [["Shift + drag", "select a range, and measure it"], ["m", "select what is in sight"], ["z", "zoom to the selection"], ["Enter", "statistics of the selection"], ["b", "write a note on the selection"]]],
 ];

@@ -28,6 +28,7 @@ export class TimeCanvas {
     this.hovered = null;
     this.focused = null;
     this.only = null;
+    this.hidden = false;
     this.sight = { names: new Map(), instants: false, gaps: false };
     this.bare = false;
     this.height = 0;

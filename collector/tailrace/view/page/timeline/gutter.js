@@ -3,6 +3,7 @@
 import { colours, font } from "../parts/theme.js";
 import { count, fit, fitEnds } from "../parts/text.js";
 import { HEADING, ROW } from "./layout.js";
+import { PINNED } from "./order.js";
 
 const INSET = 12;
 const STEP = 14;
@@ -59,7 +60,8 @@ export function drawName(pen, { lane, height, rows }, { y, left, focused }) {
   pen.fillStyle = focused ? palette.accent : palette.ink;
   const lacks = lane.missing !== 0;
   const begin = left < 120 ? INSET : INSET + lane.groups.length * STEP;
-  pen.fillText(fitEnds(pen, lane.name, left - begin - (lacks ? 14 : 4)), begin, y + ROW / 2 + 2);
+  const name = lane.groups[0] === PINNED ? `${lane.process} · ${lane.name}` : lane.name;
+  pen.fillText(fitEnds(pen, name, left - begin - (lacks ? 14 : 4)), begin, y + ROW / 2 + 2);
   if (lacks) {
     pen.fillStyle = palette["loss-stripe"];
     pen.fillRect(left - 7, y + 2, 3, height - 4);

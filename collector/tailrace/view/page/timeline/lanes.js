@@ -2,6 +2,7 @@
 
 import { tellApart } from "../parts/names.js";
 import { count } from "../parts/text.js";
+import { PINNED } from "./order.js";
 
 export const WALL = "wall";
 const NATURAL = new Intl.Collator("en", { numeric: true });
@@ -75,9 +76,9 @@ export function headingsOf(lanes) {
   for (const lane of lanes) {
     for (const key of lane.groups) {
       const process = key === lane.groups.at(-1);
-      const title = process ? `${lane.source} · ${lane.process}` : lane.node ?? "no known node";
-      const sum = sums.get(key) ?? { title, format: process ? lane.format : null, processes: new Set(), lanes: 0, events: 0, missing: 0, unknown: false };
-      sum.processes.add(lane.groups.at(-1));
+      const title = key === PINNED ? "Pinned" : process ? `${lane.source} · ${lane.process}` : lane.node ?? "no known node";
+      const sum = sums.get(key) ?? { title, format: process && key !== PINNED ? lane.format : null, processes: new Set(), lanes: 0, events: 0, missing: 0, unknown: false };
+      sum.processes.add(`${lane.source} ${lane.process}`);
       sum.lanes += 1;
       sum.events += lane.events;
       sum.missing += lane.missing ?? 0;

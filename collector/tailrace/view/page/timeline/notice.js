@@ -41,12 +41,12 @@ export class Notice {
 
   /** Say what is true of the lanes in sight, or nothing if these show events. */
   draw() {
-    const { layout, whole, bare } = this._canvas;
+    const { layout, whole, bare, hidden } = this._canvas;
     const lanes = Boolean(layout?.lanes.length);
     // A newer version may have events where the frame in sight has none.
     const reading = whole && !bare ? "" : this._reading;
     const state = this._error ? "failed" : reading ? "reading" : lanes && !(whole && bare) ? "drawn" : "empty";
-    const empty = lanes ? "No event and no gap in sight. The bar above shows when events are." : "No event here yet.";
+    const empty = lanes ? "No event and no gap in sight. The bar above shows when events are." : hidden ? "No lane has this text. Clear the filter to see all lanes." : "No event here yet.";
     const text = this._error?.message ?? (reading || empty);
     if (this.element.dataset.state === state && this._text === text) return;
     this._text = text;

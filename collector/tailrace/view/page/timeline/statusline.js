@@ -2,6 +2,7 @@
 
 import { h } from "../parts/dom.js";
 import { count } from "../parts/text.js";
+import { hiddenWords } from "./order.js";
 
 const HELP = "wheel zooms · drag moves · Shift + drag selects · ? keys";
 
@@ -18,12 +19,13 @@ export class StatusLine {
     this._hover.textContent = text;
   }
 
-  /** Show what is in sight. `newest` says that earlier events are not, as only the newest were looked at first. */
-  draw(newest) {
+  /** Show what is in sight, of `all` lanes. `newest` says that earlier events are not, as only the newest were looked at first. */
+  draw(newest, all) {
     const { selection, clock, layout, frame } = this._canvas;
     if (!layout) return;
     const selected = selection ? `${clock.length(Number(selection.to - selection.from))} selected · ` : "";
     const gaps = frame?.gaps ?? 0;
-    this._status.textContent = `${selected}${count(layout.lanes.length)} lanes${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}${newest ? " · the newest events; 0 shows earlier ones too" : ""}`;
+    const hidden = hiddenWords(all, layout.lanes);
+    this._status.textContent = `${selected}${count(layout.lanes.length)}${hidden.of} lanes${hidden.lacks}${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}${newest ? " · the newest events; 0 shows earlier ones too" : ""}`;
   }
 }

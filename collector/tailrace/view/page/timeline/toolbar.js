@@ -3,6 +3,7 @@
 import { afterRest, fill, h, icon } from "../parts/dom.js";
 import { Places } from "../parts/places.js";
 import { cut } from "../parts/text.js";
+import { ORDERS } from "./order.js";
 
 const MOST_SESSIONS = 300;
 const PATHS = {
@@ -11,7 +12,8 @@ const PATHS = {
 };
 
 export class Toolbar {
-  /** `on` has a function for each button, and `searched(text)`, `chosen(clock)`, `filtered(session)`, `placed(changes)`. */
+  /** `on` has a function for each button, and `searched(text)`, `chosen(clock)`, `filtered(session)`, `placed(changes)`,
+   * `arranged(changes)`. */
   constructor(on, params, store) {
     const { q, follow } = params;
     this.search = h("input", { type: "search", placeholder: "Search a name", "aria-label": "Search a name", value: q ?? "", on: {
@@ -21,6 +23,13 @@ export class Toolbar {
     this.clocks = h("select", { "aria-label": "Clock", on: { change: () => on.chosen(this.clocks.value) } });
     this.sessions = h("select", { "aria-label": "Session", on: { change: () => on.filtered(this.sessions.value) } });
     this.places = new Places(store, params, on.placed);
+    this.filter = h("input", { type: "search", placeholder: "Filter lanes", "aria-label": "Filter lanes", on: {
+      input: afterRest(250, () => on.arranged({ lanes: this.filter.value || null })),
+      keydown: (event) => (event.key === "Escape" || event.key === "Enter") && this.filter.blur(),
+    } });
+    this.order = h("select", { "aria-label": "Order of lanes", on: { change: () => on.arranged({ sort: this.order.value === ORDERS[0][0] ? null : this.order.value }) } },
+      ORDERS.map(([value, title]) => h("option", { value }, title)));
+    this.arrange(params);
     this.found = h("span", { class: "note", role: "status" });
     this.follow = button("Follow", "Follow what arrives (f)", on.follow);
     this.fold = button("Fold empty time", "Draw long stretches without events a few pixels wide (e)", on.fold);
@@ -28,11 +37,18 @@ export class Toolbar {
     this.following(follow);
     this.element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "Timeline" },
       this.clocks, this.sessions, this.places.element,
+      h("div", { class: "group" }, this.filter, this.order),
       h("div", { class: "search" }, this.search, square("before", "Previous match (N)", () => on.match(-1)), square("after", "Next match (n)", () => on.match(1))),
       this.found,
       h("div", { class: "group" }, square("before", "Previous gap (G)", () => on.gap(-1)), h("span", { class: "note" }, "gap"), square("after", "Next gap (g)", () => on.gap(1))),
       h("div", { class: "group" }, square("wider", "Wider (−)", () => on.zoom(1.6)), square("closer", "Closer (+)", () => on.zoom(1 / 1.6)), square("whole", "The whole range (0)", on.whole)),
       this.fold, this.follow);
+  }
+
+  /** Show how the lanes of an address are arranged. */
+  arrange({ lanes, sort }) {
+    this.filter.value = lanes ?? "";
+    this.order.value = ORDERS.some(([each]) => each === sort) ? sort : ORDERS[0][0];
   }
 
   following(on) {

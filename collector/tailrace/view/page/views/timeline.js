@@ -19,6 +19,7 @@ import { axesOf, boundsOf, decodeLanes, headingsOf, sessionsOf, settle, WALL } f
 import { Layout, Shapes } from "../timeline/layout.js";
 import { Legend } from "../timeline/legend.js";
 import { Notice } from "../timeline/notice.js";
+import { arranged, markOf } from "../timeline/order.js";
 import { Gestures } from "../timeline/pointer.js";
 import { RangeBar } from "../timeline/rangebar.js";
 import { StatusLine } from "../timeline/statusline.js";
@@ -49,6 +50,7 @@ export class Timeline {
       gap: (way) => this.finder.gap(way),
       chosen: (clock) => this.note({ clock, from: null, to: null }, true),
       filtered: (session) => this.note({ session: session.split("/").at(-1), source: session.split("/")[0], from: null, to: null }, true),
+      arranged: (changes) => this.arrange(changes),
       placed: (changes) => this.note({ ...changes, from: null, to: null }, true),
       zoom: (factor) => this.zoom(factor),
       whole: () => this.whole(),
@@ -65,6 +67,7 @@ export class Timeline {
     this._shapes = new Shapes();
     this._folds = new Folds(params.folded);
     this._breaks = NO_BREAKS;
+    this._listed = [];
     this._status = new StatusLine(this.canvas);
     this._clockNote = h("p", { class: "clock-note", hidden: true });
     this._sampleNote = h("p", { class: "sample-note", hidden: true });
@@ -118,6 +121,7 @@ export class Timeline {
     this.toolbar.following(this.following);
     this.toolbar.places.show(params);
     this._folds.read(params.folded);
+    this.toolbar.arrange(params);
     if (lanes) this._anew();
     else {
       this._relay();
@@ -142,7 +146,7 @@ export class Timeline {
     this.canvas.draw();
     this.bar.draw();
     this.frames.want();
-    this._status.draw(this._isNewest);
+    this._status.draw(this._isNewest, this._listed);
     if (person) this.note({ from: this.view.from, to: this.view.to });
   }
 
@@ -187,7 +191,7 @@ export class Timeline {
   select(from, to, done) {
     this.canvas.selection = from === null ? null : { from, to };
     this.canvas.draw();
-    this._status.draw(this._isNewest);
+    this._status.draw(this._isNewest, this._listed);
     if (!done) return;
     this.note({ sel: from === null ? null : `${from},${to}`, row: null });
     if (from === null) this.details.hide();
@@ -222,7 +226,7 @@ export class Timeline {
     this.details.hide();
     this.note({ sel: null, row: null });
     this.canvas.draw();
-    this._status.draw(this._isNewest);
+    this._status.draw(this._isNewest, this._listed);
   }
 
   /** Fold or open a group: by its key, or the process of the focused lane. */
@@ -238,8 +242,29 @@ export class Timeline {
     this._folded();
   }
 
-  /** Open the groups of a lane. */
+  /** Pin a lane on top, or unpin it: by default, the focused one. */
+  pin(lane = this._focused) {
+    if (!lane) return;
+    const marks = (this.params.pins ?? "").split(",").filter(Boolean);
+    const mark = markOf(lane);
+    const others = marks.filter((each) => each !== mark);
+    this.canvas.focused = lane.id;
+    this.arrange({ pins: (others.length < marks.length ? others : [...marks, mark]).join(",") || null });
+  }
+
+  /** Sort, select or pin lanes in another way. */
+  arrange(changes) {
+    this.note(changes);
+    this._relay();
+    this.moved(false);
+  }
+
+  /** Open the groups of a lane. A lane that the filter hides is shown again. */
   unfold(id) {
+    if (!this.canvas.layout?.lanes.some((each) => each.id === id)) {
+      this.arrange({ lanes: null });
+      this.toolbar.arrange(this.params);
+    }
     const lane = this.canvas.layout?.lanes.find((each) => each.id === id);
     if (!lane) return;
     for (const key of lane.groups) this._folds.set(key, false);
@@ -351,7 +376,8 @@ export class Timeline {
     if (first) this.canvas.clock = axis.id === WALL ? WALL_CLOCK : new OwnClock(bounds.from, axis.words);
     this._clockNote.hidden = this.clock.wall;
     this._clockNote.textContent = `No wall time here. ${axis.words}. Distances on this axis are true to the producer’s clock; the dates are not.`;
-    this._lay(lanes);
+    this._listed = lanes;
+    this._lay();
     if (!lanes.length) this._notice.rests();
     this.view.bounds = bounds;
     if (first) this._restore();
@@ -384,7 +410,7 @@ export class Timeline {
   /** Take over whether time is folded. */
   _refold() {
     this._break(this._breaks);
-    if (this.canvas.layout) this.bar.load(this.canvas.layout.lanes);
+    if (this.canvas.layout) this.bar.load(this._listed);
   }
 
   _grown() {
@@ -419,10 +445,12 @@ export class Timeline {
     this._showSample();
     this._notice.rests();
     this.canvas.draw();
-    this._status.draw(this._isNewest);
+    this._status.draw(this._isNewest, this._listed);
   }
 
-  _lay(lanes) {
+  _lay() {
+    const lanes = arranged(this._listed, this.params);
+    this.canvas.hidden = lanes.length < this._listed.length;
     this.canvas.show(new Layout(lanes, this._shapes, headingsOf(lanes), this._folds));
   }
 
@@ -431,7 +459,7 @@ export class Timeline {
     if (!this.canvas.layout) return;
     const [top] = this.canvas.seen();
     const before = top?.y ?? 0;
-    this._lay(this.canvas.layout.lanes);
+    this._lay();
     const after = (top && this.canvas.layout.of(top.lane.id)?.y) ?? before;
     this.canvas.scrollTo(this.canvas.scroll + after - before);
     this.frames.want();
