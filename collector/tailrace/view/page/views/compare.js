@@ -83,7 +83,7 @@ class Compare {
     const sure = state(answer.a.whole) === "complete" && state(answer.b.whole) === "complete";
     fill(this._answer, h("section", { class: "panel", "aria-label": "Differences" },
       h("header", {}, h("h2", {}, verdict(this._rows, answer)), mark(answer.a.whole, "A: "), mark(answer.b.whole, "B: ")),
-      sure ? null : h("p", { class: "clock-note" }, "Events are missing. A verdict holds whatever they were; where they leave more than one possible, it is undecided."),
+      sure ? null : h("p", { class: "body note" }, "Events are missing. A verdict holds whatever they were; where they leave more than one possible, it is undecided."),
       h("p", { class: "body note" }, "Noise is not judged here: runs of one program differ, too. ", h("code", {}, "tailrace diff A1 A2 A3 -- B1 B2 B3"), " tests whether a difference is larger than noise."),
       this._grid.element));
     const figure = FIGURES[answer.figure] ?? answer.figure;

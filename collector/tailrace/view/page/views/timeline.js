@@ -252,10 +252,11 @@ export class Timeline {
     this.arrange({ pins: (others.length < marks.length ? others : [...marks, mark]).join(",") || null });
   }
 
-  /** Sort, select or pin lanes in another way. */
+  /** Sort, select or pin lanes in another way, and show the first of them. */
   arrange(changes) {
     this.note(changes);
     this._relay();
+    this.canvas.scrollTo(0);
     this.moved(false);
   }
 
