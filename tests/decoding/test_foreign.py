@@ -16,8 +16,8 @@ import zipfile
 import pytest
 from hypothesis import example, given, strategies as st
 
-from tailrace.decoding.foreign import FOREIGN as KNOWN, foreign
-from tailrace.decoding.formats import FORMATS
+from tailrace.decoding.foreign import FOREIGN as KNOWN, foreign, other_format
+from tailrace.decoding.formats import FORMATS, OWN
 from tailrace.importing.discover import Why, find
 from tests.decoding.kernel_inputs import VECTORS
 from tests.ingest.log import Log, heph_event, run
@@ -127,6 +127,29 @@ def test_no_vector_is_foreign():
     assert {
         str(path): words for path, head in heads.items() if (words := foreign("/a", head))
     } == {}
+
+
+HEADS = [(OWN[path.parent.name], path.read_bytes()) for path in sorted(VECTORS.glob("*/*.in"))]
+
+
+@given(st.sampled_from(HEADS), st.data())
+def test_a_damaged_trace_is_of_no_other_format(head, data):
+    format_, content = head
+    begin = data.draw(st.integers(0, min(len(content), 5000)))
+    damaged = bytearray(content[begin:])
+    for at in data.draw(st.lists(st.integers(0, len(damaged)), max_size=4)):
+        damaged[at : at + 1] = data.draw(st.binary(max_size=3))
+    assert not other_format("/a", bytes(damaged[:4096]), format_)
+
+
+def test_a_trace_is_of_its_format_for_all_others():
+    names = set()
+    for format_, content in HEADS:
+        if format_.files.recognises("/a", content[:4096]):
+            names.add(format_.name)
+            found = {other_format("/a", content[:4096], own) for own in OWN.values()}
+            assert found == {"", format_.name}
+    assert names == OWN.keys()
 
 
 TRACES = {

@@ -189,6 +189,10 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
             "are links out of the directory, and are not followed; give them by name",
         ),
         "empty": ("is empty", "are empty"),
+        "other_format": (
+            f"is left out: its content is not of {format_}; list the file itself on the command line to import it all the same",
+            f"are left out: their contents are not of {format_}; list the files themselves on the command line to import them all the same",
+        ),
         "foreign": ("cannot be read as it is", "cannot be read as they are"),
         "absent": ("does not exist, although a link or a document names it", "do not exist, although links or documents name them"),
         "unreadable": ("cannot be read", "cannot be read"),

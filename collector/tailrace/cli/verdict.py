@@ -281,6 +281,7 @@ def _left_out(file: LeftOut) -> Verdict:
         "special": "it is a pipe, a socket or a device",
         "gone": "it was gone before it could be read",
         "changed": "it was emptied or replaced before it could be read; repeat the command",
+        "other_format": f"its content is of {file.content}",
         "foreign": file.content or "its content is of another type",
     }
     why = words.get(file.why, "it is not a trace of any known format")

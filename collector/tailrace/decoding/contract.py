@@ -276,6 +276,10 @@ def _alone(path: str) -> tuple[str, ...]:  # noqa: ARG001 - a stream without doc
     return ()
 
 
+def _nothing(path: str, head: bytes) -> bool:  # noqa: ARG001 - a format without a typical beginning
+    return False
+
+
 def _visible(path: str) -> bool:
     return not posixpath.basename(path).startswith(".")
 
@@ -327,7 +331,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     writer: Callable[[str], Writer | None] = _unnamed
     # recognises(path, head): whether a file has this format, by its first bytes (uncompressed, up
     # to 4 KiB). A typical path may relax the check of the bytes, but must not be required.
-    recognises: Callable[[str, bytes], bool] = lambda path, head: False  # noqa: ARG005
+    recognises: Callable[[str, bytes], bool] = _nothing
     # pieces(path): whether the name is typical of a tool that splits traces. An import leaves out
     # such a file if other files have all its lines. None if no tool splits traces.
     pieces: Callable[[str], bool] | None = None
@@ -337,6 +341,11 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     def has_own_names(self) -> bool:
         """Return whether the format restricts the file names of its streams."""
         return self.stream is not _visible
+
+    @property
+    def recognises_content(self) -> bool:
+        """Return whether the first bytes of a file can show this format."""
+        return self.recognises is not _nothing
 
     @property
     def has_documents(self) -> bool:

@@ -104,6 +104,24 @@ def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
     return _json_shape(head) or (CR_LINES if _has_cr_lines(path, head, formats) else "")
 
 
+def other_format(path: str, head: bytes, own: Format) -> str | None:
+    """Return the name of another format than `own`, the source's, that the first bytes `head` of a file show; "" if they
+    show none. Return None if they are too few to tell, because the first record may be incomplete.
+
+    Ask `own` first, because several formats may recognise the same bytes. Return "" if it recognises no content at all,
+    as some plug-ins do."""
+    if not own.files.recognises_content or foreign(path, head, (own,)):
+        return ""
+    if own.files.recognises(path, head):
+        return ""
+    for each in OWN.values():
+        if each.files.recognises(path, head):
+            return each.name
+    cut = b"\n" not in head.removeprefix(BYTE_ORDER_MARK).lstrip(b"[," + WHITE)
+    own_name = own.files.has_own_names and own.files.stream(path)
+    return None if cut and 0 < len(head) < HEAD and not own_name else ""
+
+
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
     """Return the records before foreign content. Only Heph's old layout has a readable beginning."""
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []

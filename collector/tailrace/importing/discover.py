@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from tailrace.decoding.contract import Format, without_gz
-from tailrace.decoding.foreign import FOREIGN, foreign
+from tailrace.decoding.foreign import FOREIGN, foreign, other_format
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
 from tailrace.model.spelling import spelled
@@ -49,6 +49,8 @@ class Why(StrEnum):
     """The operating system refuses to read the file."""
     SPECIAL = "special"
     """The path is a pipe, a socket or a device."""
+    OTHER_FORMAT = "other_format"
+    """The file's content is of another format than the one that the user gave."""
     UNRECOGNISED = "unrecognised"
     """No format recognises the content of the file."""
     FOREIGN = "foreign"
@@ -59,7 +61,8 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A file that an import leaves out.
 
     `of` is the path of another file that has this file's content, and that this import or an earlier one reads; "" if there
-    is none. If the file has a known type that no decoder reads, `content` describes this type in words."""
+    is none. If the file has a known type that no decoder reads, `content` describes this type in words; if the content is
+    of another format, `content` names the format."""
 
     path: str
     why: Why
@@ -84,7 +87,8 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
     """Find the trace files in `paths`. Also return the files that are left out.
 
     - Read a file in `paths` in the format `format_`, unless its first bytes show a type that no decoder reads.
-    - In a directory, choose only files whose name or content shows the format `format_`.
+    - In a directory, choose only files whose name or content shows the format `format_`, and whose content shows no
+      other format.
     - If `format_` is None, read each file in the first format that recognises the file's first bytes.
     - Omit metadata files of streams, unless `paths` contains them.
 
@@ -195,8 +199,8 @@ def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
     if wanted is None:
         return next((f.name for f in FORMATS.values() if f.files.recognises(file, head)), None)
     files = FORMATS[wanted].files
-    if searched and not files.stream(file) and not (head and files.recognises(file, head)):
-        return None
+    if searched and (not files.stream(file) or other_format(file, head, FORMATS[wanted])):
+        return wanted if head and files.recognises(file, head) else None
     return wanted
 
 
@@ -209,6 +213,8 @@ def _none(file: str, formats: Sequence[Format], *, named: bool, endings: set[str
     trace = named or _has_trace_name(file, formats) or (empty and _ending(file) in endings)
     if what := foreign(file, _head(file), formats if len(formats) == 1 else ()):
         return LeftOut(path=spelled(file), why=Why.FOREIGN, content=FOREIGN[what], trace=trace)
+    if not empty and len(formats) == 1 and (other := other_format(file, _head(file), formats[0])):
+        return LeftOut(path=spelled(file), why=Why.OTHER_FORMAT, content=other, trace=False)
     return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
 
 

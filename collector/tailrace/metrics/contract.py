@@ -165,8 +165,9 @@ REASON = Label("reason", "reasons", lambda *_: FOUND)
 REFUSAL = Label("cause", "causes", lambda type_, _: OF_TYPE[type_])
 OUTCOME = Label("outcome", "outcomes", lambda *_: tuple(Outcome))
 WAITING = Label(
-    "cause", "causes", lambda *_: ("empty", "files_max", "inflating_max", "original", "source")
-)
+    "cause", "causes",
+    lambda *_: ("empty", "files_max", "inflating_max", "original", "other_format", "source"),
+)  # fmt: skip
 PROGRESS = Label("progress", "states", lambda *_: tuple(Progress))
 EVICTED = Label("kind", "kinds", lambda *_: tuple(Evicted))
 ERROR = Label("error", "errors")

@@ -19,7 +19,7 @@ from tailrace.sources.tail.watch import LINGER, MISSING_LINGER
 from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import LAST, FileFacts, FileLoss
 
-TEXT = bytes(range(33, 127)) * 10
+TEXT = (bytes(range(33, 127)) + b"\n") * 10
 HEADER = b'{"type":"header","version":2}' * 10
 """Longer than what is kept of a file's beginning."""
 

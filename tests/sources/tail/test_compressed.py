@@ -240,7 +240,7 @@ async def test_a_file_full_of_almost_nothing_does_not_keep_others_from_running(
     autojump_clock, follow, files, intake, settle
 ):
     files.write("a", gzip.compress(bytes(20 * 2**20)))
-    files.write("b", b"x" * 10)
+    files.write("b", b"x" * 9 + b"\n")
     follow()
     await settle()
     assert sorted(map(len, intake.contents)) == [10, 20 * 2**20]

@@ -32,7 +32,7 @@ class Writer:
         packed = 2 * MAGIC
         while MAGIC in packed[3:]:  # what may be another member is waited for
             deflate = self._deflate.copy()
-            data = self._random.randbytes(size // 2).hex().encode()
+            data = self._random.randbytes(size // 2).hex().encode()[:-1] + b"\n"
             packed = deflate.compress(data) + deflate.flush(flush)
         self._deflate = deflate
         self.content += data

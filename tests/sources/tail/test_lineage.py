@@ -15,7 +15,7 @@ from tailrace.sources.tail.inflate import statement
 from tailrace.sources.tail.watch import LINGER
 from tailrace.spool.payloads import Member
 
-TEXT = bytes(range(33, 127)) * 10
+TEXT = (bytes(range(33, 127)) + b"\n") * 10
 
 
 def packed(data, cut=0):

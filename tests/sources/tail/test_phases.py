@@ -11,10 +11,11 @@ from tailrace.sources.tail.phase import NEXT, WAITING, FileEvent, Phase
 from tailrace.sources.tail.watch import Watch
 from tests.sources.tail.recorder import Recorder
 
-TEXT = bytes(range(33, 127)) * 10
+TEXT = bytes(range(33, 127)) * 10 + b"\n"
 DECISIONS = {
     FileEvent.MAY_BE_COPY: Phase.COPY,
     FileEvent.OF_OTHER_SOURCE: Phase.FOREIGN,
+    FileEvent.OF_OTHER_FORMAT: Phase.LEFT_OUT,
     FileEvent.TOO_MANY: Phase.CROWDED,
     FileEvent.CHOSEN: Phase.FOLLOWED,
     FileEvent.CHOSEN_AS_SHADOW: Phase.SHADOW,
@@ -24,6 +25,7 @@ AFTER_REWRITING = {
     Phase.COPY: Phase.NEW,
     Phase.FOREIGN: Phase.NEW,
     Phase.CROWDED: Phase.CROWDED,
+    Phase.LEFT_OUT: Phase.NEW,
     Phase.FOLLOWED: Phase.NEW,
     Phase.SHADOW: Phase.FOLLOWED,
 }
@@ -99,8 +101,9 @@ def test_a_decision_about_a_waiting_file(monkeypatch, followed, files, event, th
     if event is FileEvent.CHOSEN_AS_SHADOW:
         (files / "a").unlink()
         following.settle()
+    text = b"ovni" + TEXT if event is FileEvent.OF_OTHER_FORMAT else TEXT
     name = "b" if event is FileEvent.CHOSEN else "a.gz"
-    files.write(name, TEXT if name == "b" else gzip.compress(TEXT))
+    files.write(name, text if name == "b" else gzip.compress(text))
     first, *_ = decision(monkeypatch, following, name, phase)
     assert first is NEXT[event][phase] is then
 

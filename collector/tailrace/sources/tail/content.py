@@ -112,6 +112,7 @@ class RawBytes:
         return self._extent.start
 
 
+BEGINNING = 4096
 RAW_MAX = 64 * 1024
 """Maximum number of compressed bytes that are read from a file at a time."""
 INFLATING_BYTES = INFLATER_BYTES + RAW_MAX + DOUBT_MAX
@@ -299,11 +300,14 @@ def head(fd: int) -> bytes:
 def inflated(fd: int, size: int) -> bytes:
     """Return at most `size` first bytes of a compressed file's content. Raise OSError if the file cannot be read."""
     inflater = Inflater(BEGIN)
-    inflater.feed(os.pread(fd, RAW_MAX, 0))
     content = b""
-    while len(content) < size and (event := inflater.next()) is not None:
-        if isinstance(event, Content):
-            content += event.data
+    for at in range(0, RAW_MAX, BEGINNING):
+        inflater.feed(os.pread(fd, BEGINNING, at))
+        while len(content) < size and (event := inflater.next()) is not None:
+            if isinstance(event, Content):
+                content += event.data
+        if len(content) >= size:
+            break
     return content[:size]
 
 
@@ -447,7 +451,6 @@ class Fingerprint(NamedTuple):
         return self.begins.get(size) == crc
 
 
-BEGINNING = 4096
 LINE_MAX = 2**20
 
 

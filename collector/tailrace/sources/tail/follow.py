@@ -9,6 +9,8 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
+from tailrace.decoding.foreign import other_format
+from tailrace.decoding.formats import FORMATS
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.content import (
@@ -36,6 +38,15 @@ class Unread(NamedTuple):
     """A loss: the last `size` bytes of a file, which can no longer be read."""
 
     size: int
+
+
+class Judged(NamedTuple):
+    """The result of `other_format` for a file: `format`. `first` is the hash of the first bytes, and `changed_as` has the
+    size and times that the file had."""
+
+    format: str | None
+    first: int
+    changed_as: FileStamp | None
 
 
 class CopyProof:
@@ -116,6 +127,7 @@ class Followed:
         self._system = desk.descriptors.roots.system
         self._part = ReadPart()
         self._head: bytes | None = None
+        self._judged: Judged | None = None
         self._signature: FileStamp | None = None
         self._confirmed = False
         self._written_at: int | None = None
@@ -293,6 +305,8 @@ class Followed:
     def wait_for(self, event: FileEvent) -> None:
         """Record that the file is not followed for now, because of `event`."""
         self.phase = NEXT[event][self.phase]
+        if event is FileEvent.OF_OTHER_FORMAT and self._signature:
+            self.location.close_until(self._signature)
         if event is not FileEvent.MAY_BE_COPY:
             self._forget_originals()
         elif self.waited_from is None:
@@ -412,6 +426,20 @@ class Followed:
         if self._head is None:
             self._head = content.head(self.location.open())
         return self._head
+
+    def other_format(self) -> str | None:
+        """Return the name of another format than the source's that the file's first bytes show; "" if they show none, and
+        None if they are too few to tell. Raise OSError if the file cannot be read."""
+        known = self._judged
+        if known is None or known.changed_as != self._signature:
+            head = content.beginning(self.location.open())
+            if known is None or known.first != hash(head):
+                own = FORMATS[self._desk.config.format]
+                found = other_format(self.location.path, head, own)
+            else:
+                found = known.format
+            known = self._judged = Judged(found, hash(head), self._signature)
+        return known.format
 
     def read(self) -> bool:
         """Read the next piece of the file and pass it on; return whether another call may find more. Raise OSError if

@@ -11,13 +11,15 @@ class Phase(Enum):
     """Phase of a known file. If a file waits, metrics show the value of its phase as the reason."""
 
     NEW = "empty"
-    """The file is empty, or was just found or rewritten."""
+    """The file is empty, or was just found or rewritten, or has too few bytes to show its format."""
     COPY = "original"
     """The file may be a copy of another file, which still exists."""
     FOREIGN = "source"
     """Another source follows the file, or a file of which it may be a copy."""
     CROWDED = "files_max"
     """As many files as allowed (`files_max`) are followed already."""
+    LEFT_OUT = "other_format"
+    """The file's first bytes show another format than the source's."""
     FOLLOWED = "followed"
     """The file is read into a session."""
     SHADOW = "shadow"
@@ -29,6 +31,7 @@ class FileEvent(Enum):
 
     MAY_BE_COPY = auto()
     OF_OTHER_SOURCE = auto()
+    OF_OTHER_FORMAT = auto()
     TOO_MANY = auto()
     CHOSEN = auto()
     """The file is read from now on, into a new session or, if it is a copy, into the session of the original file."""
@@ -40,7 +43,7 @@ class FileEvent(Enum):
     REWRITTEN = auto()
 
 
-WAITING = Phase.NEW, Phase.COPY, Phase.FOREIGN, Phase.CROWDED
+WAITING = Phase.NEW, Phase.COPY, Phase.FOREIGN, Phase.CROWDED, Phase.LEFT_OUT
 """Phases in which the next check decides whether to read the file."""
 READ = Phase.FOLLOWED, Phase.SHADOW
 """Phases in which the file is read, into a session or only for a comparison."""
@@ -50,6 +53,7 @@ READ = Phase.FOLLOWED, Phase.SHADOW
 NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.MAY_BE_COPY: dict.fromkeys(WAITING, Phase.COPY),
     FileEvent.OF_OTHER_SOURCE: dict.fromkeys(WAITING, Phase.FOREIGN),
+    FileEvent.OF_OTHER_FORMAT: dict.fromkeys(WAITING, Phase.LEFT_OUT),
     FileEvent.TOO_MANY: dict.fromkeys(WAITING, Phase.CROWDED),
     FileEvent.CHOSEN: dict.fromkeys(WAITING, Phase.FOLLOWED),
     FileEvent.CHOSEN_AS_SHADOW: dict.fromkeys(WAITING, Phase.SHADOW),

@@ -34,6 +34,8 @@ PATHS_SHOWN = 5
 OUTSIDE_MAX = 4096
 """Maximum number of links out of the roots that are remembered, so that each is counted once."""
 
+OF_NO_FORMAT = "has neither the name nor the content of the source's format"
+
 logger = logging.getLogger(__name__)
 
 
@@ -70,15 +72,14 @@ class Complaints:
                 self._source, path, PATHS_SHOWN, extra={"source": self._source},
             )  # fmt: skip
 
-    def is_of_no_format(self, path: str) -> None:
-        """Log a file that is not followed because neither name nor content shows the source's format; only the first
-        few."""
+    def is_left_out(self, path: str, why: str) -> None:
+        """Log that a file is not followed because of its content; only the first few. `why` is a predicate."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
             logger.warning(
-                "source %s: %r has neither the name nor the content of the source's format, and is not followed; give its"
-                " path in `paths` to follow it all the same; the first %d are named",
-                self._source, path, PATHS_SHOWN, extra={"source": self._source},
+                "source %s: %r %s, and is not followed; give its path in `paths` to follow it all the same; the first %d"
+                " are named",
+                self._source, path, why, PATHS_SHOWN, extra={"source": self._source},
             )  # fmt: skip
 
 
@@ -187,6 +188,10 @@ class Search:
     def __len__(self) -> int:
         """Return the number of directories that a search visits."""
         return len(self._listings)
+
+    def is_named(self, path: str) -> bool:
+        """Return whether a pattern without a wildcard is exactly this path."""
+        return any(each == (path, ()) for each in self._patterns)
 
     def covers(self, path: str) -> bool:
         while path not in self._unseen:
@@ -407,6 +412,10 @@ class Discovery:
         self._full: dict[str, float] = {}
         self._began = float("-inf")
 
+    def is_named(self, path: str) -> bool:
+        """Return whether the configuration has the path of a file itself instead of a pattern that matches it."""
+        return self._search.is_named(path)
+
     def covers(self, path: str) -> bool:
         """Return whether the last search would have found a file at this path: it could read all directories above it."""
         return self._search.covers(path)
@@ -500,7 +509,7 @@ class Discovery:
                 if head and self._files.recognises(path, head):
                     return True
                 if head and strange.spelled:
-                    self._complaints.is_of_no_format(path)
+                    self._complaints.is_left_out(path, OF_NO_FORMAT)
             self._remember(strange, now_as)
         except OutsideError:
             self._complaints.leads_outside(path)

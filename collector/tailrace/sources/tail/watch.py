@@ -165,7 +165,9 @@ class Watch:
             figures.waiting["inflating_max"] = self._inflaters.waiting
         figures.descriptors = len(self._descriptors)
         figures.raw_bytes = self._ended_bytes + sum(file.taken for file in self._turns)
-        figures.behind_bytes = sum(file.behind for file in self._catalog)
+        figures.behind_bytes = sum(
+            file.behind for file in self._catalog if file.phase is not Phase.LEFT_OUT
+        )
         return figures
 
     def _look_at_documents(self) -> Iterator[Wait]:
@@ -213,7 +215,8 @@ class Watch:
 
         Return False if the file must be kept until the next check, even if it was deleted."""
         self._turns.give_back(file)
-        if not file.size or not file.location.is_readable or self._turns.waits(file):
+        nothing = not file.size or not file.location.is_readable
+        if nothing or self._is_left_out(file, now) or self._turns.waits(file):
             return True
         if self._turns.are_taken:
             self._turns.wait(file)
@@ -255,6 +258,23 @@ class Watch:
             self._turns.give_back(other)
             self._catalog.check_at(other, now)
         self._turns.take(file)
+
+    def _is_left_out(self, file: Followed, now: float) -> bool:
+        """Return whether the first bytes of a file show another format, or are too few so far to show any. Raise OSError
+        if the file cannot be read.
+
+        The configuration decides about a file whose path it has. A file that shows no format is read, because it may be
+        a damaged trace."""
+        at = file.location
+        if self._once or self._discovery.is_named(at.path):
+            return False
+        other = file.other_format()
+        if other is None:
+            return at.gone is None and now - at.changed_at < LINGER
+        if other:
+            file.wait_for(FileEvent.OF_OTHER_FORMAT)
+            self._complaints.is_left_out(at.path, f"has the content of {other}")
+        return bool(other)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
         """Return "yes" if another source claims a file, and "no" if the file may get a new session.

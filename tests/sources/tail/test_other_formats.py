@@ -1,0 +1,116 @@
+"""A follower leaves out a file whose content shows another format, as long as it does so."""
+
+from __future__ import annotations
+
+import trio
+
+from tailrace.sources.tail.watch import LINGER
+from tests.system.test_import import VECTORS, jets
+
+JETS = jets(3)
+HEPH = (VECTORS / "heph/runtime.in").read_bytes()
+LEFT_OUT = {"other_format": 1}
+
+
+async def test_a_file_is_judged_by_its_content_and_not_by_its_name(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a.jets", HEPH)
+    files.write("b.heph", JETS)
+    tail = follow()
+    await settle()
+    assert intake.contents == [JETS]
+    assert tail.source.figures().waiting == LEFT_OUT
+    assert tail.source.figures().behind_bytes == 0
+    assert tail.source.figures().descriptors == 1
+
+
+async def test_a_first_record_that_is_not_complete_is_waited_for(
+    autojump_clock, follow, files, intake, settle
+):
+    """A tracer has written the beginning of its first line, under a name that says nothing."""
+    line = b'[\n{"id":0,"name":"open","cat":"POSIX","pid":7,"tid":7,"ts":5,"dur":1,"ph":"X"}\n'
+    tail = follow()
+    for end in range(1, 30, 7):
+        files.write("a", line[:end])
+        await trio.sleep(LINGER / 2)
+        assert tail.source.figures().waiting == {"empty": 1}
+    files.write("a", line)
+    await settle()
+    assert tail.source.figures().waiting == LEFT_OUT
+    assert intake.contents == []
+
+
+async def test_a_fragment_that_does_not_grow_is_read(autojump_clock, follow, files, intake, settle):
+    files.write("a", JETS[:6])
+    tail = follow()
+    await trio.sleep(LINGER / 2)
+    assert intake.contents == []
+    await settle()
+    assert intake.contents == [JETS[:6]]
+    assert tail.source.figures().waiting == {}
+
+
+async def test_a_fragment_that_is_deleted_is_read(autojump_clock, follow, files, intake, settle):
+    files.write("a", JETS[:6])
+    follow()
+    await trio.sleep(LINGER / 2)
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [JETS[:6]]
+
+
+async def test_a_file_that_no_format_claims_is_read(autojump_clock, followed, intake):
+    tail = await followed(b"no trace\n")
+    assert intake.contents == [b"no trace\n"]
+    assert tail.source.figures().waiting == {}
+
+
+async def test_a_file_that_is_left_out_is_judged_anew_once_it_is_rewritten_or_replaced(
+    autojump_clock, follow, files, intake, settle
+):
+    for name in ("longer", "shorter", "replaced"):
+        files.write(name, HEPH)
+    tail = follow()
+    await settle()
+    assert tail.source.figures().waiting == {"other_format": 3}
+    longer = JETS + b" " * len(HEPH)
+    files.write("longer", longer, "r+b")
+    files.write("shorter", JETS)
+    (files / "replaced").rename(files / "elsewhere")
+    files.write("replaced", JETS + b"\n")
+    await settle()
+    assert sorted(intake.contents) == sorted([longer, JETS, JETS + b"\n"])
+    assert tail.source.figures().waiting == LEFT_OUT
+    (files / "elsewhere").unlink()
+    await settle()
+    assert tail.source.figures().waiting == {}
+    assert tail.source.figures().errors == {}
+    assert [session.losses for session in intake.sessions] == [[]] * 3
+
+
+async def test_a_file_that_turns_into_another_format_ends_and_is_left_out(
+    autojump_clock, followed, files, intake, settle
+):
+    tail = await followed(JETS)
+    files.write("a", HEPH)
+    await settle()
+    assert [session.closed for session in intake.sessions] == ["rewritten"]
+    assert tail.source.figures().waiting == LEFT_OUT
+
+
+async def test_a_file_that_was_named_is_read(autojump_clock, follow, files, intake, settle):
+    files.write("a", HEPH)
+    follow("a", "*")
+    await settle()
+    assert intake.contents == [HEPH]
+
+
+async def test_files_of_other_formats_take_no_place(autojump_clock, follow, files, intake, settle):
+    for name in "abc":
+        files.write(name, HEPH)
+    files.write("d", JETS)
+    tail = follow(files_max=1)
+    await settle()
+    assert intake.contents == [JETS]
+    assert tail.source.figures().waiting == {"other_format": 3}
