@@ -34,7 +34,14 @@ PATHS_SHOWN = 5
 OUTSIDE_MAX = 4096
 """Maximum number of links out of the roots that are remembered, so that each is counted once."""
 
-OF_NO_FORMAT = "has neither the name nor the content of the source's format"
+OF_NO_FORMAT = (
+    "source %s: %r has neither the name nor the content of the source's format, and is not followed; give its path in"
+    " `paths` to follow it all the same; the first %d are named"
+)
+OF_OTHER_FORMAT = (
+    "source %s: %r has the content of %s, and is not followed; give its path in `paths` to follow it all the same; the"
+    " first %d are named"
+)
 
 logger = logging.getLogger(__name__)
 
@@ -72,15 +79,13 @@ class Complaints:
                 self._source, path, PATHS_SHOWN, extra={"source": self._source},
             )  # fmt: skip
 
-    def is_left_out(self, path: str, why: str) -> None:
-        """Log that a file is not followed because of its content; only the first few. `why` is a predicate."""
+    def is_left_out(self, path: str, text: str, *about: str) -> None:
+        """Log that a file is not followed because of its content; only the first few. `text` is one of the texts above,
+        and `about` has its further values."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
-            logger.warning(
-                "source %s: %r %s, and is not followed; give its path in `paths` to follow it all the same; the first %d"
-                " are named",
-                self._source, path, why, PATHS_SHOWN, extra={"source": self._source},
-            )  # fmt: skip
+            values = (self._source, path, *about, PATHS_SHOWN)
+            logger.warning(text, *values, extra={"source": self._source})
 
 
 COARSE = 2.0

@@ -25,7 +25,7 @@ from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.location import SYSTEM, Roots, System, TailDescriptors, name_of
 from tailrace.sources.tail.phase import NEXT, READ, WAITING, FileEvent, Phase
-from tailrace.sources.tail.search import PATHS_SHOWN, Complaints, Discovery
+from tailrace.sources.tail.search import OF_OTHER_FORMAT, PATHS_SHOWN, Complaints, Discovery
 from tailrace.sources.tail.session import Desk, DocumentWatch, Writers
 from tailrace.sources.tail.turns import Inflaters, Turns
 from tailrace.spool.payloads import FileState
@@ -273,7 +273,7 @@ class Watch:
             return at.gone is None and now - at.changed_at < LINGER
         if other:
             file.wait_for(FileEvent.OF_OTHER_FORMAT)
-            self._complaints.is_left_out(at.path, f"has the content of {other}")
+            self._complaints.is_left_out(at.path, OF_OTHER_FORMAT, other)
         return bool(other)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
