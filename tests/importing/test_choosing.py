@@ -196,6 +196,34 @@ def test_a_piece_that_fails_half_way_is_no_copy(failing, copies, tmp_path, monke
     assert {taken.path for taken in choice.taken} == set(files[: 3 - copies])
 
 
+MERGED = dftracer(0, 1, 2, 10, 11, 12, 20, 21, 22)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "copy", "of"),
+    [
+        ("merged.pfw", MERGED, "merged.pfw", "0.pfw"),
+        ("merged.pfw.gz", gzip.compress(MERGED), "merged.pfw.gz", "0.pfw"),
+        ("compact.pfw", dftracer(10, 11, 12).rstrip(), "1.pfw", "compact.pfw"),
+        ("more.pfw", dftracer(10, 11, 12, 99), "1.pfw", "more.pfw"),
+    ],
+)
+def test_a_merged_or_supplemented_copy_is_one_whatever_its_name(tmp_path, name, content, copy, of):
+    for part in range(3):
+        ids = range(10 * part, 10 * part + 3)
+        (tmp_path / f"{part}.pfw").write_bytes(dftracer(*ids))
+    (tmp_path / name).write_bytes(content)
+    taken, left_out = chosen(tmp_path, format_="dftracer")
+    assert left_out == {copy: of}
+    assert set(taken) == {"0.pfw", "1.pfw", "2.pfw", name} - {copy}
+
+
+def test_a_merged_file_with_a_line_of_its_own_is_read(tmp_path):
+    (tmp_path / "0.pfw").write_bytes(dftracer(0, 1, 2))
+    (tmp_path / "merged.pfw").write_bytes(dftracer(0, 1, 3))
+    assert chosen(tmp_path, format_="dftracer")[1] == {}
+
+
 @pytest.mark.parametrize("first", ["plain", "one", "many"])
 def test_a_compressed_copy_is_one_however_many_members_it_has(first, tmp_path):
     """Such as `dftracer` writes: the sizes at the ends of its members are those of parts."""
@@ -403,10 +431,10 @@ def _with(path, data):
     return path
 
 
-def chosen(directory, readings=()):
+def chosen(directory, readings=(), format_="jets"):
     """The files that an import takes, each with what it replaces; and those that it leaves out, each with its original."""
     files = sorted(str(file) for file in directory.rglob("*") if file.is_file())
-    choice = choose({"jets": files}, readings, again=False)
+    choice = choose({format_: files}, readings, again=False)
     below = len(str(directory)) + 1
     taken = {file.path[below:]: file.replaces for file in choice.taken}
     return taken, {file.path[below:]: file.of[below:] for file in choice.left_out}

@@ -79,8 +79,9 @@ def import_command(
     replaces the earlier one. An interrupted import continues where it stopped. Beside a running collector, the import
     is a collector of its own, with the name `import`.
 
-    Files of equal content are copies, wherever they are. Pieces that dftracer_split cut out of other given files are
-    copies, too, unless they have more than 4 million different lines. A file whose name is derived from another file in
+    Files of equal content are copies, wherever they are. A DFTracer file is a copy, too, if other given files have all
+    its lines, and dftracer_split may have written it, or it begins with the record of another given file, as a merged
+    file does. Lines are compared up to 4 million different ones. A file whose name is derived from another file in
     its directory (NAME~, NAME.part, NAME.1) is a copy, too, if it holds only the beginning of that file, and at least
     256 bytes. A file of several gzip members is a copy only beside the original (NAME and NAME.gz, say), or if another
     given file has the same compressed bytes.

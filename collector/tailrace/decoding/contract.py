@@ -333,7 +333,8 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     # to 4 KiB). A typical path may relax the check of the bytes, but must not be required.
     recognises: Callable[[str, bytes], bool] = _nothing
     # pieces(path): whether the name is typical of a tool that splits traces. An import leaves out
-    # such a file if other files have all its lines. None if no tool splits traces.
+    # such a file, and one with the first record of another file, if other files have all its lines.
+    # None if no tool splits traces.
     pieces: Callable[[str], bool] | None = None
     document_max: int = 4 * 2**20  # Maximum size (bytes) of a document.
 

@@ -7,8 +7,8 @@ A file is compared with the other given files, and with the files that earlier i
 - Later state: the file's content begins with the other file's content, and both belong to one stream: they have the
   same inode, or their names show it (`Files.copy`). The file is read again, and its new session replaces the earlier
   session.
-- Piece: other files contain all lines of the file, and a tool that splits traces may have made it (`Files.pieces`). The
-  file is left out.
+- Piece: other files contain all lines of the file, and a tool that splits traces may have made it (`Files.pieces`). In a
+  format whose traces are split, this holds for merged and supplemented copies, too. The file is left out.
 - Other content: the file is read into a session of its own.
 
 So a repeated import stores nothing, unless a file has changed.
@@ -24,8 +24,9 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
@@ -91,10 +92,14 @@ def choose(
             else:
                 choice.left_out.append(_left_out(file, Why.COPY, first))
         known = _Known(readings)
-        pieces = _pieces(format_, own)
-        for file, original in pieces.items():
-            choice.left_out.append(_left_out(file, Why.COPY, original))
-        for group in _groups(format_, [file for file in own if file not in pieces]):
+        if split := FORMATS[format_].files.pieces:
+            read = {reading.file.path for reading in readings}
+            for find in (partial(filter, split), _merged, _supplemented):
+                pieces = _pieces(own, {file for file in find(own) if spelled(file) not in read})
+                own = [file for file in own if file not in pieces]
+                for file, original in pieces.items():
+                    choice.left_out.append(_left_out(file, Why.COPY, original))
+        for group in _groups(format_, own):
             _Group(format_, group, *known.of(format_, group)).choose(choice)
     return choice
 
@@ -163,12 +168,50 @@ def _begin(file: str) -> _FileBegin:
         return _FileBegin(None, 0, packed=False)
 
 
-def _pieces(format_: str, files: list[str]) -> dict[str, str]:
-    """Return the pieces that a tool has cut out of other files. For each piece, return the first of these files that
-    contains a line of the piece."""
-    named = FORMATS[format_].files.pieces
-    pieces = [file for file in files if named and named(file)]
-    originals = [file for file in files if file not in set(pieces)] if pieces else []
+def _merged(files: list[str]) -> Iterator[str]:
+    """Yield the files that a tool may have merged from other files: of the files with the same first record,
+    the one with the most records."""
+    for alike in _alike(files):
+        yield max(alike, key=_records)
+
+
+def _supplemented(files: list[str]) -> Iterator[str]:
+    """Yield the files to which a tool may have added records in a copy: of the files with the same first
+    record, all but the one with the most records."""
+    for alike in _alike(files):
+        yield from sorted(alike, key=_records)[:-1]
+
+
+def _records(file: str) -> int:
+    """Return the number of lines with a record in a file, as far as it can be read."""
+    count = 0
+    with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
+        for _ in _hashes(file):
+            count += 1
+    return count
+
+
+def _alike(files: list[str]) -> list[list[str]]:
+    """Return the files in groups of several files with the same first record. Omit files whose names show that they may
+    be copies of another of the files: `_Group` compares these."""
+    paths, names = set(files), set(map(without_gz, files))
+    found: dict[int, list[str]] = {}
+    for file in files:
+        packed = without_gz(file) != file and without_gz(file) in paths
+        if packed or not names.isdisjoint(originals(file)):
+            continue
+        with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
+            first = next(_hashes(file), None)
+            if first is not None:
+                found.setdefault(first, []).append(file)
+    return [alike for alike in found.values() if len(alike) > 1]
+
+
+def _pieces(files: list[str], candidates: Container[str]) -> dict[str, str]:
+    """Return those of the `candidates` all of whose lines are in files that are no candidates: copies of these files or of
+    parts of them. For each, return the first of these files that contains one of its lines."""
+    pieces = [file for file in files if file in candidates]
+    originals = [file for file in files if file not in candidates] if pieces else []
     if not originals:
         return {}
     unseen: dict[int, str | list[str]] = {}
