@@ -204,7 +204,7 @@ MERGED = dftracer(0, 1, 2, 10, 11, 12, 20, 21, 22)
     [
         ("merged.pfw", MERGED, "merged.pfw", "0.pfw"),
         ("merged.pfw.gz", gzip.compress(MERGED), "merged.pfw.gz", "0.pfw"),
-        ("compact.pfw", dftracer(10, 11, 12).rstrip(), "1.pfw", "compact.pfw"),
+        ("compact.pfw", dftracer(10, 11, 12).rstrip(), "compact.pfw", "1.pfw"),
         ("more.pfw", dftracer(10, 11, 12, 99), "1.pfw", "more.pfw"),
     ],
 )

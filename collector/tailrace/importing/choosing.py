@@ -172,7 +172,7 @@ def _merged(files: list[str]) -> Iterator[str]:
     """Yield the files that a tool may have merged from other files: of the files with the same first record,
     the one with the most records."""
     for alike in _alike(files):
-        yield max(alike, key=_records)
+        yield max(reversed(alike), key=_records)  # of equal files, the first is kept
 
 
 def _supplemented(files: list[str]) -> Iterator[str]:
