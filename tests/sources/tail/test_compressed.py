@@ -319,6 +319,27 @@ async def test_a_hole_in_a_compressed_file_is_bad(autojump_clock, follow, files,
     assert sum(len(loss.data) for loss in losses) <= 2 * 4096
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+async def test_padding_behind_a_compressed_file_is_no_loss(
+    autojump_clock, follow, files, intake, settle, sparse
+):
+    members = gzip.compress(LINES[:3000]) + gzip.compress(b"more")
+    path = files.write("a", members if sparse else members.ljust(10 * RAW_MAX, b"\0"))
+    if sparse:
+        os.truncate(path, 10 * RAW_MAX)
+    tail = follow(rest_time=5)
+    await settle()
+    (session,) = intake.sessions
+    if not sparse:
+        assert session.moves[-1].rest.pending == 0
+    await tail.restart()
+    await settle()
+    path.unlink()
+    await settle()
+    assert intake.contents == [LINES[:3000] + b"more"]
+    assert (session.losses, session.closed) == ([], "deleted")
+
+
 async def once(follow, intake, *patterns, **keys):
     tail = follow(*patterns, once=True, **keys)
     await tail.stopped.wait()

@@ -146,10 +146,35 @@ def test_what_is_between_members_is_bad():
     found = events(first + b"\0\0garbage\x1f\x8b" + second)
     assert others(found) == [
         InflationBegun(BEGIN),
-        Bad(11, b"\0\0garbage\x1f\x8b", Member(len(first) + 11, 3)),
+        Bad(2, b"", Member(len(first) + 2, 3)),
+        Bad(9, b"garbage\x1f\x8b", Member(len(first) + 11, 3)),
         InflationBegun(Member(len(first) + 11, 3)),
     ]
     assert content(found) == b"onetwo"
+
+
+@pytest.mark.parametrize("size", [1, 7, 512, 65_536])
+def test_nuls_that_fill_the_last_block_are_padding(size):
+    """As tar, tapes and `dd conv=sync` leave them. Any other NULs stand for bytes that are gone."""
+    first, second = member(b"one"), member(b"two")
+    for members in (first, first + second):
+        padding = -len(members) % 512
+        for blocks in (0, 1, 300):
+            padded = members + bytes(padding + 512 * blocks)
+            found = events(padded, [size])
+            assert {type(event) for event in found} == {InflationBegun, Content}
+            assert content(found) == (b"one" if members == first else b"onetwo")
+            inflater = Inflater(BEGIN)
+            inflater.feed(padded)
+            while inflater.next():
+                pass
+            assert not inflater.waits
+            nuls = padding + 512 * blocks + 1
+            bad = Bad(nuls, b"", Member(len(members) + nuls, len(content(found))))
+            assert others(events(members + bytes(nuls), [size]))[-1] == bad
+            found = events(padded + second, [size])
+            assert [event.size for event in found if isinstance(event, Bad)] == [nuls - 1]
+            assert content(found).endswith(b"two")
 
 
 def test_a_member_with_a_wrong_checksum_keeps_its_content_and_its_last_bytes_are_bad():

@@ -214,6 +214,9 @@ class Compressed:
                 inflater.feed(taken)
                 return b""
             if isinstance(taken, SparseRange):
+                at_end = self.trail.offset == view.size and view.final
+                if at_end and inflater.pad(taken.size):
+                    return b""
                 self._hole = taken
             elif taken is None and self._skipped is not None and self._certain:
                 return "other"
@@ -222,7 +225,7 @@ class Compressed:
         if event is None:
             event = inflater.next(last=True)
         if event is None and self._hole is not None:
-            event = self._past_hole(self._hole, inflater.place.content)
+            event = self._past_hole(self._hole, inflater)
         return self._give(event)
 
     def _begin(self) -> Inflater:
@@ -243,11 +246,11 @@ class Compressed:
             self._again = None
         return taken
 
-    def _past_hole(self, hole: SparseRange, content: int) -> Bad:
+    def _past_hole(self, hole: SparseRange, inflater: Inflater) -> Bad:
         self._hole = None
-        after = Member(self.trail.offset, content)
+        after = Member(self.trail.offset, inflater.place.content)
         self._inflater = Inflater(after)
-        return Bad(hole.size, b"", after)
+        return Bad(inflater.padding + hole.size, b"", after)
 
     def _give(self, event: Event | None) -> Piece:
         if isinstance(event, InflationBegun):

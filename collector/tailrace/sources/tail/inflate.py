@@ -7,6 +7,8 @@ Files may contain many members in sequence, with two kinds of errors:
   until one has failed.
 - *Bad* bytes lie between members and cannot be decompressed. They end at the next valid member.
 
+NULs behind the last member are *padding* if they fill its last block, as tar, tapes and `dd conv=sync` leave them.
+
 The output does not depend on the division of the bytes into `feed` calls. A file can state which bytes of its original
 are lost, by empty gzip members with an extra field. `export --to original` writes such members; other readers skip
 them."""
@@ -21,6 +23,9 @@ from zlib_ng import zlib_ng
 
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.spool.payloads import LossDetail, Member
+
+PADDED = 512
+"""Programs that pad a file make its size a multiple of this number of bytes."""
 
 STATED_MAX = 128
 _EXTRA = b"\x1f\x8b\x08\x04"
@@ -148,6 +153,8 @@ class Inflater:
         self._more = False
         self._expected = True
         """Whether a gzip member must begin at the next byte, because the previous member has ended there."""
+        self.padding = 0
+        """Number of NULs behind the previous member, while nothing else follows them."""
         self._none_before = 0
         """File offset up to which the search for the next gzip member has found none."""
         self._cleared = 0
@@ -160,8 +167,9 @@ class Inflater:
 
     @property
     def waits(self) -> bool:
-        """Return whether the input so far ends inside a gzip member, or with bytes that may begin one."""
-        return self._member is not None or bool(self._input)
+        """Return whether the input so far ends inside a gzip member, with bytes that may begin one, or with NULs that
+        fill no block."""
+        return self._member is not None or bool(self._input) or not self._is_padded
 
     @property
     def memory(self) -> int:
@@ -171,14 +179,31 @@ class Inflater:
     def place(self) -> Member:
         return Member(self._raw, self._content)
 
+    @property
+    def _is_padded(self) -> bool:
+        return not self.padding or not self._raw % PADDED
+
     def feed(self, data: bytes) -> None:
         self._input += data
+
+    def pad(self, size: int) -> bool:
+        """Take `size` NULs that end the file, if the input so far ends between members. Return whether that is so."""
+        if (
+            self._member is not None
+            or self._input
+            or not self._expected
+            or (self._raw + size) % PADDED
+        ):
+            return False
+        self.padding, self._raw = self.padding + size, self._raw + size
+        return True
 
     def next(self, *, last: bool = False) -> Event | None:
         """Return the next event, or None if more input is needed. `last` means that the file has no more bytes."""
         while True:
             if self._member is None:
-                return self._find(last)
+                bad = self._pad(last) if self._expected else None
+                return bad or self._find(last)
             begin = self._input.find(_BEGIN, max(0, self._cleared - self._raw))
             if begin == 0 and not self._more and not self._may_try(self._raw):
                 self._cleared = self._block_end(self._raw)
@@ -197,6 +222,16 @@ class Inflater:
             if content := self._inflate(self._member, self._input[:sure]):
                 self._content += len(content)
                 return Content(content)
+
+    def _pad(self, last: bool) -> Bad | None:
+        """Take NULs behind a member. Return them as bad bytes if they are no padding."""
+        nuls = len(self._input) - len(self._input.lstrip(b"\0"))
+        self.padding += nuls
+        self._use(nuls)
+        if not self.padding or (not self._input and (self._is_padded or not last)):
+            return None
+        size, self.padding, self._expected = self.padding, 0, False
+        return Bad(size, b"", self.place)
 
     def _find(self, last: bool) -> Event | None:
         """Return the beginning of a gzip member, bad bytes, or a loss that the file states; None if more input is
