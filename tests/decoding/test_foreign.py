@@ -64,6 +64,10 @@ FOREIGN = {
     "cr_lines of records alone": DFTRACER.split(b"\n")[1] + b",\r" + DFTRACER.split(b"\n")[1],
     "cr_lines of ET3": b"\xef\xbb\xbfM 31 0 17\rM 21 0 17\rE 21 17\r",
     "trace_events": json.dumps({"traceEvents": RECORDS}).encode(),
+    "trace_events behind other members": json.dumps(
+        {"schemaVersion": 1, "devices": [{"id": 0, "name": "a }"}], "displayTimeUnit": "ms"}
+        | {"otherData": {"version": "1.2"}, "record_shapes": True, "traceEvents": RECORDS}
+    ).encode(),
     "trace_events in lines": b'{\n"traceEvents": [\n' + DFTRACER.replace(b"}\n", b"},\n") + b"]}",
     "jets_array": json.dumps(list(map(json.loads, LINES.splitlines()))).encode(),
     "jets_array of lines": b"[\n" + LINES.strip().replace(b"\n", b",\n") + b"\n]\n",

@@ -69,8 +69,15 @@ FIRST_BYTES = (
 _ANY_FIRST = tuple(first for first, _ in FIRST_BYTES)
 TAR_AT, TAR = 257, b"ustar"
 
+_STRING = rb'"(?:[^"\\]|\\.)*+"'
+_FLAT = rb"(?:%b|[-+.\w]++|\{[^{}]*+\}|\[[^\[\]]*+\])" % _STRING
 JSON_SHAPES = (
-    (re.compile(rb'\{\s*"traceEvents"\s*:\s*\['), "trace_events"),
+    (
+        re.compile(
+            rb'\{\s*(?:%b\s*:\s*%b\s*,\s*)*"traceEvents"\s*:\s*\[' % (_STRING, _FLAT), re.DOTALL
+        ),
+        "trace_events",
+    ),
     (re.compile(rb'\[\s*\{\s*(?:"[a-z]+"\s*:[^{}]*)?"type"\s*:\s*"header"'), "jets_array"),
     (re.compile(rb"(?:\[\s*)?\{[ \t\r]*\n"), "indented_json"),
 )
