@@ -144,8 +144,8 @@ class Form(Protocol):
 class Votes:
     """Determines the form of a trace from the last fields of two successive entries or exits.
 
-    A second field that is 1 higher than the first shows a clock, and an equal or lower one shows threads. The rule is
-    stricter if the configuration states `SPECIFICATION` (`asked`), because a clock may begin anew, and lines may come
+    A second field that is 1 higher than the first shows a clock; so does one that is 1 lower, in a reversed file. An equal
+    field shows threads, and so does a lower one, unless it is so low that the file may be sorted. The rule is stricter if the configuration states `SPECIFICATION` (`asked`), because a clock may begin anew, and lines may come
     late or twice: then a first field of 1 shows a clock, and only equal fields of at least CLOCK_LIKELY show
     threads."""
 
@@ -168,9 +168,10 @@ class Votes:
         before, self._before = self._before, last
         if before is None:
             return SPECIFICATION if self._asked and last == 1 else None
-        if last == before + 1:
+        if last == before + 1 or before == last + 1 < CLOCK_LIKELY:
             return SPECIFICATION
-        threads = last <= before if not self._asked else CLOCK_LIKELY <= last == before
+        lowest = CLOCK_LIKELY if self._asked or last < before else 0
+        threads = lowest <= last == before if self._asked else lowest <= last <= before
         return AGENT if threads else None
 
     def guess(self) -> FormName:
