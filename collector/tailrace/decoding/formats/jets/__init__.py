@@ -11,11 +11,15 @@ from tailrace.decoding.formats.jets.decoder import JetsBlockDecoder, JetsDecoder
 from tailrace.decoding.formats.jets.encoder import JetsEncoder
 from tailrace.decoding.lines import BYTE_ORDER_MARK
 
+_FIRST = re.compile(
+    rb"""\{\s*(?:"[a-z]+"\s*:.*)?"type"\s*:\s*"(?:header"|footer"\s*,.*"capture_end_clk"\s*:)"""
+)
+
 
 def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - the path says nothing
-    """Recognise a file by its first line: a header, or the beginning of a header."""
+    """Recognise a file by its first line: a header or the beginning of a header, or the footer of a reversed file."""
     line = head.removeprefix(BYTE_ORDER_MARK).lstrip().split(b"\n", 1)[0]
-    return re.match(rb'\{\s*("[a-z]+"\s*:.*)?"type"\s*:\s*"header"', line) is not None
+    return _FIRST.match(line) is not None
 
 
 FORMAT = Format(

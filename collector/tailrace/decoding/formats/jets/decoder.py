@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace import kernels
 from tailrace.decoding.formats.jets.line import read_line
@@ -33,7 +34,7 @@ from tailrace.decoding.formats.jets.usual import read_usual
 from tailrace.decoding.json_object import is_whole
 from tailrace.decoding.lines import BLOCK, WHITE, Lines, LinesState, Piece, marks_before
 from tailrace.model.gap import Reason
-from tailrace.model.record import Kind, Record, malformed, missing
+from tailrace.model.record import Kind, Record, SessionFacts, malformed, missing
 from tailrace.rows.block import ROWS_MIN, Block
 
 if TYPE_CHECKING or kernels.active():
@@ -53,7 +54,8 @@ class JetsState(msgspec.Struct):
     """The state of a JETS decoder between calls of `feed`: the unfinished lines and the stage of the session."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
-    # "start", "headless" (lines without a header), "open" (after a header) or "closed" (after a footer)
+    # "start", "headless" (lines without a header), "open" (after a header), "closed" (after a footer),
+    # or "reversed": the file begins with a footer, and its header comes last
     stage: str = "start"
     file: bool = False  # whether the input is a file whose end was not yet reached
 
@@ -170,19 +172,25 @@ class JetsDecoder:
         if record.kind == Kind.MALFORMED:
             return record, gaps
         flaw = None
-        if record.detail is not None and record.name == "header":
+        if self._stage == "reversed":
+            flaw = "after_footer"
+            if isinstance(record.detail, SessionFacts) and record.name == "header":
+                self._stage = "closed"
+                record = record._replace(detail=replace(record.detail, starts=False))
+        elif record.detail is not None and record.name == "header":
             gaps = self._cut_off(offset)
             flaw = None if self._stage == "start" else "header_not_first"
             self._stage = "open"
         elif self._stage == "start":
             flaw = "no_header"
             self._stage = "headless"
-            if self._in_file:
+            if self._in_file and (record.detail is None or record.name != "footer"):
                 gaps = [missing(offset, Reason.LATE_JOIN, 0, detail=NO_START)]
         elif self._stage == "closed":
             flaw = "after_footer"
         if record.detail is not None and record.name == "footer":
-            self._stage = "closed"
+            begins = flaw == "no_header" and self._in_file
+            self._stage = "reversed" if begins else "closed"
         if flaw is not None and not record.flaw:
             record = record._replace(flaw=flaw)
         return record, gaps
