@@ -508,3 +508,11 @@ def test_a_trace_is_known_by_its_beginning(head: bytes, expected: bool) -> None:
 def test_a_compressed_copy_is_the_same_stream() -> None:
     assert FORMAT.files.copy("/a/t.pfw.gz") == FORMAT.files.copy("/a/t.pfw")
     assert FORMAT.files.group("/a/t.pfw.gz") == "/a"
+
+
+def test_an_element_beyond_the_limit_costs_no_other_element() -> None:
+    array = "[" + ",".join([start(), event(2), event(3)[:-1] + f',"x":"{"y" * 300}"}}', event(4)])
+    decoder = FORMAT.decoder(256, None)
+    records = [*decoder.feed(array.encode()), *decoder.feed(b"]\n")]
+    assert [r.name for r in records if r.kind == Kind.SPAN] == ["read", "read"]
+    assert {r.flaw for r in records if r.kind == Kind.MALFORMED} == {"too_long"}

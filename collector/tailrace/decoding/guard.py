@@ -132,7 +132,7 @@ def _check_detail(format_: Format, record: Record) -> None:
         Reason(str(record.name))
         msgspec.convert(detail.count, _Count)
         msgspec.convert(detail.last, _Int64 | None)
-        if record.kind == Kind.HEAL and not detail.count:
+        if record.kind == Kind.HEAL and not (detail.count or detail.piece):
             raise ValueError("`detail`: the `count` of a heal must be above 0")
     elif bits is not None and record.kind not in ALONE and counter is None:
         raise ValueError(

@@ -247,14 +247,17 @@ class Incarnation:
     def claim(self, record: Record, now: int) -> None:
         """Process a decoder's report that events are missing, or that missing events have arrived after all."""
         about = record.detail
-        if isinstance(about, Missing):
-            if self._is_elsewhere(record):
-                return
+        if not isinstance(about, Missing):
+            return
+        if self._pieces and record.kind == Kind.HEAL and about.piece:
+            self.piece(about.piece)  # takes the gap back
+            return
+        for number, count in self._not_elsewhere(record, about):
             said = Finding(
                 record.kind,
                 record.stream,
-                record.counter,
-                about.count,
+                number,
+                count,
                 record.name or Reason.NETWORK,
                 of=about.of,
                 detail=about.detail,
@@ -263,14 +266,17 @@ class Incarnation:
             )
             self._references.claim(said)
             self.report(now)
-            if about.piece:
-                self.piece(about.piece, said.reason)
+        if about.piece:
+            self.piece(about.piece, record.name or Reason.NETWORK)
 
-    def _is_elsewhere(self, record: Record) -> bool:
-        """Return whether another file of the run has already delivered the record that a heal reports as arrived."""
-        if not self._pieces or record.kind != Kind.HEAL or record.counter is None:
-            return False
-        return not self._pieces.take_back(self.state.name, record.counter)
+    def _not_elsewhere(self, record: Record, about: Missing) -> list[tuple[int | None, int]]:
+        """Return the first number and the count of a gap; of a heal, only for records that another file of the run has
+        not delivered before."""
+        number = record.counter
+        if not self._pieces or record.kind != Kind.HEAL or number is None:
+            return [(number, about.count)]
+        found = self._pieces.take_back(self.state.name, number, number + about.count - 1)
+        return [(each.first, each.last - each.first + 1) for each in found]
 
     def piece(self, piece: RunPiece, said: str = "") -> None:
         """Record which part of a run this input contains. `said` is the decoder's reason for missing records."""

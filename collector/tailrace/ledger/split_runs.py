@@ -95,13 +95,13 @@ class SplitRuns:
         number = self._run_of.get(session)
         return session in self._copies if number is None else self._index[number].goes_on(session)
 
-    def take_back(self, session: str, id_: int) -> bool:
-        """Record that the id `id_`, which this session reported as missing, arrived in this session. Return False if
-        the report was taken back already, because another file of the run has the id."""
+    def take_back(self, session: str, first: int, last: int) -> list[IdRange]:
+        """Record that ids which this session reported as missing are no longer missing. Return those that no other
+        file of the run has taken back before."""
         run = self.state.runs.get(self._run_of.get(session, -1))
-        if run is None:
-            return session not in self._copies
-        return not run.judged or (run.ends == session and bool(fill(run.claims, id_, id_)))
+        if run is not None and run.judged:
+            return fill(run.claims, first, last) if run.ends == session else []
+        return [] if run is None and session in self._copies else [IdRange(first, last)]
 
     def tell(self, now: int) -> None:
         """Write the rest rows (the file has stopped growing) of files whose run other files now continue."""

@@ -16,13 +16,14 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.dftracer.blocks import DFTracerBlockDecoder
 
 _BEGINNING = re.compile(
-    rb"""[\s\[,]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\x1a*\Z"""
+    rb"""[\s\[\],\x1a]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\x1a*\Z"""
     rb"""|\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:))"""
 )
-"""The beginning of a trace: brackets or commas, then a record with members in any order. Chrome traces do not match."""
+"""The beginning of a trace: brackets, commas or Ctrl-Zs, then a record with members in any order. Chrome traces do not
+match."""
 
 _RECORD = re.compile(
-    rb"""[\s\[]*\{\s*(?:"id"\s*:\s*"?\d+"?\s*,\s*)?"name"\s*:\s*"[^\n]*?"\s*,\s*"cat"\s*:\s*"[^"\n]*"\s*,\s*"""
+    rb"""[\s\[\],\x1a]*\{\s*(?:"id"\s*:\s*"?\d+"?\s*,\s*)?"name"\s*:\s*"[^\n]*?"\s*,\s*"cat"\s*:\s*"[^"\n]*"\s*,\s*"""
     rb"""(?:"type"\s*:\s*\d+\s*,\s*)?"pid"\s*:\s*"?\d+"?\s*,\s*"tid"\s*:\s*"?\d+"?\s*,"""
 )
 _PIECE = re.compile(r"(?:\A|/)split/[^/]*\Z|_chunk\d+\.pfw(?:\.gz)?\Z")

@@ -32,7 +32,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
 
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
-        if self._lines.pending <= WAITING_MAX:
+        if self._array is None and self._lines.pending <= WAITING_MAX:
             data = self._lines.take_back() + data
         at, have, step = 0, len(data), 0
         while at < have:
@@ -56,6 +56,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
         """Return whether the kernel may read the next byte: it begins a line, and no split record waits."""
         return (
             self._lines.between
+            and self._array is None
             and not self._held
             and bool(self._processes.current.pid)
             and self._processes.current.run.usual

@@ -26,11 +26,12 @@ process. The module `run` finds the missing events of each process."""
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Collection
 
 import msgspec
 
-from tailrace.decoding.formats.dftracer.line import RefusedError, read_fields
+from tailrace.decoding.formats.dftracer.line import RefusedError, id_of, read_fields
 from tailrace.decoding.formats.dftracer.names import HashNames
 from tailrace.decoding.formats.dftracer.processes import Processes, ProcessesState
 from tailrace.decoding.formats.dftracer.record import (
@@ -59,6 +60,46 @@ JOINS_MAX = 4
 _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
 """The bytes that may stand before a record, and those that may stand after it, in a JSON array."""
 
+_JOINT = re.compile(rb"((?:\A|(?<=[\s\[\]},]))\x1a+(?=[\s\[\]{,]|\Z))")
+"""Ctrl-Zs between records or brackets."""
+
+
+_TO_BRACKET = re.compile(rb'[^"{}\[\]]*+(?:"(?:[^"\\]++|\\.)*+"[^"{}\[\]]*+)*+', re.DOTALL)
+_BEGINS = {(b"{", 1), (b"{", 0), (b"[", 0)}
+"""The first byte of an element, or of another array in the line, and the number of open brackets before it."""
+_DEEPER = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+_IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+
+
+class ArrayLine(msgspec.Struct):
+    """The state of a line that begins with a bracket, as programs write whole arrays. It tells where elements begin, so
+    that elements are read before the line ends, and the line may be longer than a record."""
+
+    depth: int = 0  # open brackets and braces
+    closed: bool = False  # whether an element has ended
+    string: bool = False  # whether the next byte is in a string
+    escaped: bool = False  # whether a backslash precedes the next byte
+
+    def next_element(self, data: bytes, at: int, stop: int) -> int:
+        """Return where the next element but the first begins in `data[at:stop]`, or `stop`. Continue there later."""
+        while at < stop:
+            if self.string:
+                at = _IN_STRING.match(data, at + self.escaped, stop).end()  # type: ignore[union-attr] # matches anything
+                self.escaped = data[at:stop] == b"\\"
+                self.string = data[at : at + 1] != b'"' or at >= stop
+                at += 1
+                continue
+            at = _TO_BRACKET.match(data, at, stop).end()  # type: ignore[union-attr]
+            mark = data[at : at + 1] if at < stop else b""
+            if self.closed and (mark, self.depth) in _BEGINS:
+                self.closed = False
+                return at
+            at += 1
+            self.string = mark == b'"'
+            self.depth = max(0, self.depth + _DEEPER.get(mark, 0))
+            self.closed = self.closed or (mark == b"}" and self.depth <= 1)
+        return stop
+
 
 class DFTracerState(msgspec.Struct):
     """The state of a DFTracer decoder between calls of `feed`."""
@@ -68,8 +109,9 @@ class DFTracerState(msgspec.Struct):
     tried: int = 0  # Number of attempts to join these lines.
     names: dict[str, str] = {}  # Names of files, hosts and other strings, by key of the hash.
     processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
-    asked: dict[str, bool | None] = {}  # Keys without a name (see `AskedNames`).
-    marked: bool = False  # Whether the file begins with a byte order mark.
+    asked: dict[str, bool | None] = {}  # keys without a name (see `AskedNames`)
+    marked: bool = False  # whether the file begins with a byte order mark
+    array: ArrayLine | None = None  # the current line, if it begins with a bracket
 
 
 class DFTracerDecoder:
@@ -86,6 +128,7 @@ class DFTracerDecoder:
         self._processes = Processes(state.processes)
         self._records: list[Record] = []
         self._marked = state.marked
+        self._array = msgspec.structs.replace(state.array) if state.array else None
         self._slow = 0
 
     @property
@@ -93,6 +136,7 @@ class DFTracerDecoder:
         return DFTracerState(
             self._lines.state, self._held, self._tried, self._names.known, self._processes.state,
             self._names.asked.keys, self._marked,
+            msgspec.structs.replace(self._array) if self._array else None,
         )  # fmt: skip
 
     @property
@@ -143,14 +187,29 @@ class DFTracerDecoder:
         return self._processes.current.run
 
     def feed(self, data: bytes) -> list[Record]:
-        for piece in self._lines.feed(data):
-            self._piece(piece)
+        at = 0
+        if self._lines.offset == 0 and self._array is None and self._lines.pending <= 3:
+            data = self._lines.take_back() + data
+            if data.startswith(BYTE_ORDER_MARK):
+                at = len(BYTE_ORDER_MARK)
+                self._feed(data[:at])
+        while at < len(data):
+            if self._array is None:
+                begins = self._lines.after_blank and data.startswith(b"[", at)
+                begin = at if begins else data.find(b"\n[", at) + 1
+                if not (begins or begin):
+                    self._feed(data[at:])
+                    break
+                self._feed(data[at:begin])
+                self._array, at = ArrayLine(), begin
+            at = self._read_array(self._array, data, at)
         if self._held and len(self._held) + self._lines.pending > self._hold_max:
             self._let_go("bad_json")
         return self._taken()
 
     def end(self) -> list[Record]:
         """Decode the waiting bytes at the end of the input. An unreadable last line is `truncated`."""
+        self._array = None
         for piece in self._lines.end():
             self._piece(piece)
         self._let_go("truncated")
@@ -175,6 +234,29 @@ class DFTracerDecoder:
 
     # Methods that read lines, and decide whether a record is usual (of a frequent shape), unusual or split into several
     # lines
+
+    def _feed(self, data: bytes) -> None:
+        for piece in self._lines.feed(data):
+            self._piece(piece)
+
+    def _read_array(self, array: ArrayLine, data: bytes, at: int) -> int:
+        """Read more of a line that begins with a bracket, from `at` on, and each element once the next one begins.
+
+        Return the position behind the line, or the end of `data`."""
+        newline = data.find(b"\n", at) + 1
+        stop = newline or len(data)
+        while (begin := array.next_element(data, at, stop)) < stop:
+            self._feed(data[at:begin])
+            for piece in self._lines.end():
+                if piece.kind == "tail":
+                    self._line(piece.data, "cut")
+                else:
+                    self._piece(piece)
+            at = begin
+        self._feed(data[at:stop])
+        if newline:
+            self._array = None
+        return stop
 
     def _piece(self, piece: Piece) -> None:
         if piece.kind == "lines":
@@ -216,6 +298,8 @@ class DFTracerDecoder:
     def _fresh(self, line: bytes, unreadable: str) -> None:
         """Read a line while no split record waits. Keep invalid JSON as a possible first line of a split record."""
         self._slow += 1
+        if self._read_joined(line):
+            return
         record = _record_of(line)
         if self._offset == len(BYTE_ORDER_MARK) * self._marked and line.startswith(b"  {"):
             self._run.unfinished()
@@ -238,10 +322,25 @@ class DFTracerDecoder:
         starts = [match.start() for match in START.finditer(line)]
         if found != "bad_json":
             self._malformed(line, found)
-        elif starts == [begin] and len(line) <= self._hold_max and unreadable != "truncated":
+        elif starts == [begin] and len(line) <= self._hold_max and unreadable == "bad_json":
             self._held = line
         else:
             self._pieces(line, [0, *(at for at in starts if at > begin), len(line)], unreadable)
+
+    def _read_joined(self, line: bytes) -> bool:
+        """Read a line with Ctrl-Zs between records or brackets, where files were joined. Return False, and read nothing,
+        if it is no such line."""
+        parts = _JOINT.split(line)
+        if len(parts) == 1 or not all(map(_is_readable, parts[::2])):
+            return False
+        for number, part in enumerate(parts):
+            if number % 2:
+                self._add(about_session(self._offset, len(part), "ctrl_z"))
+            elif part.strip(WHITE):
+                self._fresh(part, "bad_json")
+            elif part:
+                self._add(about_session(self._offset, len(part), "blank_lines"))
+        return True
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
         """Read the parts of a line that is not a single record. A part lies between two successive positions in
@@ -273,7 +372,7 @@ class DFTracerDecoder:
         """Return whether a line may be the next line of the split record whose first lines wait."""
         return (
             len(self._held) + len(line) <= self._hold_max
-            and line.strip(WHITE)[:1] not in {b"{", b"[", b"]"}
+            and line.strip(WHITE)[:1] not in {b"{", b"[", b"]", CTRL_Z}
             and not START.search(line)
         )
 
@@ -316,13 +415,13 @@ class DFTracerDecoder:
         try:
             reading = read_fields(found.fields)
         except RefusedError as refused:
-            self._malformed(line, str(refused))
+            self._malformed(line, str(refused), id_of(found.fields))
             return
         if self._processes.turn(reading.stream.partition("/")[0], reading.host):
             self._turned()
-        facts, phase = None, phase_of(found)
-        if reading.role == "start":
-            gaps, facts = self._run.begins(self._offset, reading)
+        facts, phase = None, "" if "ph" in reading.before else phase_of(found)
+        if begun := self._run.begins(self._offset, reading):
+            gaps, facts = begun
             self._records += gaps
         elif reading.role == "unit":
             facts = self._run.measured(reading)
@@ -333,7 +432,7 @@ class DFTracerDecoder:
         record = to_record(self._offset, len(line), found, reading, names, facts)
         if facts:
             record = self._spelling(record, phase)
-        elif reading.role in {"event", "end"} and self._run.other_phase == reading.phase:
+        elif reading.phase and self._run.other_phase == reading.phase:
             record = with_phase(record, phase)
         self._add(record)
         if reading.given:
@@ -342,8 +441,9 @@ class DFTracerDecoder:
             self._records += self._run.ends(self._offset, reading)
             self._processes.await_settling()
         elif reading.role != "start":
-            self._records += self._run.heals(self._offset, reading)
             self._run.saw(reading)
+            number = reading.id if reading.role in {"event", "other"} else None
+            self._records += self._run.heals(self._offset, number)
 
     def _spelling(self, record: Record, phase: str) -> Record:
         """Return the record that states the unit of time. If `phase`, the JSON text of its `ph`, is a string, add it to
@@ -362,11 +462,12 @@ class DFTracerDecoder:
     def _turned(self) -> None:
         self._records.append(turned(self._offset, self._processes))
 
-    def _malformed(self, data: bytes, reason: str) -> None:
+    def _malformed(self, data: bytes, reason: str, number: int | None = None) -> None:
         if self._processes.find(data):
             self._turned()
-        self._run.lost(data)
+        heals = self._run.lost(self._offset + len(data), data, number)
         self._add(malformed(self._offset, data, reason))
+        self._records += heals
 
     def _add(self, record: Record) -> None:
         self._records.append(record)
@@ -378,6 +479,11 @@ def _is_whole(line: bytes) -> bool:
     record = _record_of(line)
     found = find_fields(record) if record else None
     return not found or (not isinstance(found, str) and found.flaw in {None, "backslash", COMMA})
+
+
+def _is_readable(line: bytes) -> bool:
+    record = _record_of(line)
+    return not record or not isinstance(find_fields(record), str)
 
 
 def _record_of(line: bytes) -> bytes:

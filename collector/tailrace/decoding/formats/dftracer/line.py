@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from json.encoder import encode_basestring as quote
 from typing import Any, Literal, NamedTuple
 
@@ -44,6 +45,8 @@ OF_START = {
 hash (see `HASHES`)."""
 
 QUOTED_NUMBER = re.compile(r"-?[0-9]{1,20}")
+QUOTED_PHASES = {'"1"', '"2"', '"3"', '"4"'}
+"""Numbers as `ph` in the spelling of programs that write all values in quotes."""
 
 Fields = dict[str, Field]
 Texts = dict[str, str]
@@ -107,6 +110,8 @@ def read_fields(found: list[Field]) -> RecordReading:
     """Read the fields of a record. Raise RefusedError if the fields do not form a DFTracer record."""
     fields = {field.key: field for field in found}
     name, ph = _text(_field(fields, "name")), _field(fields, "ph")
+    if ph.text in QUOTED_PHASES:
+        ph = fields["ph"] = ph._replace(value=int(ph.value), text=ph.value)
     category = _text(fields["cat"]) if "cat" in fields else None
     stream = f"{_digits(fields, 'pid')}/{_digits(fields, 'tid')}"
     args = fields["args"].value if "args" in fields else {}
@@ -147,12 +152,11 @@ def _read_complete(line: _Line) -> RecordReading:
         flaw = "negative_duration"
     else:
         del line.after["dur"]
-    number = integer(line.fields["id"]) if "id" in line.fields else None
     as_text = isinstance(line.fields["ph"].value, str)
     reading = RecordReading(
         Kind.SPAN, line.stream, line.name, line.before, _with_args(line), "event", line.category,
         start, end, _wanted(line.args, OF_EVENTS), flaw=flaw,
-        id=number if number is not None and -(2**63) <= number < 2**63 else None,
+        id=id_of(line.fields.values()),
         phase="X" if as_text else "1", counts=None if as_text else True,
     )  # fmt: skip
     if line.category == "dftracer" and line.name in {"start", "end"}:
@@ -234,11 +238,17 @@ def _said(line: _Line, name: object, value: object) -> None:
 
 
 def _read_other(line: _Line) -> RecordReading:
+    """Read a record with an unknown `ph`. If it has a time and a duration, it is a complete event by its shape."""
     ph = line.fields["ph"]
     line.before["ph"] = ph.text
+    if {"ts", "dur"} <= line.fields.keys():
+        with suppress(RefusedError):
+            reading = _read_complete(line)
+            return reading._replace(flaw="unknown_phase", phase="", counts=None)
     return RecordReading(
         Kind.SESSION, line.stream, line.name, line.before, _with_args(line), "other",
         line.category, flaw="unknown_phase",
+        id=id_of(line.fields.values()),
     )  # fmt: skip
 
 
@@ -247,6 +257,12 @@ _READERS: dict[object, Callable[[_Line], RecordReading]] = {
     2: _read_counter, 3: _read_counter, "C": _read_counter,
     4: _read_metadata, "M": _read_metadata, "H": _read_metadata,
 }  # fmt: skip
+
+
+def id_of(found: Iterable[Field]) -> int | None:
+    """Return the last `id` in the fields of a record, if it is an integer of 64 bits."""
+    number = next((integer(field) for field in reversed([*found]) if field.key == "id"), None)
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def _with_args(line: _Line) -> Texts:

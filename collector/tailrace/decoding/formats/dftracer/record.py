@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from json.encoder import encode_basestring as quote
 
-from tailrace.decoding.formats.dftracer.line import GivenName, RecordReading, Texts
+from tailrace.decoding.formats.dftracer.line import QUOTED_PHASES, GivenName, RecordReading, Texts
 from tailrace.decoding.formats.dftracer.salvage import FoundFields
 from tailrace.model.record import Kind, Record, SessionFacts, named
 
@@ -63,7 +63,7 @@ def bracket(offset: int, line: bytes) -> Record:
 def phase_of(found: FoundFields) -> str:
     """Return the JSON text of `ph`: a text such as `"X"`, or a number in releases that number their events by `id`."""
     phase: str = next(field.text for field in reversed(found.fields) if field.key == "ph")
-    return phase
+    return phase[1:-1] if phase in QUOTED_PHASES else phase
 
 
 def with_phase(record: Record, phase: str) -> Record:

@@ -74,6 +74,10 @@ class Ids:
     def ranges(self) -> int:
         return len(self._firsts)
 
+    def misses(self, number: int) -> bool:
+        """Return whether an id was not seen, whether or not a later one was."""
+        return number >= self._following or self.lacks(number)
+
     def lacks(self, number: int) -> bool:
         i = bisect_right(self._firsts, number) - 1
         return i >= 0 and number <= self._lasts[i]
@@ -168,21 +172,25 @@ NO_END, NO_START = "no_end", "no_start"
 class TracedRunState(msgspec.Struct):
     """The state of one run (program execution) of a traced process."""
 
-    stage: str = (
-        "before"  # "before", "open" (after `start`), "ended", or "settled" (gaps reported).
-    )
-    ticks: int = 10**6  # Ticks per second of this run's clock.
-    coming: int | None = None  # Ticks per second of the next run's clock.
-    told: bool = False  # Whether any record has stated the unit of time.
-    measured: bool = False  # Whether a time_metric has stated the unit.
-    blanks: bool = False  # Whether the file begins with two blanks (unfinished, release 1.0).
-    counts: bool | None = None  # Whether the release numbers its events by id.
-    phase: str = ""  # Spelling of `ph` ("1" or "X") in the record with the unit of time.
-    last: int = 0  # Id of the record `end`.
-    unnumbered: int = 0  # Number of malformed records whose id is not visible.
-    claimed: list[tuple[int, int]] = []  # Ranges of ids that were reported as gaps.
-    numbered: bool = False  # Whether an event had an id.
-    headless: bool = False  # Whether `end` came without `start`.
+    stage: str = "before"  # "before", "open" (after `start`), "ended", or "settled" (gaps reported)
+    ticks: int = 10**6  # ticks per second of this run's clock
+    coming: int | None = None  # ticks per second of the next run's clock
+    told: bool = False  # whether any record has stated the unit of time
+    measured: bool = False  # whether a time_metric has stated the unit
+    blanks: bool = False  # whether the file begins with two blanks (unfinished, release 1.0)
+    counts: bool | None = None  # whether the release numbers its events by id
+    phase: str = ""  # spelling of `ph` ("1" or "X") in the record with the unit of time
+    last: int = 0  # id of the record `end`
+    unnumbered: int = 0  # number of malformed records whose id is not visible
+    claimed: list[
+        tuple[int, int]
+    ] = []  # ranges of ids that were reported as gaps and have not come
+    numbered: bool = False  # whether an event had an id
+    headless: bool = False  # whether `end` came without `start`
+    whole: bool = False  # whether `end` says that the configuration excludes aggregates
+    at: int | None = None  # time of the process's last `start` or `end`
+    backward: bool = False  # whether `start` came after `end`, as in a reversed file
+    mixed: bool = False  # whether times show that lines of several runs are out of order
     ids: IdsState = msgspec.field(default_factory=IdsState)
 
 
@@ -259,6 +267,8 @@ class TracedRun:
             state.numbered = True
         elif reading.role in {"event", "start", "end", "aggregate"}:
             self.ids.doubt()
+        elif reading.role == "other" and reading.id is not None and self.ids.misses(reading.id):
+            self.ids.add((reading.id,))
 
     def came(self, ids: list[int], *, counts: bool) -> None:
         """Mark the ids of usual events as seen. `counts`: whether a record shows that its release numbers events."""
@@ -294,30 +304,70 @@ class TracedRun:
         state.ticks, state.measured = reading.ticks, True
         return self.clock()
 
-    def begins(self, offset: int, reading: RecordReading) -> tuple[list[Record], SessionFacts]:
-        """Begin a new run at a `start` record. Return the gaps of the previous run, and the facts of the new run."""
+    def begins(
+        self, offset: int, reading: RecordReading
+    ) -> tuple[list[Record], SessionFacts] | None:
+        """Begin a new run at a `start` record or, in a reversed file, at an `end` record behind the `start` of a later run.
+
+        Return the gaps of the previous run, and the facts of the new run; None if the record begins no run."""
         old = self._state
+        if reading.role == "end" and old.backward:
+            return self.over(offset), self._renew()
+        if reading.role != "start":
+            return None
         old.blanks = False
-        gaps = self.over(offset)
-        if old.stage != "before":
+        if old.headless and old.at is not None and (reading.start or 0) < old.at:
+            return self._begins_late(offset, reading), self.clock()
+        gaps = self._is_mixed(offset, mixed=old.backward) + self.over(offset)
+        facts = self._renew()
+        self._state.stage, self._state.at = "open", reading.start
+        self.saw(reading)
+        return gaps, facts
+
+    def _begins_late(self, offset: int, reading: RecordReading) -> list[Record]:
+        """Take a `start` behind the `end` of the same run, as in a reversed file. Return heals and gaps."""
+        state = self._state
+        claimed = state.stage == "settled" and bool(state.counts)
+        state.headless, state.backward, state.stage, state.at = False, True, "ended", reading.start
+        self.saw(reading)
+        heals = [self._no_longer_late(offset)] if claimed else []
+        return heals + (self.settle(offset) if state.whole else [])
+
+    def _renew(self) -> SessionFacts:
+        """Begin a new run, unless the current one has neither `start` nor `end` yet. Return the facts of the run."""
+        old = self._state
+        again = old.stage != "before"
+        if again:
             self._state = TracedRunState(
-                ticks=old.coming or old.ticks, measured=old.coming is not None, counts=old.counts
-            )
+                ticks=old.coming or old.ticks, measured=old.coming is not None, counts=old.counts,
+                at=old.at, mixed=old.mixed,
+            )  # fmt: skip
             self._given_up = self.evicted
             self.ids = Ids()
-        again = old.stage != "before"
-        self._state.stage = "open"
-        self.saw(reading)
-        return gaps, msgspec.structs.replace(self.clock(), starts=again)
+        return msgspec.structs.replace(self.clock(), starts=again)
+
+    def _is_mixed(self, offset: int, *, mixed: bool) -> list[Record]:
+        """Remember whether lines of several runs are `mixed`: they do not show whose ids are missing. If so, take back
+        the reported ids."""
+        self._state.mixed = self._state.mixed or mixed
+        return self._take_back(offset) if self._state.mixed else []
 
     def ends(self, offset: int, reading: RecordReading) -> list[Record]:
         """End the run at an `end` record. Return its gaps, unless aggregates (of several events) may still follow."""
+        state = self._state
+        again = state.stage in {"ended", "settled"}
+        early = state.stage == "open" and state.at is not None and (reading.start or 0) < state.at
+        taken = self._is_mixed(offset, mixed=again or early)
         self.saw(reading)
         if self._state.stage == "before" and not self.ids.begun:
             self._state.headless = True
-        self._state.stage, self._state.last = "ended", reading.id or 0
-        self._state.blanks = False
-        return self.settle(offset) if reading.whole else []
+        self._state.stage, self._state.last, self._state.at = (
+            "ended",
+            reading.id or 0,
+            reading.start,
+        )
+        self._state.whole, self._state.blanks = reading.whole, False
+        return taken + (self.settle(offset) if reading.whole else [])
 
     def settle(self, offset: int) -> list[Record]:
         """Return the gaps of an ended run. Call it only when no aggregates (of several events) can follow."""
@@ -335,7 +385,10 @@ class TracedRun:
             return [self._late(offset), *open_]
         if not self._state.counts or not self.ids.believed:
             return self._again(offset)
-        ranges = self._state.claimed = self._unexplained()
+        ranges = self._unexplained()
+        if ranges and self._state.mixed:
+            return [missing(offset, Reason.NETWORK, 0, of=Kind.SPAN, detail="ids")]
+        self._state.claimed = ranges
         one_by_one = ranges if len(ranges) <= GAPS_MAX else ranges[: GAPS_MAX - 1]
         rest = ranges[len(one_by_one) :]
         gaps = [_gap(offset, first, last - first + 1, "ids") for first, last in one_by_one]
@@ -351,13 +404,30 @@ class TracedRun:
         """Whether the run has reported gaps whose events may still arrive."""
         return bool(self._state.claimed)
 
-    def heals(self, offset: int, reading: RecordReading) -> list[Record]:
-        """Return a heal record for an event that was reported as missing. Call it before `saw` marks its id as seen."""
-        number = reading.id or 0
-        late = any(first <= number <= last for first, last in self._state.claimed)
-        if reading.role != "event" or not late or not self.ids.lacks(number):
+    def heals(self, offset: int, number: int | None) -> list[Record]:
+        """Return heals for reported ids, after a record behind the gap. `number` is the record's id, if it has one."""
+        claimed = self._state.claimed
+        if not claimed:
             return []
+        if not (self.ids.believed or self.ids.returned):
+            return self._take_back(offset)
+        i = bisect_right(claimed, (number or 0, 2**63)) - 1
+        if number is None or i < 0 or number > claimed[i][1]:
+            return []
+        first, last = claimed[i]
+        parts = (first, number - 1), (number + 1, last)
+        claimed[i : i + 1] = [(a, b) for a, b in parts if a <= b]
         return [_gap(offset, number, 1, "ids")._replace(kind=Kind.HEAL)]
+
+    def _take_back(self, offset: int) -> list[Record]:
+        """Take back all reported ids that have not come: they prove nothing any more. The number of missing events is
+        then unknown."""
+        claimed, self._state.claimed = self._state.claimed, []
+        if not claimed:
+            return []
+        heals = [_gap(offset, a, b - a + 1, "ids")._replace(kind=Kind.HEAL) for a, b in claimed]
+        self.ids.returned = False
+        return [*heals, missing(offset, Reason.NETWORK, 0, of=Kind.SPAN, detail="ids")]
 
     @property
     def due(self) -> bool:
@@ -397,7 +467,7 @@ class TracedRun:
     def piece(self) -> RunPiece | None:
         """Return the part of the run that is in this file, as ranges of ids; None if ids do not show the part."""
         state = self._state
-        if state.counts is False or not state.numbered:
+        if state.counts is False or not state.numbered or state.mixed:
             return None
         if state.last and not state.headless and not self.ids.believed:
             return None
@@ -419,19 +489,31 @@ class TracedRun:
     def _late(self, offset: int) -> Record:
         return missing(offset, Reason.LATE_JOIN, 0, of=Kind.SPAN, detail=NO_START, piece=self.piece)
 
+    def _no_longer_late(self, offset: int) -> Record:
+        """Return the heal of `_late`. Its piece, without ids if they prove nothing, replaces that of `_late`."""
+        piece = self.piece or RunPiece(pid=self.pid, host=self.host, ranges=())
+        about = Missing(count=0, of=Kind.SPAN, detail=NO_START, piece=piece)
+        return self._late(offset)._replace(kind=Kind.HEAL, detail=about)
+
     @property
     def _is_middle(self) -> bool:
         """Whether the file has events of a run, but neither the run's `start` nor the run's `end`."""
         state = self._state
         return state.stage == "before" and state.numbered and bool(state.counts)
 
-    def lost(self, data: bytes) -> None:
-        """Update the run with a malformed record, which is reported by itself: mark its id, if visible, as seen."""
-        numbered = _NUMBERED.match(data)
-        if numbered:
-            self.ids.add((int(numbered[1]),))
-        elif not _BEGINS.match(data):
-            self._state.unnumbered += 1
+    def lost(self, offset: int, data: bytes, number: int | None) -> list[Record]:
+        """Update the run with a malformed record, which is reported by itself: mark its id, if visible, as seen.
+
+        `number` is the id, if the record is JSON. Return a heal if the missing event was reported before."""
+        if number is None and (numbered := _NUMBERED.match(data)):
+            number = int(numbered[1])
+        if number is not None:
+            self.ids.add((number,))
+            return self.heals(offset, number)
+        if _BEGINS.match(data):
+            return []
+        self._state.unnumbered += 1
+        return self.heals(offset, self._state.claimed[0][0] if self._state.claimed else None)
 
     def _unexplained(self) -> list[tuple[int, int]]:
         """Return the ranges of missing ids up to the id of `end`, without one id for each malformed record whose id is
