@@ -26,6 +26,7 @@ from tailrace.query.inner_views import (
     SUMS,
     shown,
 )
+from tailrace.query.names import NAMED
 from tailrace.query.rows import (
     GIVEN,
     MOVED_NUMBERS,
@@ -276,7 +277,7 @@ def _definitions(facts: RowFacts) -> dict[str, Definition]:
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
     parts, producers = NAMES
     gaps = gap_views(moved=facts.moved)
-    text = f"{PARTS}{LOST if facts.lacking else ''};\n{gaps}\n{SUMS}\n{parts}\n{rows}\n{producers}\n{public}"
+    text = f"{PARTS}{LOST if facts.lacking else ''};\n{gaps}\n{SUMS}\n{parts}\n{rows}\n{producers}\n{NAMED}\n{public}"
     # Remove comments, because they name views that the SQL does not use.
     text = _COMMENT.sub("", text)
     starts = [match.start() for match in _HEAD.finditer(text)]

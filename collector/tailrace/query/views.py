@@ -396,6 +396,49 @@ LABELS = View(
     "source, session, key",
 )
 
+PROGRAMS = View(
+    "programs",
+    "the names of what wrote each stream: one row for each stream, to join with any other view",
+    (
+        *_as_stored("source format session stream"),
+        ViewColumn(
+            "process",
+            "VARCHAR",
+            "the name of the process, as its client or tracer states; of JETS, the hardware; null if unknown",
+        ),
+        ViewColumn("pid", "BIGINT", "its process id"),
+        ViewColumn(
+            "thread",
+            "VARCHAR",
+            "the name or id of the thread; null in formats without a stream for each thread",
+        ),
+        ViewColumn("host", "VARCHAR", "the host on which it ran"),
+        ViewColumn("node", "VARCHAR", "the node of the job on which it ran; null outside of jobs"),
+        ViewColumn("rank", "BIGINT", "its rank in the job; null if unknown"),
+        ViewColumn("job", "VARCHAR", "the job; null if unknown"),
+        ViewColumn("file", "VARCHAR", "the path of the file from which the stream was read"),
+        ViewColumn("labels", "VARCHAR", "JSON object: the labels that its client announced"),
+    ),
+    """
+    SELECT source, s.format, session, stream, n.process, try_cast(n.pid AS BIGINT) AS pid,
+      coalesce(t.thread, nullif(CASE s.format
+        WHEN 'dftracer' THEN split_part(stream, '/', 2) WHEN 'ovni' THEN split_part(stream, '/', 3)
+        WHEN 'et3' THEN stream END, '')) AS thread,
+      n.host, n.node, n.rank, n.job, n.file, n.labels
+    FROM (
+      SELECT source, any_value(format) AS format, session, stream
+      FROM (
+        SELECT source, format, session, stream FROM part.seen_events
+        UNION ALL SELECT source, format, session, stream FROM part.missing_events
+      )
+      GROUP BY source, session, stream
+    ) AS s
+    LEFT JOIN part.session_names AS n USING (source, session)
+    LEFT JOIN part.thread_names AS t USING (source, session, stream)
+    """,
+    "source, session, stream",
+)
+
 NESTING = View(
     "nesting",
     "one row for each span: how many spans of its stream and substream enclose it, and the innermost of them. It reads"
@@ -426,4 +469,4 @@ NESTING = View(
     'source, session, stream, substream, start, "end" DESC, "offset"',
 )
 
-VIEWS = (EVENTS, SPANS, COUNTERS, GAPS, SESSIONS, STREAMS, LABELS, NESTING)
+VIEWS = (EVENTS, SPANS, COUNTERS, GAPS, SESSIONS, STREAMS, PROGRAMS, LABELS, NESTING)

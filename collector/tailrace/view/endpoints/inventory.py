@@ -114,63 +114,14 @@ def overview(lease: SnapshotLease, _: OfNothing) -> wire.OverviewAnswer:
     )
 
 
-_WORDS = ", ".join(
-    f"max(value) FILTER (word = '{word}') AS \"{word}\""
-    for word in (
-        "cmd", "host", "hostname", "labels", "loom", "metadata", "ovni", "pid", "process", "process_name", "rank",
-    )
-)  # fmt: skip
-"""SQL for the words of `part.producer_words` that show where a session comes from. Each word becomes a column of JSON.
-
-Our clients announce `process`, `pid`, `host` and `labels`. DFTracer writes `process_name`, `hostname`, `cmd` and
-`rank`, ovni its metadata (`ovni`, or single members in old versions), and JETS a header with `metadata`."""
-
-_PROGRAM = "nullif(regexp_replace(replace({}, ';', ' '), '^[^ ]*/', ''), '')"
-"""SQL for a command line, as text, without the directory of the program. DFTracer writes `;` between its words."""
-
-_NAMED = f"""
-SELECT s.source, s.session,
-  coalesce(
-    w.process ->> '$', w.process_name ->> '$', {_PROGRAM.format("w.cmd ->> '$'")},
-    w.metadata ->> '$.hardware_model'
-  ) AS process,
-  coalesce(w.pid ->> '$', w.ovni ->> '$.pid', d.pid) AS pid,
-  coalesce(w.host ->> '$', w.hostname ->> '$', split_part(coalesce(w.ovni ->> '$.loom', w.loom ->> '$'), '.', 1)) AS host,
-  p.node, coalesce(p.rank, try_cast(coalesce(w.rank ->> '$', w.ovni ->> '$.rank') AS BIGINT)) AS rank, p.job,
-  CASE WHEN contains(o.peer, '/') THEN o.peer END AS file, r.run AS "group", r.opened,
-  coalesce(c.state IN ('open', 'silent'), false) AS alive, w.labels
-FROM (SELECT DISTINCT source, session FROM part.session_words) AS s
-LEFT JOIN (SELECT source, session, {_WORDS} FROM part.producer_words GROUP BY ALL) AS w USING (source, session)
-LEFT JOIN (
-  SELECT source, session, any_value(split_part(stream, '/', 1)) AS pid
-  FROM part.kept_few WHERE kind = 'session' AND format = 'dftracer' AND stream <> '' GROUP BY source, session
-) AS d USING (source, session)
-LEFT JOIN part.places AS p USING (source, session)
-LEFT JOIN part.origins AS o USING (source, session)
-LEFT JOIN part.runs AS r USING (source, session)
-LEFT JOIN part.courses AS c USING (source, session)
-"""  # noqa: S608 - our own words
-
-_THREADS = """
-SELECT source, session, stream, arg_max(thread, "offset") AS thread
-FROM (
-  SELECT source, session, stream, "offset", nullif(part.member(attributes, '$.thread_name'), split_part(stream, '/', 2)) AS thread
-  FROM part.kept_few WHERE kind = 'session' AND format = 'dftracer' AND stream <> ''
-)
-WHERE thread IS NOT NULL
-GROUP BY source, session, stream
-"""
-"""SQL for the names of threads, which only DFTracer's metadata states. A stream is called PID/TID there. The tracer gives
-a thread without a name the name TID."""
-
-_SEARCHED = f"""(
+_SEARCHED = """(
   contains(lower(concat_ws(chr(31), source, format, session, stream, state)), lower(?))
   OR (source, session) IN (
-    SELECT source, session FROM ({_NAMED})
+    SELECT source, session FROM part.session_names
     WHERE contains(lower(concat_ws(chr(31), process, host, file, labels ->> '$')), lower(?)))
   OR (source, session, stream) IN (
-    SELECT source, session, stream FROM ({_THREADS}) WHERE contains(lower(thread), lower(?)))
-)"""  # noqa: S608 - our own words
+    SELECT source, session, stream FROM part.thread_names WHERE contains(lower(thread), lower(?)))
+)"""
 
 _STREAMS = ", ".join(wire.Stream.__struct_fields__)
 
@@ -230,9 +181,9 @@ def sessions(lease: SnapshotLease, asked: OfSessions) -> wire.Sessions:
 def names(lease: SnapshotLease, _: OfNothing) -> wire.NameList:
     snapshot = lease.snapshot()
     threads: dict[tuple[str, str], list[wire.ShownThread]] = {}
-    for source, session, stream, name in snapshot.engine.rows(_THREADS):
+    for source, session, stream, name in snapshot.engine.rows("FROM part.thread_names"):
         threads.setdefault((source, session), []).append(from_row(wire.ShownThread, (stream, name)))
-    sql = f"{_NAMED} ORDER BY source, session LIMIT {SESSIONS_MAX}"
+    sql = f"FROM part.session_names ORDER BY source, session LIMIT {SESSIONS_MAX}"
     return wire.NameList(
         version=snapshot.version,
         sessions=[

@@ -1,0 +1,279 @@
+"""Name the processes and threads that wrote the streams of a store.
+
+Each format states names elsewhere. `NAMED` collects them in inner views; `ProgramNames` makes titles for people from them: a
+name where the trace has one, an id where it has none, and behind equal names what tells them apart.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from tailrace.query.filters import RowCondition
+
+_WORDS = ", ".join(
+    f"max(value) FILTER (word = '{word}') AS \"{word}\""
+    for word in (
+        "cmd", "host", "hostname", "labels", "loom", "metadata", "ovni", "pid", "process", "process_name", "rank",
+    )
+)  # fmt: skip
+"""SQL for the words of `part.producer_words` that tell where a session comes from, each as JSON in its own column.
+
+Our clients announce `process`, `pid`, `host` and `labels`. DFTracer writes `process_name`, `hostname`, `cmd` and
+`rank`, ovni its metadata (`ovni`, or single members in old versions), and JETS a header with `metadata`."""
+
+_PROGRAM = "nullif(regexp_replace(replace({}, ';', ' '), '^[^ ]*/', ''), '')"
+"""SQL for a command line, as text, without the directory of the program. DFTracer writes `;` between its words."""
+
+NAMED = f"""
+-- The process that wrote each session, and the place where the process ran. `file` is the path of a session that was
+-- read from a file. `alive` is whether a collector still expects events.
+CREATE VIEW part.session_names AS
+SELECT s.source, s.session,
+  coalesce(
+    w.process ->> '$', w.process_name ->> '$', {_PROGRAM.format("w.cmd ->> '$'")},
+    w.metadata ->> '$.hardware_model'
+  ) AS process,
+  coalesce(w.pid ->> '$', w.ovni ->> '$.pid', d.pid) AS pid,
+  coalesce(w.host ->> '$', w.hostname ->> '$', split_part(coalesce(w.ovni ->> '$.loom', w.loom ->> '$'), '.', 1)) AS host,
+  p.node, coalesce(p.rank, try_cast(coalesce(w.rank ->> '$', w.ovni ->> '$.rank') AS BIGINT)) AS rank, p.job,
+  CASE WHEN contains(o.peer, '/') THEN o.peer END AS file, r.run AS "group", r.opened,
+  coalesce(c.state IN ('open', 'silent'), false) AS alive, w.labels
+FROM (SELECT DISTINCT source, session FROM part.session_words) AS s
+LEFT JOIN (SELECT source, session, {_WORDS} FROM part.producer_words GROUP BY ALL) AS w USING (source, session)
+LEFT JOIN (
+  SELECT source, session, any_value(split_part(stream, '/', 1)) AS pid
+  FROM part.kept_few WHERE kind = 'session' AND format = 'dftracer' AND stream <> '' GROUP BY source, session
+) AS d USING (source, session)
+LEFT JOIN part.places AS p USING (source, session)
+LEFT JOIN part.origins AS o USING (source, session)
+LEFT JOIN part.runs AS r USING (source, session)
+LEFT JOIN part.courses AS c USING (source, session);
+
+-- The names of threads, which only DFTracer's metadata states. A stream is called PID/TID there. The tracer gives a
+-- thread without a name the name TID.
+CREATE VIEW part.thread_names AS
+SELECT source, session, stream, arg_max(thread, "offset") AS thread
+FROM (
+  SELECT source, session, stream, "offset", nullif(part.member(attributes, '$.thread_name'), split_part(stream, '/', 2)) AS thread
+  FROM part.kept_few WHERE kind = 'session' AND format = 'dftracer' AND stream <> ''
+)
+WHERE thread IS NOT NULL
+GROUP BY source, session, stream;
+"""  # noqa: S608 - our own words
+"""SQL that defines the inner views with the names of sessions and threads."""
+
+
+class StatedNames(NamedTuple):
+    """The names of the program that wrote a session, and of the place where it ran.
+
+    `group` is the directory or run of the session's `file`; `opened` is in Unix nanoseconds, and `labels` is the text
+    of a JSON object."""
+
+    source: str
+    session: str
+    process: str | None = None
+    pid: str | None = None
+    host: str | None = None
+    node: str | None = None
+    rank: int | None = None
+    job: str | None = None
+    file: str | None = None
+    group: str | None = None
+    opened: int | None = None
+    alive: bool = False
+    labels: str | None = None
+
+    @property
+    def place(self) -> str | None:
+        """Name of the node or, outside of a job, of the host."""
+        return self.node or self.host
+
+    @property
+    def label_values(self) -> dict[str, object]:
+        """The labels that a client announced, by name."""
+        try:
+            found = msgspec.json.decode(self.labels or "{}")
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def title(self) -> str:
+        """The rank and the process of the session: its name, else its process id, else its file, else the session id."""
+        name = self.process
+        if name is None:
+            name = f"process {self.pid}" if self.pid else posixpath.basename(self.file or "")
+        named = (self.process or "").lower().startswith("rank ")
+        rank = "" if self.rank is None or named else f"rank {self.rank}"
+        return " · ".join(filter(None, (rank, name))) or self.session
+
+    @property
+    def distinctions(self) -> Sequence[str]:
+        """Texts that tell processes with equal titles apart, in the order in which they are added; "" for an unknown
+        one."""
+        labels = ", ".join(f"{name} {value}" for name, value in self.label_values.items())
+        directory = posixpath.dirname(self.file or "")
+        return (
+            self.place or "", f"process {self.pid}" if self.process and self.pid else "", labels,
+            posixpath.basename(directory), directory, _moment(self.opened), self.session,
+        )  # fmt: skip
+
+
+class ProcessNames(NamedTuple):
+    """A process. `title` differs from the titles of all other processes of its source; `number` is its place among all
+    processes, sorted by node, source and title. `session` is None if each thread of the process has a session."""
+
+    title: str
+    number: int
+    names: StatedNames
+    session: str | None
+
+    @property
+    def directory(self) -> str | None:
+        """Directory of the process, if each thread of the process has a file in it."""
+        return None if self.session else posixpath.dirname(posixpath.dirname(self.names.file or ""))
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None if it is unknown or no id that an operating system gives."""
+        return whole_id(self.names.pid)
+
+
+class ThreadNames(NamedTuple):
+    """The title of a stream, and the id of its thread, or None in formats without a stream for each thread."""
+
+    title: str
+    tid: int | None = None
+
+
+_Key = tuple[str, str]
+"""Key of a process: its source, and its session or directory."""
+
+
+class _Rows(Protocol):
+    def __call__(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]: ...
+
+
+class ProgramNames:
+    """Titles of the processes and threads that wrote the sessions of a selection."""
+
+    def __init__(
+        self,
+        sessions: Iterable[StatedNames],
+        threads: dict[tuple[str, str, str], str] | None = None,
+    ) -> None:
+        """Use the names of `sessions`, and those of `threads` by source, session and stream."""
+        self._sessions = {(each.source, each.session): each for each in sessions}
+        self._threads = threads or {}
+
+    @classmethod
+    def read(cls, rows: _Rows, chosen: RowCondition) -> ProgramNames:
+        """Read the names of the sessions that match a condition on `source` and `session`. `rows` runs SQL."""
+        sessions = "SELECT {} FROM part.session_names WHERE {} ORDER BY source, session"
+        columns = ", ".join(f'"{name}"' for name in StatedNames._fields)
+        threads = "SELECT source, session, stream, thread FROM part.thread_names WHERE {}"
+        return cls(
+            [
+                StatedNames(*row)  # type: ignore[arg-type]  # as the SQL selects them
+                for row in rows(sessions.format(columns, chosen.sql), chosen.values)
+            ],
+            {
+                (str(source), str(session), str(stream)): str(thread)
+                for source, session, stream, thread in rows(
+                    threads.format(chosen.sql), chosen.values
+                )
+            },
+        )
+
+    def process(self, source: str, session: str) -> ProcessNames:
+        """Return the process that wrote a session. Sessions of one process return the same object."""
+        names = self._sessions.get((source, session)) or StatedNames(source, session)
+        found = self._processes.get(_process_key(names))
+        return found or ProcessNames(names.title, len(self._processes), names, session)
+
+    def thread(self, source: str, session: str, stream: str, format_: str) -> ThreadNames:
+        """Return the names of a stream: of its thread if the format has a stream for each thread."""
+        *_, process, thread = ("", *stream.split("/"))
+        has_threads = format_ == "et3" or (format_ in {"ovni", "dftracer"} and process)
+        tid = whole_id(thread) if has_threads else None
+        if known := self._threads.get((source, session, stream)):
+            return ThreadNames(known, tid)
+        if not stream:
+            return ThreadNames("records" if format_ == "jets" else "(no stream)")
+        if has_threads:
+            return ThreadNames("main thread" if thread == process else f"thread {thread}", tid)
+        return ThreadNames(f"stream {stream}" if stream.isdecimal() else stream)
+
+    @property
+    def pids(self) -> set[int]:
+        """The process ids that only one process has."""
+        found = Counter(each.pid for each in self._processes.values())
+        return {pid for pid, count in found.items() if pid is not None and count == 1}
+
+    @cached_property
+    def _processes(self) -> dict[_Key, ProcessNames]:
+        of = {_process_key(each): each for each in reversed(self._sessions.values())}
+        titles = _told_apart(of)
+
+        def order(key: _Key) -> tuple[object, ...]:
+            place = of[key].place
+            return place is None, place or "", key[0], _natural(titles[key]), key
+
+        return {
+            key: ProcessNames(
+                titles[key], number, of[key], key[1] if key[1] == of[key].session else None
+            )
+            for number, key in enumerate(sorted(of, key=order))
+        }
+
+
+def whole_id(text: str | None) -> int | None:
+    """Return the id of a process or thread as a number, or None for a text that no operating system gives."""
+    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 10:
+        return None
+    return int(text) if 0 < int(text) < 2**31 else None
+
+
+def _process_key(names: StatedNames) -> _Key:
+    """Return the key of the process of a session. A session of ovni is one thread, in a directory of the
+    process, which exists once on each node."""
+    process, thread = posixpath.split(posixpath.dirname(names.file or ""))
+    if thread.startswith("thread.") and posixpath.basename(process).startswith("proc."):
+        return names.source, f"{names.place or ''}:{process}"
+    return names.source, names.session
+
+
+def _told_apart(of: dict[_Key, StatedNames]) -> dict[_Key, str]:
+    """Return titles of which no two of a source are alike. Where titles are alike, add those distinctions that differ,
+    one after the other, until none are."""
+    titles = {key: names.title for key, names in of.items()}
+    more = {key: names.distinctions for key, names in of.items()}
+    for at in range(len(StatedNames("", "").distinctions)):
+        alike: defaultdict[tuple[str, str], list[_Key]] = defaultdict(list)
+        for key, title in titles.items():
+            alike[key[0], title].append(key)
+        for keys in alike.values():
+            if len({more[key][at] for key in keys}) > 1:
+                for key in keys:
+                    titles[key] = " · ".join(filter(None, (titles[key], more[key][at])))
+    return titles
+
+
+def _natural(text: str) -> list[tuple[bool, int, str]]:
+    """Return a key by which texts sort as people expect: numbers in them by their values."""
+    parts = re.split(r"(\d{1,18})", text)
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+
+
+def _moment(time: int | None) -> str:
+    if time is None:
+        return ""
+    return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time // 1000):%Y-%m-%d %H:%M:%S}"
