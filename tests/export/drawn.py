@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from decimal import Decimal
 from typing import NamedTuple
@@ -27,8 +28,14 @@ class Drawn(NamedTuple):
 
 
 class Track(NamedTuple):
+    """A stream of a session, or the track of a gap of no known stream, whose stream is ""."""
+
+    source: str
     session: str
-    name: str
+    stream: str = ""
+
+
+_IDS = re.compile("source (.*); session (.*); stream (.*)", re.DOTALL)
 
 
 def of_perfetto(path) -> Counter[Drawn]:
@@ -36,15 +43,16 @@ def of_perfetto(path) -> Counter[Drawn]:
 
     trace = Trace()
     trace.ParseFromString(path.read_bytes())
-    processes, threads, parents, names = {}, {}, {}, {}
+    tracks, parents, names = {}, {}, {}
     for packet in trace.packet:
         if packet.HasField("track_descriptor"):
             track = packet.track_descriptor
             names[track.uuid] = track.name
             if track.HasField("process"):
-                processes[track.uuid] = track.process.process_name
-            if track.HasField("thread"):
-                threads[track.uuid] = track.thread.thread_name
+                labels = "; ".join(track.process.process_labels)
+                tracks[track.uuid] = _process(track.process.process_name, labels)
+            elif track.HasField("thread"):
+                tracks[track.uuid] = Track(*_IDS.fullmatch(track.description).groups())
             if track.parent_uuid:
                 parents[track.uuid] = track.parent_uuid
     words = {TrackEvent.TYPE_SLICE_BEGIN: "B", TrackEvent.TYPE_SLICE_END: "E",
@@ -62,13 +70,12 @@ def of_perfetto(path) -> Counter[Drawn]:
         line = [event.track_uuid]
         while line[-1] in parents:
             line.append(parents[line[-1]])
-        stream = next((threads[each] for each in line if each in threads), "")
-        session = processes.get(line[-1], names[line[-1]])
+        place = next((tracks[each] for each in line if each in tracks), None)
         category = categories[event.category_iids[0]] if event.category_iids else None
         counter = names[event.track_uuid] if event.type == TrackEvent.TYPE_COUNTER else None
         name = texts[event.name_iid] if event.name_iid else counter
         events.append(
-            (event.track_uuid, Track(session, stream), words[event.type], packet.timestamp, name, category)
+            (event.track_uuid, place or _alone(names[line[-1]]), words[event.type], packet.timestamp, name, category)
         )  # fmt: skip
     return _matched(events)
 
@@ -76,12 +83,16 @@ def of_perfetto(path) -> Counter[Drawn]:
 def of_chrome(path) -> Counter[Drawn]:
     trace = json.loads(path.read_bytes(), parse_float=Decimal)
     base = trace["otherData"]["base_unix_ns"]
-    processes, threads = {}, {}
+    processes, labels, threads = {}, {}, {}
     for event in trace["traceEvents"]:
-        if event["name" if event["ph"] == "M" else "ph"] == "process_name":
-            processes[event["pid"]] = event["args"]["name"]
-        elif event["ph"] == "M" and event["name"] == "thread_name":
-            threads[event["pid"], event["tid"]] = event["args"]["name"]
+        pid, its = event["pid"], event.get("args", {})
+        match event["ph"] == "M" and event["name"]:
+            case "process_name":
+                processes[pid] = its["name"]
+            case "process_labels":
+                labels[pid] = its["labels"]
+            case "thread_name" if "stream" in its:
+                threads[pid, event["tid"]] = Track(its["source"], its["session"], its["stream"])
     events = []
     for event in trace["traceEvents"]:
         if event["ph"] == "M":
@@ -92,7 +103,10 @@ def of_chrome(path) -> Counter[Drawn]:
         name = event.get("name")
         if event["ph"] == "C":
             name = name.rpartition(" (")[0]
-        track = Track(processes[event["pid"]], threads.get(place, ""))
+        process = processes[event["pid"]]
+        track = threads.get(place) or (
+            _process(process, labels[event["pid"]]) if event["pid"] in labels else _alone(process)
+        )
         events.append((place, track, event["ph"], base + int(nanoseconds), name, event.get("cat")))
     return _matched(events)
 
@@ -114,7 +128,7 @@ def of_otlp(path) -> Counter[Drawn]:
 
     def add(resource, attributes, kind, name, begin, length):
         about, its = words(resource.attributes), words(attributes)
-        place = about["service.name"], about["service.instance.id"], its["tailrace.stream"]
+        place = about["tailrace.source"], about["service.instance.id"], its["tailrace.stream"]
         found[Drawn(*place, kind, name, begin, length)] += 1
 
     for line in path.read_bytes().splitlines():
@@ -165,16 +179,24 @@ def _hex_as_base64(line):
     return json.dumps(walk(json.loads(line)))
 
 
+def _process(name, labels):
+    """Return the place of a gap of no known stream: the label of its process names the session."""
+    return Track(name.partition(" · ")[0], re.search("(?:^|; )session ([^;]*)", labels)[1])
+
+
+def _alone(name):
+    """Return the place of what belongs to no session: the summary and users' notes."""
+    return Track(name, "")
+
+
 def _matched(events) -> Counter[Drawn]:
     """Match begins with their ends, in the order of time as a viewer sorts them. Equal times keep their order."""
     found = Counter()
     stacks = defaultdict(list)
     for place, track, phase, time, name, category in sorted(events, key=lambda each: each[3]):
-        if track.session == SUMMARY:
+        if track.source == SUMMARY:
             continue
-        source, _, session = track.session.partition(" ")
-        stream = track.name.removeprefix("stream ").split(" ")[0]
-        stream = "" if track.name.startswith(("no stream", "LOST")) else stream
+        source, session, stream = track
         if phase == "B":
             kind = "lost" if category == "lost" else "span"
             stacks[place].append((source, session, stream, kind, name, time))

@@ -129,10 +129,10 @@ def test_clocks_are_said_plainly(tmp_path):
         if packet.track_descriptor.HasField("process")
     }
     assert labels == {
-        "sim w": "heph; wall time",
-        "sim m": "heph; clk clock without wall time: drawn from its arrival on",
+        "sim · w": "heph; wall time",
+        "sim · m": "heph; clk clock without wall time: drawn from its arrival on",
         **dict.fromkeys(
-            ["sim l", "sim s", "sim f"],
+            ["sim · l", "sim · s", "sim · f"],
             "heph; clk clock without wall time: from its arrival on, a tick is drawn as 1 ns",
         ),
     }

@@ -7,21 +7,20 @@ because rounded durations could make slices overlap.
 
 from __future__ import annotations
 
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from tailrace.export.drawing import Details, draw
+from tailrace.export.drawing import Details, DrawnProcess, DrawnThread, TrackIds, draw
 from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Left, Selected
-from tailrace.timeline import SessionClock
 
 
 def write(selected: Selected, output: Output, progress: RowCount) -> Left:
     timeline = DrawnRows(selected, progress)
     out = output.main()
-    trace = ChromeTrace(out, timeline.first)
+    trace = ChromeTrace(out, timeline.first, TrackIds(timeline.names.pids))
     out.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
     draw(timeline, trace)
     about = selected.whole.words | timeline.asked
@@ -35,35 +34,48 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
     return timeline.left
 
 
-class ChromeTrace:
-    """A `Canvas` that writes Chrome's JSON trace format, one JSON object a line. A track is an index into `_tracks`,
-    whose items are process id, thread id and name."""
+class ChromeTrack(NamedTuple):
+    """A track of the trace. `ids` are the source, the session and the stream of a track that belongs to a stream."""
 
-    def __init__(self, out: BinaryIO, base: int) -> None:
+    pid: int
+    tid: int
+    name: str = ""
+    ids: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+
+
+class ChromeTrace:
+    """A `Canvas` that writes Chrome's JSON trace format, one JSON object a line. A track is an index into `_tracks`."""
+
+    def __init__(self, out: BinaryIO, base: int, ids: TrackIds) -> None:
         self._out = out
         self._base = base
-        self._tracks: list[tuple[int, int, str]] = []
+        self._ids = ids
+        self._tracks: list[ChromeTrack] = []
         self._first = True
 
     def summary(self, name: str) -> int:
         return self._process(name)
 
-    def process(self, session: SessionClock) -> int:
-        number = self._process(f"{session.source} {session.session}")
-        words = [session.format, session.clock_words, *([session.peer] if session.peer else [])]
-        self._say(number, "process_labels", {"labels": "; ".join(words)})
+    def process(self, process: DrawnProcess) -> int:
+        number = self._process(process.title, process.names.pid)
+        self._say(number, "process_labels", {"labels": "; ".join(process.labels)})
+        self._say(number, "process_sort_index", {"sort_index": process.names.number})
         return number
 
-    def thread(self, process: int, name: str) -> int:
-        return self._thread(self._tracks[process][0], name)
+    def thread(self, process: int, thread: DrawnThread) -> int:
+        session, pid = thread.session, self._tracks[process].pid
+        ids = {"source": session.source, "session": session.session, "stream": thread.stream}
+        number = self._ids.thread(pid, thread.names.tid)
+        return self._thread(ChromeTrack(pid, number, thread.names.title, ids))
 
     def track(self, parent: int, name: str) -> int:
-        pid, _, beside = self._tracks[parent]
-        return self._thread(pid, f"{beside} {name}".lstrip())
+        of = self._tracks[parent]
+        number = self._ids.thread(of.pid)
+        return self._thread(of._replace(tid=number, name=f"{of.name} {name}".lstrip()))
 
     def counter(self, parent: int, name: str) -> int:
-        pid, tid, beside = self._tracks[parent]
-        self._tracks.append((pid, tid, f"{name} ({beside})"))
+        of = self._tracks[parent]
+        self._tracks.append(of._replace(name=f"{name} ({of.name})"))
         return len(self._tracks) - 1
 
     def begin(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:
@@ -76,21 +88,21 @@ class ChromeTrace:
         self._event("i", track, time, _named(name, category) | {"s": "t", "args": of})
 
     def count(self, track: int, time: int, value: float) -> None:
-        name = self._tracks[track][2]
+        name = self._tracks[track].name
         self._event("C", track, time, {"name": name, "args": {"value": value}})
 
-    def _process(self, name: str) -> int:
-        number = len(self._tracks)
-        self._tracks.append((number + 1, number + 1, ""))
-        self._say(number, "process_name", {"name": name})
-        return number
+    def _process(self, name: str, pid: int | None = None) -> int:
+        number = self._ids.process(pid)
+        self._tracks.append(ChromeTrack(number, self._ids.thread(number)))
+        self._say(len(self._tracks) - 1, "process_name", {"name": name})
+        return len(self._tracks) - 1
 
-    def _thread(self, pid: int, name: str) -> int:
-        number = len(self._tracks)
-        self._tracks.append((pid, number + 1, name))
-        self._say(number, "thread_name", {"name": name})
-        self._say(number, "thread_sort_index", {"sort_index": number})
-        return number
+    def _thread(self, made: ChromeTrack) -> int:
+        track = len(self._tracks)
+        self._tracks.append(made)
+        self._say(track, "thread_name", {"name": made.name} | made.ids)
+        self._say(track, "thread_sort_index", {"sort_index": track})
+        return track
 
     def _say(self, track: int, what: str, words: Details) -> None:
         self._line({"ph": "M", "name": what, "args": words} | self._place(track))
@@ -101,8 +113,8 @@ class ChromeTrace:
         self._line({"ph": phase, "ts": micros} | self._place(track) | words)
 
     def _place(self, track: int) -> Details:
-        pid, tid, _ = self._tracks[track]
-        return {"pid": pid, "tid": tid}
+        of = self._tracks[track]
+        return {"pid": of.pid, "tid": of.tid}
 
     def _line(self, event: Details) -> None:
         comma, self._first = b"" if self._first else b",\n", False

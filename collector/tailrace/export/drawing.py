@@ -1,7 +1,8 @@
 """Draw a timeline: rows as slices, instants and counters on tracks, and gaps on separate tracks.
 
-- Each session is a process, and each stream a thread of the process. Each substream has a separate track.
-- Each stream with gaps has a track LOST EVENTS; for gaps whose stream is unknown, each session has one.
+- Each process has a title that names it (`query.names`), and each stream is a thread of its process. Each substream has
+  a separate track.
+- Each stream with gaps has a track LOST EVENTS; for gaps whose stream is unknown, each process has one.
 - An open span has a begin and no end. Ends without a begin, annotations, and counters without a number are instants.
 - One instant on a separate track describes all missing events. Users' notes are on one more track.
 
@@ -11,10 +12,11 @@ Viewers require that the slices of a track nest, so spans that overlap get furth
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tailrace.export.drawn_rows import DrawnRows, Item, Lane
 from tailrace.export.lost import Lost, lost
+from tailrace.query.names import ProcessNames, ProgramNames, ThreadNames
 from tailrace.timeline import DEEPEST, SessionClock
 
 _NEVER = 2**63
@@ -76,20 +78,70 @@ SUMMARY = "what is missing from this export"
 NOTES = "notes"
 
 
+class DrawnProcess(NamedTuple):
+    """A process to draw. `title` begins with the source. `clock` states the format and the clock, and `facts` are all
+    further facts by name."""
+
+    title: str
+    clock: str
+    facts: dict[str, str]
+    names: ProcessNames
+
+    @property
+    def labels(self) -> list[str]:
+        return [self.clock, *(f"{name} {value}" for name, value in self.facts.items())]
+
+
+class DrawnThread(NamedTuple):
+    """A stream to draw below its process."""
+
+    names: ThreadNames
+    session: SessionClock
+    stream: str
+
+
+class TrackIds:
+    """Process and thread ids in formats that need them as unique numbers. A process or thread keeps its own id, unless
+    another one has the same; otherwise the next free number takes its place."""
+
+    def __init__(self, pids: set[int]) -> None:
+        """`pids` are the ids that processes keep."""
+        self._pids = pids
+        self._taken: set[int] = set()
+        self._last = 0
+
+    def process(self, pid: int | None = None) -> int:
+        return pid if pid is not None and pid in self._pids else self._free()
+
+    def thread(self, pid: int, tid: int | None = None) -> int:
+        """Return the number of a thread of the process with the number `pid`."""
+        if tid is None or tid in self._taken or (tid in self._pids and tid != pid):
+            return self._free()
+        self._taken.add(tid)
+        return tid
+
+    def _free(self) -> int:
+        self._last += 1
+        while self._last in self._taken or self._last in self._pids:
+            self._last += 1
+        self._taken.add(self._last)
+        return self._last
+
+
 class Canvas(Protocol):
     """A writer of one trace format, which draws events on tracks. The begins and ends on one track must nest."""
 
     def summary(self, name: str) -> int:
         """Create a track for the whole export, which belongs to no session, and return it."""
 
-    def process(self, session: SessionClock) -> int:
-        """Create the track of a session, and return it."""
+    def process(self, process: DrawnProcess) -> int:
+        """Create the track of a process, and return it."""
 
-    def thread(self, process: int, name: str) -> int:
-        """Create a track for a stream of the session with the track `process`, and return it."""
+    def thread(self, process: int, thread: DrawnThread) -> int:
+        """Create a track for a stream of the process with the track `process`, and return it."""
 
     def track(self, parent: int, name: str) -> int:
-        """Create a further track below the track of a stream or session, and return it."""
+        """Create a further track below the track of a stream or process, and return it."""
 
     def counter(self, parent: int, name: str) -> int:
         """Create a track for the values of a counter below the track `parent`, and return it."""
@@ -112,7 +164,7 @@ def draw(timeline: DrawnRows, canvas: Canvas) -> None:
     canvas.instant(
         canvas.summary(SUMMARY), timeline.first, whole.text, None, whole.words | timeline.asked
     )
-    threads = Threads(canvas)
+    threads = Threads(canvas, timeline.names)
     drawn: DrawnLane | None = None
     for item in timeline.items():
         if drawn is None or drawn.lane is not item.lane:
@@ -159,29 +211,46 @@ def _draw_lost(timeline: DrawnRows, canvas: Canvas, threads: Threads) -> None:
 
 
 class Threads:
-    """The tracks of the sessions and streams in a drawing. Each track is created when it is first needed."""
+    """The tracks of the processes and streams in a drawing. Each track is created when it is first needed."""
 
-    def __init__(self, canvas: Canvas) -> None:
+    def __init__(self, canvas: Canvas, names: ProgramNames) -> None:
         self._canvas = canvas
-        self._processes: dict[tuple[str, str], int] = {}
+        self._names = names
+        self._processes: dict[str, int] = {}
         self._threads: dict[tuple[str, str, str], int] = {}
 
     def process(self, session: SessionClock) -> int:
-        key = (session.source, session.session)
-        if key not in self._processes:
-            self._processes[key] = self._canvas.process(session)
-        return self._processes[key]
+        found = self._names.process(session.source, session.session)
+        title = f"{session.source} · {found.title}"
+        if title not in self._processes:
+            clock = f"{session.format}; {session.clock_words}"
+            drawn = DrawnProcess(title, clock, _facts(session, found), found)
+            self._processes[title] = self._canvas.process(drawn)
+        return self._processes[title]
 
     def thread(self, session: SessionClock, stream: str) -> int:
         key = (session.source, session.session, stream)
         if key not in self._threads:
-            name = f"stream {stream}" if stream else "no stream"
-            self._threads[key] = self._canvas.thread(self.process(session), name)
+            drawn = DrawnThread(self._names.thread(*key, session.format), session, stream)
+            self._threads[key] = self._canvas.thread(self.process(session), drawn)
         return self._threads[key]
 
     def of_gaps(self, each: Lost) -> int:
-        """Return the track below which a gap is drawn: that of its stream or, if that is unknown, of its session."""
+        """Return the track below which a gap is drawn: that of its stream or, if that is unknown, of its process."""
         return self.thread(each.session, each.stream) if each.stream else self.process(each.session)
+
+
+def _facts(session: SessionClock, process: ProcessNames) -> dict[str, str]:
+    names = process.names
+    facts = {
+        "from": process.directory or session.peer,
+        "host": names.host,
+        "node": names.node,
+        "job": names.job,
+    }
+    facts |= {f"label {name}": str(value) for name, value in names.label_values.items()}
+    facts["session"] = process.session
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 class Slices:

@@ -11,6 +11,7 @@ import msgspec
 
 from tailrace.export.output import RowCount
 from tailrace.export.selected import Left, Selected
+from tailrace.query.names import ProgramNames
 from tailrace.query.views import EVENTS
 from tailrace.store.notes import Note
 from tailrace.timeline import DRAWN, FACTS, Extent, Facts, SessionClock, SessionKey, placed
@@ -130,6 +131,12 @@ class DrawnRows:
     @cached_property
     def sessions(self) -> dict[SessionKey, SessionClock]:
         return session_clocks(self.selected)
+
+    @cached_property
+    def names(self) -> ProgramNames:
+        """Titles of the processes and threads that wrote the selected sessions."""
+        chosen = self.selected.filters.selection._replace(streams=None).condition
+        return ProgramNames.read(self.selected.few, chosen)
 
     @cached_property
     def first(self) -> int:

@@ -1,7 +1,7 @@
 """Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for the layout of
 tracks).
 
-A session is a location group, and a track is a location. A slice is an enter event and a leave event of a region. A
+A process is a location group below its node or host, and a track is a location. A slice is an enter event and a leave event of a region. A
 gap is a region whose name begins with LOST, during which measurement is off. An instant is a region without a
 duration, at a location of its own, so that the events of each location are in order of time. Attributes are not
 written.
@@ -13,11 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.errors import ExportError
-from tailrace.export.drawing import Details, draw
+from tailrace.export.drawing import Details, DrawnProcess, DrawnThread, draw
 from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.output import Directory, RowCount
 from tailrace.export.selected import Left, Selected
-from tailrace.timeline import SessionClock
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -69,6 +68,7 @@ class Otf2Trace:
         self._modes = otf2.MeasurementMode
         self._archive = archive
         self._root = archive.definitions.system_tree_node("tailrace")
+        self._nodes: dict[str, Any] = {}
         self._tracks: list[GroupTrack] = []
         self._writers: dict[tuple[int, str], Any] = {}
         self._regions: dict[str, Any] = {}
@@ -81,13 +81,20 @@ class Otf2Trace:
             self._archive.definitions.location_group(name, system_tree_parent=self._root), name
         )
 
-    def process(self, session: SessionClock) -> int:
-        name = f"{session.source} {session.session} ({session.format}; {session.clock_words})"
-        group = self._archive.definitions.location_group(name, system_tree_parent=self._root)
+    def process(self, process: DrawnProcess) -> int:
+        definitions, place = self._archive.definitions, process.names.names.place
+        if place is not None and place not in self._nodes:
+            self._nodes[place] = definitions.system_tree_node(place, "node", self._root)
+        group = definitions.location_group(
+            f"{process.title} ({process.clock})",
+            system_tree_parent=self._root if place is None else self._nodes[place],
+        )
+        for name, value in process.facts.items():
+            definitions.location_group_property(group, f"TAILRACE::{name}", value=value)
         return self._add(group, "")
 
-    def thread(self, process: int, name: str) -> int:
-        return self._add(self._tracks[process].group, name)
+    def thread(self, process: int, thread: DrawnThread) -> int:
+        return self._add(self._tracks[process].group, thread.names.title)
 
     def track(self, parent: int, name: str) -> int:
         of = self._tracks[parent]

@@ -16,10 +16,11 @@ from typing import Any, BinaryIO
 import msgspec
 
 from tailrace import __version__
-from tailrace.export.drawn_rows import DrawnRows, Item
+from tailrace.export.drawn_rows import DrawnRows, Item, Lane
 from tailrace.export.lost import Lost, lost
 from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Left, Selected
+from tailrace.query.names import ProgramNames
 from tailrace.query.views import SPANS
 from tailrace.store.notes import Note
 from tailrace.timeline import SessionClock
@@ -53,6 +54,7 @@ SELECT source, session, id FROM spans WHERE id IS NOT NULL AND ({}) GROUP BY ALL
 
 _NOTES = SessionClock("notes", "", "")
 """An invented session, the OpenTelemetry resource of all notes of users."""
+_NO_THREAD: dict[str, Any] = {}
 _SCOPE = {"name": "tailrace", "version": __version__}
 
 Object = dict[str, Any]
@@ -60,26 +62,28 @@ Object = dict[str, Any]
 
 def write(selected: Selected, output: Output, progress: RowCount) -> Left:
     timeline = DrawnRows(selected, progress)
-    missing = selected.whole.text
-    spans = TelemetryLines(output.main(), missing, "resourceSpans", "scopeSpans", "spans")
+    spans = TelemetryLines(output.main(), timeline, "resourceSpans", "scopeSpans", "spans")
     beside = {word: output.beside(word) for word in ("logs", "metrics")}
-    logs = TelemetryLines(beside["logs"], missing, "resourceLogs", "scopeLogs", "logRecords")
+    logs = TelemetryLines(beside["logs"], timeline, "resourceLogs", "scopeLogs", "logRecords")
     metrics = TelemetryLines(
-        beside["metrics"], missing, "resourceMetrics", "scopeMetrics", "metrics"
+        beside["metrics"], timeline, "resourceMetrics", "scopeMetrics", "metrics"
     )
     chosen = selected.condition(SPANS)
     shared = set(selected.few(_SHARED.format(chosen.sql), chosen.values))
+    names, lane, thread = timeline.names, None, _NO_THREAD
     for number, item in enumerate(timeline.items()):
         session = item.lane.session
+        if item.lane is not lane:
+            lane, thread = item.lane, _thread(names, item.lane)
         values = item.values() if item.kind == "counter" else {}
         if item.is_span:
             named = item.id if (session.source, session.session, item.id) not in shared else None
             id_ = _span_id(session, *(("row", number) if named is None else ("id", named)))
-            spans.add(session, _span(item, id_))
+            spans.add(session, _span(item, id_, thread))
         elif not values:
-            logs.add(session, _log(item))
+            logs.add(session, _log(item, thread))
         for name, value in values.items():
-            metrics.add(session, _metric(item, name, value))
+            metrics.add(session, _metric(item, name, value, thread))
     for number, each in enumerate(lost(timeline)):
         spans.add(each.session, _lost(each, number))
     for note in timeline.notes:
@@ -92,9 +96,10 @@ def write(selected: Selected, output: Output, progress: RowCount) -> Left:
 class TelemetryLines:
     """Collects telemetry records of one kind. It writes the records of one session as one line."""
 
-    def __init__(self, out: BinaryIO | None, missing: str, *levels: str) -> None:
+    def __init__(self, out: BinaryIO | None, timeline: DrawnRows, *levels: str) -> None:
         self._out = out
-        self._missing = missing
+        self._names = timeline.names
+        self._missing = timeline.selected.whole.text
         self._levels = levels
         self._session: SessionClock | None = None
         self._records: list[Object] = []
@@ -121,17 +126,27 @@ class TelemetryLines:
         self._records = []
 
     def _about(self, session: SessionClock) -> Object:
+        process = self._names.process(session.source, session.session)
+        names = process.names
+        labels = {f"tailrace.label.{name}": value for name, value in names.label_values.items()}
         return {
-            "service.name": session.source,
+            "service.name": names.process or session.source,
             "service.instance.id": session.session,
+            "process.pid": process.pid,
+            "host.name": names.host,
+            "tailrace.source": session.source,
+            "tailrace.process": process.title,
+            "tailrace.node": names.node,
+            "tailrace.rank": names.rank,
+            "tailrace.job": names.job,
             "tailrace.format": session.format,
             "tailrace.peer": session.peer,
             "tailrace.clock": session.clock_words,
             "tailrace.missing": self._missing,
-        }
+        } | labels
 
 
-def _span(item: Item, id_: str) -> Object:
+def _span(item: Item, id_: str, thread: Object) -> Object:
     session = item.lane.session
     own = {"tailrace.open": True} if item.open else {}
     members = item.members()
@@ -143,7 +158,7 @@ def _span(item: Item, id_: str) -> Object:
         "kind": _KINDS.get(str(members.get("otel.kind")), _INTERNAL),
         "startTimeUnixNano": _time(item.begin),
         "endTimeUnixNano": _time(end),
-        "attributes": _attributes(members | _ours(item) | own | _at_zero(item.begin, end)),
+        "attributes": _attributes(members | thread | _ours(item) | own | _at_zero(item.begin, end)),
     }
     if item.parent is not None:
         span["parentSpanId"] = _span_id(session, "id", item.parent)
@@ -176,13 +191,13 @@ def _lost(each: Lost, number: int) -> Object:
     }
 
 
-def _log(item: Item) -> Object:
+def _log(item: Item, thread: Object) -> Object:
     log = {
         "timeUnixNano": _time(item.begin),
         "observedTimeUnixNano": _time(item.begin),
         "eventName": item.name,
         "body": {"stringValue": item.name},
-        "attributes": _attributes(item.members() | _ours(item) | _at_zero(item.begin)),
+        "attributes": _attributes(item.members() | thread | _ours(item) | _at_zero(item.begin)),
     }
     if item.parent is not None:
         log["traceId"] = _trace_id(item.lane.session)
@@ -205,12 +220,12 @@ def _noted(note: Note) -> Object:
     }
 
 
-def _metric(item: Item, name: str, value: float) -> Object:
+def _metric(item: Item, name: str, value: float, thread: Object) -> Object:
     whole = isinstance(value, int) and -(2**63) <= value < 2**63
     point = {
         "timeUnixNano": _time(item.begin),
         "asInt" if whole else "asDouble": str(value) if whole else float(value),
-        "attributes": _attributes(_ours(item) | _at_zero(item.begin)),
+        "attributes": _attributes(thread | _ours(item) | _at_zero(item.begin)),
     }
     return {"name": name, "gauge": {"dataPoints": [point]}}
 
@@ -223,6 +238,13 @@ def _at_zero(begin: int, end: int = 1) -> Object:
     """Return attributes that mark a begin or an end at time 0, which means unknown in OpenTelemetry."""
     times = {"tailrace.begins": begin, "tailrace.ends": end}
     return {name: time for name, time in times.items() if time == 0}
+
+
+def _thread(names: ProgramNames, lane: Lane) -> Object:
+    """Return the attributes that name the thread of a lane, in formats with a stream for each thread."""
+    session = lane.session
+    thread = names.thread(session.source, session.session, lane.stream, session.format)
+    return {"thread.id": thread.tid, "thread.name": thread.title} if thread.tid else _NO_THREAD
 
 
 def _ours(item: Item) -> Object:

@@ -7,11 +7,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from tailrace.export.drawing import Details, draw
+from tailrace.export.drawing import Details, DrawnProcess, DrawnThread, TrackIds, draw
 from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.output import Output, RowCount
 from tailrace.export.selected import Left, Selected
-from tailrace.timeline import SessionClock
 
 VARINT, FIXED64, BYTES = 0, 1, 2
 
@@ -65,16 +64,17 @@ _CATEGORIES, _EVENT_NAMES, _ARGUMENT_NAMES = 1, 2, 3
 
 def write(selected: Selected, output: Output, progress: RowCount) -> Left:
     timeline = DrawnRows(selected, progress)
-    draw(timeline, PerfettoTrace(output.main(), timeline.first))
+    draw(timeline, PerfettoTrace(output.main(), timeline.first, TrackIds(timeline.names.pids)))
     return timeline.left
 
 
 class PerfettoTrace:
     """An implementation of `Canvas` that writes Perfetto's trace packets, all in one packet sequence."""
 
-    def __init__(self, out: BinaryIO, first: int) -> None:
+    def __init__(self, out: BinaryIO, first: int, ids: TrackIds) -> None:
         self._out = out
-        self._tracks = self._ids = 0
+        self._tracks = 0
+        self._ids = ids
         self._pids: dict[int, int] = {}
         self._forget()
         clocks = b"".join(
@@ -85,19 +85,20 @@ class PerfettoTrace:
     def summary(self, name: str) -> int:
         return self._describe(text(2, name))
 
-    def process(self, session: SessionClock) -> int:
-        self._ids += 1
-        words = [f"{session.format}; {session.clock_words}"]
-        words += [f"from {session.peer}"] if session.peer else []
-        described = integer(1, self._ids) + text(6, f"{session.source} {session.session}")
-        track = self._describe(message(3, described + b"".join(text(8, word) for word in words)))
-        self._pids[track] = self._ids
+    def process(self, process: DrawnProcess) -> int:
+        number = self._ids.process(process.names.pid)
+        described = integer(1, number) + integer(3, process.names.number) + text(6, process.title)
+        labels = b"".join(text(8, label) for label in process.labels)
+        track = self._describe(message(3, described + labels))
+        self._pids[track] = number
         return track
 
-    def thread(self, process: int, name: str) -> int:
-        self._ids += 1
-        described = integer(1, self._pids[process]) + integer(2, self._ids) + text(5, name)
-        return self._describe(integer(5, process) + message(4, described))
+    def thread(self, process: int, thread: DrawnThread) -> int:
+        session, pid = thread.session, self._pids[process]
+        number = self._ids.thread(pid, thread.names.tid)
+        described = integer(1, pid) + integer(2, number) + text(5, thread.names.title)
+        ids = f"source {session.source}; session {session.session}; stream {thread.stream}"
+        return self._describe(integer(5, process) + message(4, described) + text(14, ids))
 
     def track(self, parent: int, name: str) -> int:
         return self._describe(text(2, name) + integer(5, parent))

@@ -1,4 +1,5 @@
-"""Write the view `events` as a table, in no particular order, and the view `gaps` and users' notes to further files.
+"""Write the view `events` as a table, in no particular order. The views `gaps` and `programs` and users' notes go to
+further files.
 
 The schema metadata of Parquet and Arrow files describes the missing events as JSON, as `tailrace.completeness`.
 """
@@ -18,7 +19,7 @@ from tailrace.export.selected import Left, Selected, note_columns, note_rows, no
 from tailrace.query.answer import Shape
 from tailrace.query.completeness import METADATA
 from tailrace.query.output import write_csv as csv_rows, write_json as json_rows
-from tailrace.query.views import EVENTS, GAPS, View
+from tailrace.query.views import EVENTS, GAPS, PROGRAMS, View
 from tailrace.store.notes import Note
 
 _Write = Callable[[Selected, View, BinaryIO, RowCount], None]
@@ -82,12 +83,12 @@ def write_jsonl(selected: Selected, output: Output, progress: RowCount) -> Left:
 def _all(
     write: _Write, write_notes: _WriteNotes, selected: Selected, output: Output, progress: RowCount
 ) -> Left:
-    """Write the events and, if the output can have several files, the gaps and the users' notes."""
+    """Write the events and, if the output can have several files, the gaps, the names of streams and the users' notes."""
     left: Left = Counter()
     write(selected, EVENTS, output.main(), progress)
-    gaps = output.beside("gaps")
-    if gaps is not None:
-        write(selected, GAPS, gaps, RowCount(None))
+    for view in (GAPS, PROGRAMS):
+        if (file := output.beside(view.name)) is not None:
+            write(selected, view, file, RowCount(None))
     if found := selected.notes.notes:
         file = output.beside("notes")
         if file is None:

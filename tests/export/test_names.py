@@ -1,0 +1,154 @@
+"""Processes and threads in exports have the names that each format states, and ids where it states none."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+
+from tailrace.export.drawing import TrackIds
+from tailrace.export.otf2_archive import write as write_otf2
+from tailrace.export.output import Directory, RowCount
+from tailrace.export.selected import export
+from tailrace.query.names import ProgramNames, StatedNames
+from tests.export.exports import make_export
+from tests.export.test_otf2 import select
+from tests.query.asking import ask
+from tests.view.traced import of_all_formats
+
+PROCESSES = {
+    "import · solver · revision 4f2a": {"stream 7"},
+    "import · solver · revision 77c1": {"stream 7"},
+    "import · rank 0 · process 4100": {"main thread", "thread 4101", "thread 4102"},
+    "import · rank 1 · process 5200": {"main thread", "thread 5201", "thread 5202"},
+    "import · python3 train.py": {"main thread", "thread 5000", "thread 5001"},
+    "import · Rank 0": {"main thread", "reader", "thread 5011"},
+    "import · Rank 1": {"main thread", "reader", "thread 5021"},
+    "import · SoC X1": {"records"},
+}
+PIDS = {"4100", "5200", "4000", "4010", "4020"}
+"""The ids of processes with a name of their own; the two runs of `solver` have one id."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return of_all_formats(tmp_path_factory.mktemp("named"))
+
+
+def test_perfetto_shows_names_and_true_ids(store, tmp_path):
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+    make_export(store, "perfetto", tmp_path / "trace")
+    trace = Trace.FromString((tmp_path / "trace").read_bytes())
+    tracks = [p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")]
+    names = {each.process.pid: each.process.process_name for each in tracks if each.HasField("process")}  # fmt: skip
+    threads = [each.thread for each in tracks if each.HasField("thread")]
+    assert {name: {t.thread_name for t in threads if t.pid == pid} for pid, name in names.items()} == PROCESSES  # fmt: skip
+    assert {str(pid) for pid in names} >= PIDS
+    for each in threads:
+        if each.thread_name.startswith("thread "):
+            assert each.thread_name == f"thread {each.tid}"
+    assert len({each.tid for each in threads}) == len(threads)
+    order = sorted((t.process.legacy_sort_index, t.process.process_name) for t in tracks if t.HasField("process"))  # fmt: skip
+    assert [name for _, name in order][:3] == ["import · Rank 0", "import · Rank 1", "import · python3 train.py"]  # fmt: skip
+
+
+def test_chrome_shows_the_same(store, tmp_path):
+    make_export(store, "chrome", tmp_path / "trace")
+    said = [e for e in json.loads((tmp_path / "trace").read_bytes())["traceEvents"] if e["ph"] == "M"]  # fmt: skip
+    names = {e["pid"]: e["args"]["name"] for e in said if e["name"] == "process_name" and "import" in e["args"]["name"]}  # fmt: skip
+    threads = {name: {e["args"]["name"] for e in said if e["pid"] == pid and e["name"] == "thread_name"} for pid, name in names.items()}  # fmt: skip
+    assert {name: PROCESSES[name] - found for name, found in threads.items()} == {key: set() for key in PROCESSES}  # fmt: skip
+    assert {str(pid) for pid in names} >= PIDS
+
+
+def test_opentelemetry_has_attributes_of_its_conventions(store, tmp_path):
+    make_export(store, "otlp", tmp_path / "trace")
+    found, threads = set(), set()
+    for line in (tmp_path / "trace").read_bytes().splitlines():
+        (each,) = json.loads(line)["resourceSpans"]
+        about = _words(each["resource"]["attributes"])
+        found.add((about["service.name"], about.get("process.pid"), about.get("host.name")))
+        for span in each["scopeSpans"][0]["spans"]:
+            its = _words(span["attributes"])
+            threads.add((its.get("thread.id"), its.get("thread.name")))
+    solvers = {each for each in found if each[0] == "solver"}
+    assert len(solvers) == 1
+    assert found - solvers == {
+        ("import", "4100", "node1"), ("import", "5200", "node2"), ("python3 train.py", "4000", "demo"),
+        ("Rank 0", "4010", "demo"), ("Rank 1", "4020", "demo"), ("SoC X1", None, None),
+    }  # fmt: skip
+    assert threads >= {(None, None), ("5010", "reader"), ("5020", "reader"), ("4101", "thread 4101")}  # fmt: skip
+
+
+def _words(attributes):
+    return {each["key"]: next(iter(each["value"].values())) for each in attributes}
+
+
+@pytest.mark.skipif(
+    shutil.which("otf2-print") is None, reason="needs otf2-print: apt install otf2-tools"
+)
+def test_otf2_has_a_tree_of_nodes_processes_and_threads(store, tmp_path):
+    with Directory(str(tmp_path / "archive")) as output:
+        export(write_otf2, lambda: select(store), output, RowCount(None))
+    done = subprocess.run(
+        ["otf2-print", "-G", str(tmp_path / "archive" / "traces.otf2")], capture_output=True, check=True, text=True
+    )  # fmt: skip
+    for node, name in [("node1", "rank 0 · process 4100"), ("node2", "rank 1 · process 5200"), ("demo", "Rank 0")]:  # fmt: skip
+        (group,) = (
+            line for line in done.stdout.splitlines() if f'Name: "import · {name} (' in line
+        )
+        assert f'Parent: "node::{node}"' in group
+    for thread in {each for threads in PROCESSES.values() for each in threads}:
+        assert f'"{thread}' in done.stdout
+
+
+@pytest.mark.parametrize("to", ["parquet", "arrow", "csv", "jsonl"])
+def test_a_table_beside_the_rows_has_the_names_of_their_streams(store, tmp_path, to):
+    make_export(store, to, tmp_path / f"trace.{to}")
+    path = tmp_path / f"trace.programs.{to}"
+    rows = {
+        "parquet": lambda: pyarrow.parquet.read_table(path).to_pylist(),
+        "arrow": lambda: pyarrow.ipc.open_file(path).read_all().to_pylist(),
+        "csv": lambda: list(csv.DictReader(io.StringIO(path.read_text(), newline=""))),
+    }.get(to, lambda: [json.loads(line) for line in path.read_bytes().splitlines()])()
+    found = {(each["process"] or None, str(each["pid"] or ""), each["thread"] or None) for each in rows}  # fmt: skip
+    assert found >= {
+        ("Rank 0", "4010", "reader"), ("python3 train.py", "4000", "5000"), (None, "4100", "4101"), ("SoC X1", "", None),
+    }  # fmt: skip
+    streams = ask(store, "SELECT DISTINCT source, session, stream FROM events WHERE kind = 'span'")
+    assert set(streams) <= {(each["source"], each["session"], each["stream"]) for each in rows}
+
+
+def test_titles_that_are_alike_get_what_tells_them_apart():
+    sessions = [
+        StatedNames("a", "1", process="p", host="h", labels='{"rev":1}'),
+        StatedNames("a", "2", process="p", host="h", labels='{"rev":2}'),
+        StatedNames("a", "3", process="p", host="g", pid="7"),
+        StatedNames("b", "4", process="p", host="h"),
+        StatedNames("b", "5", file="/x/t.jets", opened=0),
+        StatedNames("b", "6", file="/y/t.jets", opened=0),
+        StatedNames("b", "7", labels="no json"),
+        StatedNames("b", "8", process="q"),
+        StatedNames("b", "9", process="q"),
+    ]
+    names = ProgramNames(sessions)
+    assert [names.process(each.source, each.session).title for each in sessions] == [
+        "p · h · rev 1", "p · h · rev 2", "p · g", "p", "t.jets · x", "t.jets · y", "7", "q · 8", "q · 9",
+    ]  # fmt: skip
+    assert names.process("c", "new").title == "new"
+    assert names.pids == {7}
+
+
+def test_numbers_of_processes_and_threads_are_unique():
+    numbers = TrackIds({1, 5})
+    given = [numbers.process(None), numbers.process(5), numbers.process(9)]
+    threads = [numbers.thread(5, 5), numbers.thread(5, 1), numbers.thread(5, 5), numbers.thread(5, 70), numbers.thread(5)]  # fmt: skip
+    assert given == [2, 5, 3]
+    assert threads == [5, 4, 6, 70, 7]
