@@ -68,7 +68,7 @@ def test_times_are_iso_8601_or_nanoseconds(whole):
         (["--source", "nope"], "there is no source 'nope'; known: sim"),
         (["--session", "nope"], "there is no session that begins with 'nope'; known: a"),
         (["--source", "sim", "--stream", "7"], "there is no stream '7'; known: 1"),
-        (["--since", "2027-01-01"], "no event is selected; there are: sim (2026-11-21 08:00:00 to"),
+        (["--since", "2027-01-01"], "(network 4); there are: sim (2026-11-21 08:00:00 to"),
         (["--since", "soon"], "'soon' is not a time"),
         (["--to", "otf"], "'otf' is not one of"),
     ],

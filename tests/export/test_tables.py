@@ -15,11 +15,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tailrace
 from tailrace.errors import UnknownError
+from tailrace.export import WRITERS
 from tailrace.query.answer import Shape
 from tailrace.query.engine import Engine
 from tests.export.exports import make_export
 from tests.export.traces import EPOCH, crowds, stores
-from tests.query.tables import dicts, make
+from tests.query.tables import clocked, dicts, gap, make, session
 
 MANY = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 FEW = settings(MANY, max_examples=2)
@@ -148,9 +149,22 @@ def test_it_lacks_what_the_same_question_lacks_in_python(varied_store, tmp_path,
         ]
 
 
+@pytest.mark.parametrize("to", WRITERS)
+def test_losses_without_an_event_are_said_where_nothing_is_exported(tmp_path, to):
+    rows = [session("open", opened=EPOCH), clocked(epoch=EPOCH), gap(3, 0)]
+    store = make(tmp_path / "store", rows)
+    with pytest.raises(
+        UnknownError,
+        match=r"no event is selected; not complete: 3 events are missing \(network 3\)",
+    ):
+        make_export(store, to, tmp_path / "rows")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
 def test_nothing_selected_is_an_error_that_lists_what_there_is(varied_store, tmp_path):
     with pytest.raises(
-        UnknownError, match=r"no event is selected; there are: files \(2026-11-21 10:00:00 to"
+        UnknownError,
+        match=r"no event is selected; not complete: 4 .* there are: files \(2026-11-21 10:00:00 to",
     ):
         make_export(varied_store, "csv", tmp_path / "rows", since="2027-01-01")
     assert list(tmp_path.iterdir()) == []

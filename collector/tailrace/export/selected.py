@@ -163,7 +163,10 @@ class Selected:
             f"{source} ({first} to {last})" if first else f"{source} (without wall time)"
             for source, first, last in times
         )
-        return f"{self.engine.table.root}: no event is selected; there are: {known or 'none yet'}"
+        whole = self.whole
+        lacking = whole.unknown or any(whole.missing.values()) or whole.awaited or whole.unasked
+        lacks = f"; not complete: {whole.text}" if lacking else ""
+        return f"{self.engine.table.root}: no event is selected{lacks}; there are: {known or 'none yet'}"
 
 
 class Restartable(Protocol):
