@@ -7,7 +7,9 @@ import io
 import json
 import shutil
 import subprocess
+from collections import Counter
 
+import duckdb
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
@@ -17,9 +19,12 @@ from tailrace.export.otf2_archive import write as write_otf2
 from tailrace.export.output import Directory, RowCount
 from tailrace.export.selected import export
 from tailrace.query.names import ProgramNames, StatedNames
+from tests.export.drawn import READERS, asked
 from tests.export.exports import make_export
-from tests.export.test_otf2 import select
+from tests.export.test_otf2 import by_time, noted, printed, select
+from tests.export.traces import EPOCH, TEXTS
 from tests.query.asking import ask
+from tests.query.tables import clocked, make, row, session
 from tests.view.traced import of_all_formats
 
 PROCESSES = {
@@ -124,6 +129,69 @@ def test_a_table_beside_the_rows_has_the_names_of_their_streams(store, tmp_path,
     }  # fmt: skip
     streams = ask(store, "SELECT DISTINCT source, session, stream FROM events WHERE kind = 'span'")
     assert set(streams) <= {(each["source"], each["session"], each["stream"]) for each in rows}
+
+
+def test_awkward_names_come_back(tmp_path):
+    texts = [text for text in TEXTS if text] + ["x" * 2**20]
+    rows = []
+    for number, text in enumerate(texts):
+        mine = {"session": f"s{number}", "format": "dftracer"}
+        rows += [
+            session("open", opened=EPOCH, **mine),
+            clocked(epoch=EPOCH, producer={"process_name": text, "hostname": text}, **mine),
+            *(
+                row("session", stream=f"1/{tid}", name="thread", attributes={"thread_name": text}, **mine)
+                for tid in (2, 3)
+            ),
+            *(row(stream=f"1/{tid}", start=tid, end=9, name="n", offset=tid, **mine) for tid in (2, 3)),
+        ]  # fmt: skip
+    store = make(tmp_path / "store", rows)
+    make_export(store, "chrome", tmp_path / "chrome")
+    said = [e for e in json.loads((tmp_path / "chrome").read_bytes())["traceEvents"] if e["ph"] == "M"]  # fmt: skip
+    processes = [e["args"]["name"] for e in said if e["name"] == "process_name"]
+    assert sorted(processes[1:]) == sorted(f"sim · {text}" for text in texts)
+    threads = [e["args"]["name"] for e in said if e["name"] == "thread_name"]
+    assert sorted(threads) == sorted(texts * 2)
+    for to, read in READERS.items():
+        make_export(store, to, tmp_path / to)
+        assert read(tmp_path / to) == asked(store)
+    make_export(store, "otlp", tmp_path / "otlp")
+    services = Counter()
+    for line in (tmp_path / "otlp").read_bytes().splitlines():
+        about = _words(json.loads(line)["resourceSpans"][0]["resource"]["attributes"])
+        services[about["service.name"], about["host.name"]] += 1
+    assert services == Counter((text, text) for text in texts)
+    for to in ("parquet", "csv"):
+        make_export(store, to, tmp_path / "rows")
+        sql = "SELECT process, thread, host FROM read_{}(?{})"
+        how = "" if to == "parquet" else ", all_varchar = true, header = true, max_line_size = 8000000, delim = ',', quote = '\"', escape = '\"'"  # fmt: skip
+        with duckdb.connect() as connection:
+            found = connection.execute(sql.format(to, how), [str(tmp_path / "rows.programs")])
+            assert Counter(found.fetchall()) == Counter((text,) * 3 for text in texts * 2)
+    if shutil.which("otf2-print"):
+        assert by_time(printed(store, tmp_path / "archive")) == +noted(store).events
+
+
+def test_threads_with_one_name_have_a_location_each_in_otf2(tmp_path):
+    """The library has one writer for locations of one group and name, which refuses times that go back."""
+    pytest.importorskip("otf2")
+    mine = {"format": "dftracer"}
+    rows = [
+        row("session", stream=f"1/{tid}", name="thread", attributes={"thread_name": "pool"}, **mine)
+        for tid in (1, 2, 3)
+    ] + [row(stream=f"1/{tid}", start=4 - tid, end=9, name="n", **mine) for tid in (1, 2, 3)]
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH, **mine), *rows])
+    with Directory(str(tmp_path / "archive")) as output:
+        export(write_otf2, lambda: select(store), output, RowCount(None))
+    with otf2_reader(tmp_path / "archive") as archive:
+        names = [location.name for location in archive.definitions.locations]
+    assert names[1:] == ["pool", "pool · 1/2", "pool · 1/3"]
+
+
+def otf2_reader(directory):
+    import otf2
+
+    return otf2.reader.open(str(directory / "traces.otf2"))
 
 
 def test_titles_that_are_alike_get_what_tells_them_apart():

@@ -121,6 +121,15 @@ MEMBERS = [
 ]  # fmt: skip
 NUMBERS = st.sampled_from([None, LOWEST, LOWEST + 1, -1, 0, 1, 2**53 + 1, HIGHEST - 1, HIGHEST])
 STARTS = [LOWEST, -SECOND, -1, 0, 1, 999, 2**53 + 1, EPOCH, HIGHEST - 5, HIGHEST]
+PROGRAMS = st.fixed_dictionaries(
+    {
+        **dict.fromkeys(("process", "host", "node", "job"), st.sampled_from(TEXTS)),
+        "pid": st.sampled_from([None, 7, "7", -1, 0, 2**40, 2**64, "x"]),
+        "rank": st.sampled_from([None, 0, HIGHEST, LOWEST, 2**64, "x"]),
+        "labels": st.dictionaries(st.sampled_from(TEXTS[1:]), st.sampled_from(TEXTS), max_size=2),
+    }
+)
+"""What a client announces of its program."""
 AWKWARD_CLOCKS = [
     {"ticks_per_second": SECOND, "epoch": 0},
     {"ticks_per_second": SECOND, "epoch": -SECOND},
@@ -144,6 +153,7 @@ def awkward(draw):
         rows += [
             session("open", opened=opened, session=name),
             session("clock", clock="clk", session=name, **facts),
+            session("tailrace.session", session=name, value={}, **draw(PROGRAMS)),
         ]
         for number in range(draw(st.integers(1, 8))):
             kind = draw(st.sampled_from(KINDS))

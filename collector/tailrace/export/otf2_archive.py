@@ -10,6 +10,7 @@ written.
 from __future__ import annotations
 
 from importlib import import_module
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.errors import ExportError
@@ -71,6 +72,8 @@ class Otf2Trace:
         self._nodes: dict[str, Any] = {}
         self._tracks: list[GroupTrack] = []
         self._writers: dict[tuple[int, str], Any] = {}
+        self._titles: set[tuple[Any, str]] = set()
+        self._named: set[tuple[Any, str]] = set()
         self._regions: dict[str, Any] = {}
         self._metrics: dict[int, Any] = {}
         self._inside: dict[int, list[tuple[Any, bool]]] = {}
@@ -94,7 +97,11 @@ class Otf2Trace:
         return self._add(group, "")
 
     def thread(self, process: int, thread: DrawnThread) -> int:
-        return self._add(self._tracks[process].group, thread.names.title)
+        group, title = self._tracks[process].group, thread.names.title
+        if (group, title) in self._titles:
+            title = f"{title} · {thread.stream}"
+        self._titles.add((group, title))
+        return self._add(group, title)
 
     def track(self, parent: int, name: str) -> int:
         of = self._tracks[parent]
@@ -143,7 +150,14 @@ class Otf2Trace:
         key = (track, beside)
         if key not in self._writers:
             of = self._tracks[track]
-            self._writers[key] = self._archive.event_writer(f"{of.name}{beside}", group=of.group)
+            name = f"{of.name}{beside}"
+            # The library gives locations of one group and name the same writer, but tracks may overlap in time.
+            for number in count(2):
+                if (of.group, name) not in self._named:
+                    break
+                name = f"{of.name}{beside} ({number})"
+            self._named.add((of.group, name))
+            self._writers[key] = self._archive.event_writer(name, group=of.group)
         return self._writers[key]
 
     def _region(self, name: str) -> Any:  # noqa: ANN401 - the library has no types
