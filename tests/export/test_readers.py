@@ -42,6 +42,10 @@ CHOSEN = ", ".join("epoch_us(wall)" if name == "wall" else f'"{name}"' for name 
 """The columns that are compared, as SQL; of a timestamp, its microseconds since 1970."""
 
 
+CSV = "header = true, delim = ',', quote = '\"', escape = '\"', max_line_size = 8000000"
+"""How DuckDB reads our CSV files, as SQL."""
+
+
 def in_duckdb(relation, *values):
     """Rows as DuckDB reads them in another time zone than UTC."""
     with duckdb.connect() as connection:
@@ -75,9 +79,9 @@ def csv_in_duckdb(path):
     types = dict.fromkeys(names, "BIGINT") | dict.fromkeys([*TEXTS, "day", "format"], "VARCHAR")
     types["wall"] = "TIMESTAMPTZ"
     listed = ", ".join(f"'{name}': '{type_}'" for name, type_ in types.items())
-    how = "auto_detect = false, header = true, delim = ',', quote = '\"', escape = '\"', max_line_size = 8000000"
     return in_duckdb(
-        f"read_csv(?, {how}, allow_quoted_nulls = false, columns = {{{listed}}})", str(path)
+        f"read_csv(?, auto_detect = false, {CSV}, allow_quoted_nulls = false, columns = {{{listed}}})",
+        str(path),
     )
 
 
@@ -143,16 +147,40 @@ def test_every_reader_of_tables_finds_every_value(rows, tmp_path_factory):
             found = read(directory / "rows")
             assert found - wanted == wanted - found == Counter(), to
     make_export(store, "jsonl", directory / "rows")
-    lines = (directory / "rows").read_bytes().splitlines()
+    lines = [json.loads(line) for line in (directory / "rows").read_bytes().splitlines()]
     assert len(lines) == len(rows)
+    compared = [name for name in COLUMNS if name not in {"attributes", "wall"}]
+    expected = [tuple(row[COLUMNS.index(name)] for name in compared) for row in wanted.elements()]
+    assert Counter(tuple(line[name] for name in compared) for line in lines) == Counter(expected)
     names = Counter(row["name"] for row in rows)
-    assert Counter(json.loads(line)["name"] for line in lines) == names
     extracted = (
         "SELECT json ->> '$.name' FROM read_ndjson_objects(?, maximum_object_size = 8000000)"
     )
     with duckdb.connect() as connection:
         found = connection.execute(extracted, [str(directory / "rows")]).fetchall()
     assert Counter(name for (name,) in found) == names
+    for view in ("gaps", "programs"):
+        compare_beside(store, directory / "rows", view)
+
+
+def compare_beside(store, path, view):
+    """Compare the file of a view, beside the rows of each kind of table, with the view itself, value by value."""
+    import polars
+
+    wanted = ask(store, f"SELECT COLUMNS(*)::VARCHAR FROM {view}")  # noqa: S608 - our own words
+    named = path.with_name(f"{path.name}.{view}")
+    for to in TABLES:
+        make_export(store, to, path)
+        with duckdb.connect() as connection:
+            if to == "csv":
+                relation = f"read_csv(?, all_varchar = true, allow_quoted_nulls = false, {CSV})"
+            else:
+                relation = "read_parquet(?)" if to == "parquet" else "arrow"
+            if to == "arrow":
+                connection.register("arrow", polars.read_ipc(named).to_arrow())
+            values = [] if to == "arrow" else [str(named)]
+            found = connection.execute(f"SELECT COLUMNS(*)::VARCHAR FROM {relation}", values)  # noqa: S608 - our own words
+            assert Counter(found.fetchall()) == Counter(wanted), (to, view)
 
 
 @MANY
