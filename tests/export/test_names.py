@@ -188,6 +188,24 @@ def test_threads_with_one_name_have_a_location_each_in_otf2(tmp_path):
     assert names[1:] == ["pool", "pool · 1/2", "pool · 1/3"]
 
 
+def test_names_in_otf2_are_whole_though_texts_of_c_end_at_nul(tmp_path):
+    pytest.importorskip("otf2")
+    hello = session("tailrace.session", value={}, process="p\0q", host="h\0i", labels={"a\0b": "c\0d"})  # fmt: skip
+    rows = [row(start=1, end=2, name="a\0b"), row("counter", start=3, name="c\0d", attributes={"value": 1}, offset=9)]  # fmt: skip
+    store = make(tmp_path / "store", [clocked(epoch=EPOCH), hello, *rows])
+    with Directory(str(tmp_path / "archive")) as output:
+        export(write_otf2, lambda: select(store), output, RowCount(None))
+    with otf2_reader(tmp_path / "archive") as archive:
+        its = archive.definitions
+        assert [each.name for each in its.regions][1:] == ["a␀b"]
+        assert [each.name for each in its.metric_members] == ["c␀d"]
+        assert [each.name for each in its.system_tree_nodes] == ["tailrace", "h␀i"]
+        group = list(its.location_groups)[1]
+        assert group.name == "sim · p␀q (heph; wall time)"
+        properties = {each.name: str(each.value) for each in its.location_group_properties}
+        assert properties["TAILRACE::label a␀b"] == "c␀d"
+
+
 def otf2_reader(directory):
     import otf2
 

@@ -87,13 +87,15 @@ class Otf2Trace:
     def process(self, process: DrawnProcess) -> int:
         definitions, place = self._archive.definitions, process.names.names.place
         if place is not None and place not in self._nodes:
-            self._nodes[place] = definitions.system_tree_node(place, "node", self._root)
+            self._nodes[place] = definitions.system_tree_node(_text(place), "node", self._root)
         group = definitions.location_group(
-            f"{process.title} ({process.clock})",
+            _text(f"{process.title} ({process.clock})"),
             system_tree_parent=self._root if place is None else self._nodes[place],
         )
         for name, value in process.facts.items():
-            definitions.location_group_property(group, f"TAILRACE::{name}", value=value)
+            definitions.location_group_property(
+                group, _text(f"TAILRACE::{name}"), value=_text(value)
+            )
         return self._add(group, "")
 
     def thread(self, process: int, thread: DrawnThread) -> int:
@@ -109,7 +111,7 @@ class Otf2Trace:
 
     def counter(self, parent: int, name: str) -> int:
         number = self.track(parent, name)
-        self._metrics[number] = self._archive.definitions.metric(name, unit="1")
+        self._metrics[number] = self._archive.definitions.metric(_text(name), unit="1")
         return number
 
     def begin(self, track: int, time: int, name: str, category: str | None, of: Details) -> None:  # noqa: ARG002 - attributes have no place
@@ -157,10 +159,15 @@ class Otf2Trace:
                     break
                 name = f"{of.name}{beside} ({number})"
             self._named.add((of.group, name))
-            self._writers[key] = self._archive.event_writer(name, group=of.group)
+            self._writers[key] = self._archive.event_writer(_text(name), group=of.group)
         return self._writers[key]
 
     def _region(self, name: str) -> Any:  # noqa: ANN401 - the library has no types
         if name not in self._regions:
-            self._regions[name] = self._archive.definitions.region(name)
+            self._regions[name] = self._archive.definitions.region(_text(name))
         return self._regions[name]
+
+
+def _text(text: str) -> str:
+    """Return a text with a visible character in place of each NUL, at which the library would cut the text off."""
+    return text.replace("\0", "\N{SYMBOL FOR NULL}")
