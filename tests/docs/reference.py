@@ -170,7 +170,7 @@ def _columns():
 
 
 OBJECTS = (
-    "`attributes`, `producer` and `totals` are JSON objects: text in SQL (`attributes ->> '$.cell'`), CSV and Arrow; objects in JSON",
+    "`attributes`, `labels`, `producer` and `totals` are JSON objects: text in SQL (`attributes ->> '$.cell'`), CSV and Arrow; objects in JSON",
     "output (`query --json`, `follow --json`, `export --to jsonl`, ...) and in the dicts of `tailrace.open`. A column is known by its name: one",
     "that a statement calls otherwise stays text. Values that JSON lacks are spelled as an object:",
     "",

@@ -127,7 +127,7 @@ def test_the_documented_columns_of_objects_are_written_as_objects():
     out = io.BytesIO()
     write_json(columns, [[('{"a":1}',) * len(columns)]], out)
     assert json.loads(out.getvalue()) == {name: {"a": 1} for name in named}
-    assert named == {"attributes", "producer", "totals"}
+    assert named == {"attributes", "labels", "producer", "totals"}
 
 
 def test_a_decimal_keeps_its_digits_in_json(engine):

@@ -34,7 +34,7 @@ _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
 """Pattern of the messages of DuckDB's errors, except IO errors, which files of the table may cause. Through Arrow,
 every error is an OSError, and only its message shows the kind."""
 
-_OBJECTS = re.compile(r"(attributes|producer|totals)(_\d+)?")
+_OBJECTS = re.compile(r"(attributes|labels|producer|totals)(_\d+)?")
 """Pattern of the names of columns with JSON objects, with the number that DuckDB appends to a repeated name."""
 
 _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")

@@ -24,6 +24,7 @@ from tailrace.query.views import (
     GAPS,
     LABELS,
     NESTING,
+    PROGRAMS,
     SESSIONS,
     SPANS,
     STREAMS,
@@ -130,6 +131,10 @@ class Store:
     def streams(self, **keywords: Unpack[StreamKeywords]) -> Result:
         """Return the streams: one row for each stream, with the share of its events that are in the table."""
         return self._select(STREAMS, StreamKeywords, keywords)
+
+    def programs(self, **keywords: Unpack[StreamKeywords]) -> Result:
+        """Return the names of what wrote the streams: one row for each stream, with its process, thread and host."""
+        return self._select(PROGRAMS, StreamKeywords, keywords)
 
     def labels(self, **keywords: Unpack[SessionKeywords]) -> Result:
         """Return the labels of runs: one row for each label of a session."""
