@@ -57,3 +57,18 @@ def test_times_are_exact_in_perfetto(loaded, wanted):
     rows = loaded.query("SELECT name, CAST(ts AS TEXT) AS ts, dur FROM slice WHERE dur > 0 AND name NOT GLOB 'LOST *'")  # fmt: skip
     found = sorted((each["name"], int(each["ts"]), int(each["dur"])) for each in rows)
     assert found == sorted((d.name, d.begin, d.length) for d in wanted.elements() if d.length)
+
+
+def test_processes_and_threads_have_names_and_their_own_ids(loaded):
+    processes = loaded.query("SELECT CAST(pid AS TEXT) AS pid, name FROM process WHERE pid IN (4000, 4100) ORDER BY pid")  # fmt: skip
+    assert [(each["pid"], each["name"]) for each in processes] == [
+        ("4000", "dftracer_tail · python3 train.py · process 4000"),
+        ("4100", "ovni_tail · process 4100"),
+    ]
+    threads = loaded.query(
+        "SELECT thread.name AS name, CAST(tid AS TEXT) AS tid FROM thread JOIN process USING (upid)"
+        " WHERE pid = 4100 AND tid >= 4100 ORDER BY tid LIMIT 3"
+    )
+    assert [(each["tid"], each["name"]) for each in threads] == [
+        ("4100", "main thread"), ("4101", "thread 4101"), ("4102", "thread 4102"),
+    ]  # fmt: skip

@@ -129,7 +129,7 @@ PROGRAMS = st.fixed_dictionaries(
         "labels": st.dictionaries(st.sampled_from(TEXTS[1:]), st.sampled_from(TEXTS), max_size=2),
     }
 )
-"""What a client announces of its program."""
+"""Facts that a client announces about its program."""
 AWKWARD_CLOCKS = [
     {"ticks_per_second": SECOND, "epoch": 0},
     {"ticks_per_second": SECOND, "epoch": -SECOND},

@@ -88,7 +88,8 @@ def export_command(
 
     The last line states whether any of the selected events are missing, or may still arrive. In perfetto and chrome,
     gaps are slices named LOST, between the events around them; in otlp, gaps are spans with an error; for parquet,
-    arrow, csv and jsonl, a second file has the gaps (`trace.gaps.csv`). All formats contain the notes that users saved
+    arrow, csv and jsonl, a second file has the gaps (`trace.gaps.csv`), and a third one the names of processes and
+    threads (`trace.programs.csv`). All formats contain the notes that users saved
     in `tailrace view`. A source, session or stream that does not exist is an error, and so is a selection without
     events. `docs/export.md` has the details."""
     _check(format_, repair=repair, csv_safe=csv_safe)
