@@ -222,7 +222,7 @@ def test_a_statement_that_asks_is_answered(engine, sql):
 def test_people_see_the_views_and_little_else(engine):
     tables = [table["name"] for table in dicts(engine.ask("SHOW TABLES"))]
     assert tables == [
-        "all_gaps", "counters", "events", "gaps", "labels", "nesting", "sessions", "spans", "stored", "streams",
+        "all_gaps", "counters", "events", "gaps", "labels", "nesting", "programs", "sessions", "spans", "stored", "streams",
     ]  # fmt: skip
 
 
