@@ -67,9 +67,9 @@ def query_command(
 ) -> None:
     """Run an SQL statement of DuckDB; "-" reads the statement from standard input.
 
-    The views are events, spans, counters, gaps, sessions, streams, programs, labels and nesting; `DESCRIBE spans` lists the
-    columns of the view spans. All views show the table as it was when the command began. If any event of the table (or
-    of the source given by --source) is missing or may still arrive, the command prints a warning on standard error,
+    The views are events, spans, counters, gaps, sessions, streams, programs, labels and nesting; `DESCRIBE spans` lists
+    the columns of the view spans. All views show the table as it was when the command began. If any event of the table
+    (or of the source given by --source) is missing or may still arrive, the command prints a warning on standard error,
     whatever the statement selects.
 
     The statement runs in a process of its own. It can read the views, but no file of this host. If it crashes or

@@ -1,7 +1,7 @@
 """Name the processes and threads that wrote the streams of a store.
 
-Each format states names elsewhere. `NAMED` collects them in inner views; `ProgramNames` makes titles for people from them: a
-name where the trace has one, an id where it has none, and behind equal names what tells them apart.
+Each format states names elsewhere. `NAMED` collects them in inner views, and `ProgramNames` makes titles of them: a name
+where the trace has one, an id where it has none, and behind equal names the facts that differ.
 """
 
 from __future__ import annotations
