@@ -138,7 +138,7 @@ def test_an_import_of_all_pieces_of_a_real_file_counts_nothing_as_missing(name, 
     for number, (begin, end) in enumerate(itertools.pairwise(places)):
         (tmp_path / "pieces").mkdir(exist_ok=True)
         (tmp_path / "pieces" / f"x{number}").write_bytes(vector.data[begin:end])
-    command = ["import", "--format", vector.format.name, "--store", str(tmp_path / "store")]
+    command = ["import", "--store", str(tmp_path / "store")]
     CliRunner().invoke(tailrace, [*command, str(tmp_path / "pieces")], catch_exceptions=False)
     lacks = "SELECT reason, remaining FROM gaps WHERE reason <> 'unresolved' OR id IS NOT NULL"
     lost = ask(tmp_path / "store", lacks)

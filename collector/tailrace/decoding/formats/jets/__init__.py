@@ -9,17 +9,24 @@ from tailrace import kernels
 from tailrace.decoding.contract import Files, Format
 from tailrace.decoding.formats.jets.decoder import JetsBlockDecoder, JetsDecoder, JetsState
 from tailrace.decoding.formats.jets.encoder import JetsEncoder
+from tailrace.decoding.formats.jets.line import read_line
 from tailrace.decoding.lines import BYTE_ORDER_MARK
+from tailrace.model.record import Kind
 
 _FIRST = re.compile(
     rb"""\{\s*(?:"[a-z]+"\s*:.*)?"type"\s*:\s*"(?:header"|footer"\s*,.*"capture_end_clk"\s*:)"""
 )
+_RECORDS = frozenset({Kind.BEGIN, Kind.END, Kind.INSTANT, Kind.ANNOTATION})
 
 
 def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - the path says nothing
-    """Recognise a file by its first line: a header or the beginning of a header, or the footer of a reversed file."""
-    line = head.removeprefix(BYTE_ORDER_MARK).lstrip().split(b"\n", 1)[0]
-    return _FIRST.match(line) is not None
+    """Recognise a file by its first line: a header or the beginning of a header, or the footer of a reversed file. A
+    piece of a file has a record in its first line, or in its second one if the file was split within a line."""
+    first, *more = head.removeprefix(BYTE_ORDER_MARK).lstrip().split(b"\n", 2)
+    if _FIRST.match(first):
+        return True
+    whole = [first, *more[:-1]] if more else []
+    return any(read_line(0, line).kind in _RECORDS for line in whole)
 
 
 FORMAT = Format(
