@@ -180,3 +180,15 @@ def test_a_run_behind_a_piece_of_another_one_keeps_its_counts():
         ("gap", "network", 1),
     ]
     assert of_file("heph", heph_epoch(1) + piece)[0] == ("gap", "late_join", 103)
+
+
+def test_a_piece_that_begins_with_the_footer_counts_no_line_of_another_piece():
+    """Nor does a reversed file, which begins with its footer, too."""
+    (vector,) = [vector for vector in of("jets") if vector.name == "jets/tracegen_tiny"]
+    lines = vector.data.splitlines(keepends=True)
+    late, healed = ("gap", "late_join", None), ("heal", "late_join", None)
+    assert of_file("jets", lines[-1]) == [late]
+    assert of_file("jets", lines[-1] + vector.data) == [late]
+    assert of_file("jets", b"".join(lines[::-1])) == [late, healed]
+    assert of_file("jets", b"".join(lines[:4:-1])) == [late]
+    assert of_file("jets", b"".join(lines[:5:-1] + lines[:1])) == [late]

@@ -16,7 +16,7 @@ if TYPE_CHECKING or kernels.active():
     from tailrace.decoding.formats.dftracer.blocks import DFTracerBlockDecoder
 
 _BEGINNING = re.compile(
-    rb"""[\s\[\],\x1a]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\x1a*\Z"""
+    rb"""[\s\[\],\x1a]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\Z"""
     rb"""|\{(?![^\n]*"traceEvents"\s*:)(?=[^\n]*"(?:args|cat|id|name)"\s*:))"""
 )
 """The beginning of a trace: brackets, commas or Ctrl-Zs, then a record with members in any order. Chrome traces do not

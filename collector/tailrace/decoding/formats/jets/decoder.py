@@ -19,7 +19,8 @@ versions may add types. A record gets only the first of its flaws in this order:
 of single fields, flaws of the line's position. NULs at the beginning of a line are malformed: a log rotation emptied
 the file while the producer continued to write. A file with a readable line but no footer gets a `truncated` gap of
 unknown size at its end, or before the header of the next producer. Connections and datagrams may lack a footer. A file
-whose first readable line is no header may be the rest of a split file: it gets a `late_join` gap of unknown size."""
+whose first readable line is no header may be the rest of a split file: it gets a `late_join` gap of unknown size. If
+this line is the footer, and the header comes behind other lines, the file was reversed."""
 
 from __future__ import annotations
 
@@ -54,10 +55,11 @@ class JetsState(msgspec.Struct):
     """The state of a JETS decoder between calls of `feed`: the unfinished lines and the stage of the session."""
 
     lines: LinesState = msgspec.field(default_factory=LinesState)
-    # "start", "headless" (lines without a header), "open" (after a header), "closed" (after a footer),
-    # or "reversed": the file begins with a footer, and its header comes last
+    # "start", "headless" (lines without a header), "open" (after a header) or "closed" (after a footer). A file that
+    # begins with a footer is a piece or was reversed: "footer", and "reversed" after a line that is no header
     stage: str = "start"
     file: bool = False  # whether the input is a file whose end was not yet reached
+    totals: dict[str, int] = {}  # totals of the footer with which the file begins
 
 
 class JetsDecoder:
@@ -68,11 +70,12 @@ class JetsDecoder:
         self._lines = Lines(limit, state.lines, marked=True)
         self._stage = state.stage
         self._in_file = state.file
+        self._totals = state.totals
         self._slow = 0
 
     @property
     def state(self) -> JetsState:
-        return JetsState(self._lines.state, self._stage, self._in_file)
+        return JetsState(self._lines.state, self._stage, self._in_file, self._totals)
 
     @property
     def pending(self) -> int:
@@ -171,26 +174,27 @@ class JetsDecoder:
         gaps: list[Record] = []
         if record.kind == Kind.MALFORMED:
             return record, gaps
+        facts = record.detail if isinstance(record.detail, SessionFacts) else None
         flaw = None
-        if self._stage == "reversed":
-            flaw = "after_footer"
-            if isinstance(record.detail, SessionFacts) and record.name == "header":
-                self._stage = "closed"
-                record = record._replace(detail=replace(record.detail, starts=False))
-        elif record.detail is not None and record.name == "header":
+        if facts and record.name == "header" and self._stage != "reversed":
             gaps = self._cut_off(offset)
             flaw = None if self._stage == "start" else "header_not_first"
             self._stage = "open"
         elif self._stage == "start":
             flaw = "no_header"
             self._stage = "headless"
-            if self._in_file and (record.detail is None or record.name != "footer"):
+            if self._in_file:
                 gaps = [missing(offset, Reason.LATE_JOIN, 0, detail=NO_START)]
-        elif self._stage == "closed":
+        elif self._stage not in IN_SESSION:
             flaw = "after_footer"
-        if record.detail is not None and record.name == "footer":
+            self._stage = "reversed" if self._stage == "footer" else self._stage
+        if facts and record.name == "footer":
             begins = flaw == "no_header" and self._in_file
-            self._stage = "reversed" if begins else "closed"
+            self._stage, self._totals = ("footer", facts.totals or {}) if begins else ("closed", {})
+        elif facts and self._stage == "reversed":
+            # The header comes last. All lines are there if as many came as the footer says.
+            self._stage = "closed"
+            record = record._replace(detail=replace(facts, starts=False, totals=self._totals))
         if flaw is not None and not record.flaw:
             record = record._replace(flaw=flaw)
         return record, gaps
