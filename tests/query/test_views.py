@@ -282,6 +282,7 @@ COPIES = [
     ({"file": {"path": "/a"}}, False),
     ({"opened": {"rank": 3}}, False),
     ({"closed": "deleted"}, True),
+    ({"closed": "at rest"}, True),
     ({"closed": "end of file"}, False),
     ({"closed": "truncated"}, False),
     ({"closed": "rewritten"}, False),

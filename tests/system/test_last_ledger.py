@@ -188,3 +188,5 @@ def test_the_ledger_counts_events_that_the_views_leave_out_as_copies(tmp_path):
     collector.start()
     again = collector.stop().removeprefix(ledger)
     assert "views leave out its 19 events" in again
+    assert "views leave out its 19 events" in rest(collector)
+    assert ask(collector.store, "SELECT sum(events), sum(missing) FROM streams") == [(49, 1)]

@@ -352,7 +352,7 @@ async def test_once_reads_all_to_its_end_and_returns(autojump_clock, follow, fil
     files.write("empty", b"")
     figures = await once(follow, intake)
     assert intake.contents == [LINES] * 2
-    assert {session.closed for session in intake.sessions} == {"end of file"}
+    assert {session.closed for session in intake.sessions} == {"at rest"}
     assert (figures.files, figures.files_ended, figures.behind_bytes) == (3, 3, 0)
     assert figures.raw_bytes == len(LINES) + len(gzip.compress(LINES))
     assert figures.descriptors == 0
@@ -409,7 +409,7 @@ async def test_once_goes_on_with_what_was_interrupted(
     (files / "gone").unlink()
     await once(follow, intake)
     assert sorted(intake.contents) == sorted([LINES[7:], LINES + b"more", b"x"])
-    assert sorted(s.closed for s in intake.sessions) == ["deleted", "end of file", "end of file"]
+    assert sorted(s.closed for s in intake.sessions) == ["at rest", "at rest", "deleted"]
 
 
 async def test_once_leaves_what_it_cannot_read(autojump_clock, follow, files, intake, monkeypatch):

@@ -231,7 +231,7 @@ async def test_files_that_are_read_once_do_not_rest(autojump_clock, follow, file
     tail = follow(once=True, rest_time=0)
     await tail.stopped.wait()
     assert rests(intake) == []
-    assert intake.sessions[0].closed == "end of file"
+    assert intake.sessions[0].closed == "at rest"
 
 
 async def test_the_bytes_of_a_member_that_is_not_over_are_told_with_the_rest(

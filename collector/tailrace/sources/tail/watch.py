@@ -38,7 +38,8 @@ READS_AT_ONCE, READ_SECONDS = 100, 0.002
 """Maximum number of reads, and maximum time (seconds) for reads, before other tasks run."""
 SLEEP_MIN = 0.001
 
-END_OF_FILE = "end of file"
+END_OF_FILE, AT_REST = "end of file", "at rest"
+"""Why the session of a file ends that was read to its end: by an import, or by the last run of a collector."""
 UNREADABLE = "unreadable"
 
 
@@ -72,6 +73,7 @@ class Watch:
         self._clock = clock
         self._once = once
         self._linger = 0.0 if once else LINGER
+        self._at_end = AT_REST if chosen is None else END_OF_FILE
         files = FORMATS[config.format].files
         self._figures = SourceFigures()
         self._complaints = Complaints(name, self._figures)
@@ -395,7 +397,7 @@ class Watch:
         if file.final:
             gone = file.location.gone
             if gone is None or not self._bequeath(file, self._clock.monotonic()):
-                self._close(file, gone or END_OF_FILE)
+                self._close(file, gone or self._at_end)
         elif self._once and file.phase in READ:
             file.final = True
             self._enqueue(file)
