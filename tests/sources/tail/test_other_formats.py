@@ -114,3 +114,12 @@ async def test_files_of_other_formats_take_no_place(autojump_clock, follow, file
     await settle()
     assert intake.contents == [JETS]
     assert tail.source.figures().waiting == {"other_format": 3}
+
+
+async def test_what_is_read_once_is_judged_likewise(autojump_clock, follow, files, intake):
+    """`tailrace run` reads the rest of its directories so."""
+    files.write("a", HEPH)
+    files.write("b", JETS)
+    files.write("c", JETS[:6])
+    await follow(once=True).stopped.wait()
+    assert sorted(intake.contents) == sorted([JETS, JETS[:6]])

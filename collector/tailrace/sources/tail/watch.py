@@ -73,7 +73,7 @@ class Watch:
         self._clock = clock
         self._once = once
         self._linger = 0.0 if once else LINGER
-        self._at_end = AT_REST if chosen is None else END_OF_FILE
+        self._chosen = chosen is not None
         files = FORMATS[config.format].files
         self._figures = SourceFigures()
         self._complaints = Complaints(name, self._figures)
@@ -265,14 +265,14 @@ class Watch:
         """Return whether the first bytes of a file show another format, or are too few so far to show any. Raise OSError
         if the file cannot be read.
 
-        The configuration decides about a file whose path it has. A file that shows no format is read, because it may be
-        a damaged trace."""
+        The configuration decides about a file whose path it has, and an import about all files. A file that shows no
+        format is read, because it may be a damaged trace."""
         at = file.location
-        if self._once or self._discovery.is_named(at.path):
+        if self._chosen or self._discovery.is_named(at.path):
             return False
         other = file.other_format()
         if other is None:
-            return at.gone is None and now - at.changed_at < LINGER
+            return at.gone is None and now - at.changed_at < self._linger
         if other:
             file.wait_for(FileEvent.OF_OTHER_FORMAT)
             self._complaints.is_left_out(at.path, OF_OTHER_FORMAT, other)
@@ -397,7 +397,7 @@ class Watch:
         if file.final:
             gone = file.location.gone
             if gone is None or not self._bequeath(file, self._clock.monotonic()):
-                self._close(file, gone or self._at_end)
+                self._close(file, gone or (END_OF_FILE if self._chosen else AT_REST))
         elif self._once and file.phase in READ:
             file.final = True
             self._enqueue(file)
