@@ -218,6 +218,38 @@ def test_a_merged_or_supplemented_copy_is_one_whatever_its_name(tmp_path, name, 
     assert set(taken) == {"0.pfw", "1.pfw", "2.pfw", name} - {copy}
 
 
+@pytest.mark.parametrize(
+    ("files", "copies"),
+    [
+        ({"a": [0, 1], "b": [0, 1], "c": [0, 1], "d": [0, 1]}, {"b": "a", "c": "a", "d": "a"}),
+        ({"0": [0], "1": [10], "m": [0, 10], "n": [0, 10]}, {"m": "0", "n": "0"}),
+        ({"0": [0], "1": [10], "2": [20], "m": [0, 10], "n": [0, 10, 20]}, {"m": "0", "n": "0"}),
+        ({"0": [0], "0x": [0, 1], "1": [10], "m": [0, 1, 10]}, {"0": "0x", "m": "0x"}),
+    ],
+    ids=["equal", "merged twice", "merged in steps", "merged from a supplemented one"],
+)
+def test_of_several_copies_each_names_a_file_that_is_read(tmp_path, files, copies):
+    for name, ids in files.items():
+        (tmp_path / name).write_bytes(dftracer(*ids))
+    taken, left_out = chosen(tmp_path, format_="dftracer")
+    assert left_out == copies
+    assert set(taken) == files.keys() - copies.keys()
+
+
+@pytest.mark.parametrize("damage", ["member", "hole"])
+def test_a_file_that_lost_what_no_other_has_is_no_copy(tmp_path, damage):
+    """Two runs of a program in a container begin with the same record: it has no time."""
+    first = dftracer(0).rstrip().ljust(4095) + b"\n"
+    if damage == "member":
+        cut = gzip.compress(dftracer(*range(5)))[:12]
+        (tmp_path / "run1").write_bytes(gzip.compress(first) + cut)
+    else:
+        (tmp_path / "run1").write_bytes(first)
+        os.truncate(tmp_path / "run1", 2**20)
+    (tmp_path / "run2").write_bytes(first + dftracer(7, 8))
+    assert chosen(tmp_path, format_="dftracer")[1] == {}
+
+
 def test_a_merged_file_with_a_line_of_its_own_is_read(tmp_path):
     (tmp_path / "0.pfw").write_bytes(dftracer(0, 1, 2))
     (tmp_path / "merged.pfw").write_bytes(dftracer(0, 1, 3))

@@ -94,11 +94,15 @@ def choose(
         known = _Known(readings)
         if split := FORMATS[format_].files.pieces:
             read = {reading.file.path for reading in readings}
-            for find in (partial(filter, split), _merged, _supplemented):
+            copies: dict[str, str] = {}
+            for find in (partial(filter, split), _longer, _merged, _supplemented):
                 pieces = _pieces(own, {file for file in find(own) if spelled(file) not in read})
                 own = [file for file in own if file not in pieces]
-                for file, original in pieces.items():
-                    choice.left_out.append(_left_out(file, Why.COPY, original))
+                copies |= pieces
+            for file, original in copies.items():
+                while original in copies:
+                    original = copies[original]  # noqa: PLW2901 - name a file that is read
+                choice.left_out.append(_left_out(file, Why.COPY, original))
         for group in _groups(format_, own):
             _Group(format_, group, *known.of(format_, group)).choose(choice)
     return choice
@@ -168,18 +172,26 @@ def _begin(file: str) -> _FileBegin:
         return _FileBegin(None, 0, packed=False)
 
 
+def _longer(files: list[str]) -> Iterator[str]:
+    """Yield the files that a tool may have merged from other files, if several were merged: of the files with the same
+    first record, all but the one with the fewest records. Of equal files, none of the three functions yields the first."""
+    for alike in _alike(files):
+        yield from sorted(alike, key=_records)[1:]
+
+
 def _merged(files: list[str]) -> Iterator[str]:
     """Yield the files that a tool may have merged from other files: of the files with the same first record,
     the one with the most records."""
     for alike in _alike(files):
-        yield max(reversed(alike), key=_records)  # of equal files, the first is kept
+        yield max(reversed(alike), key=_records)
 
 
 def _supplemented(files: list[str]) -> Iterator[str]:
     """Yield the files to which a tool may have added records in a copy: of the files with the same first
     record, all but the one with the most records."""
     for alike in _alike(files):
-        yield from sorted(alike, key=_records)[:-1]
+        most = max(alike, key=_records)
+        yield from (file for file in alike if file != most)
 
 
 def _records(file: str) -> int:
@@ -260,10 +272,12 @@ def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
 
 
 def _hashes(file: str) -> Iterator[int]:
-    """Yield the hash of each line with a record in a file. Raise OSError if the file cannot be read."""
-    for line in lines(file):
-        record = line.strip(b" \t\r,[]")
-        if record:
+    """Yield the hash of each line with a record in a file, and a hash that no other file has for each damage, because
+    nobody knows which records were there. Raise OSError if the file cannot be read."""
+    for number, line in enumerate(lines(file)):
+        if line is None:
+            yield hash((file, number))
+        elif record := line.strip(b" \t\r,[]"):
             yield hash(record)
 
 

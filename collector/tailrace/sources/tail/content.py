@@ -490,6 +490,8 @@ def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
     begins: dict[int, int] = {}
     offset = crc = 0
     for piece in _pieces(path):
+        if not isinstance(piece, bytes | SparseRange):
+            continue
         while stops and stops[-1] <= offset + _size(piece):
             stop = stops.pop()
             begins[stop] = (
@@ -503,8 +505,9 @@ def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
     return Fingerprint(offset, crc, begins)
 
 
-def lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file's content, in parts of at most `LINE_MAX` bytes. Raise OSError if it cannot be read."""
+def lines(path: str) -> Iterator[bytes | None]:
+    """Yield the lines of a file's content, in parts of at most `LINE_MAX` bytes, and None for each hole and each damage.
+    Raise OSError if the file cannot be read."""
     left = b""
     for piece in _pieces(path):
         if isinstance(piece, bytes):
@@ -513,6 +516,8 @@ def lines(path: str) -> Iterator[bytes]:
                 yield from _cut(line)
             *full, left = _cut(last)
             yield from full
+        else:
+            yield None
     yield left
 
 
@@ -520,13 +525,13 @@ def _cut(line: bytes) -> list[bytes]:
     return [line[at : at + LINE_MAX] for at in range(0, max(1, len(line)), LINE_MAX)]
 
 
-def _pieces(path: str) -> Iterator[bytes | SparseRange]:
+def _pieces(path: str) -> Iterator[bytes | SparseRange | Torn | Bad | StatedLoss]:
     fd = os.open(path, OPEN)
     try:
         view = ContentView(fd, os.fstat(fd).st_size, past_holes=True, final=True)
         reader = _whole(fd)
         while (piece := reader.next(view)) is not None and not isinstance(piece, str):
-            if isinstance(piece, bytes | SparseRange):
+            if not isinstance(piece, InflationBegun):
                 yield piece
     finally:
         os.close(fd)
