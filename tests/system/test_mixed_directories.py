@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from tailrace.decoding.formats import OWN
+from tailrace.importing.discover import Why, find
 from tests import toml
 from tests.query.asking import ask_all
 from tests.system.collector import until
@@ -82,6 +83,14 @@ def test_an_import_in_one_format_leaves_the_others_out(traces, tmp_path, format_
     said = do(store, "--format", format_, tmp_path / "runs")
     assert figures(store, format_) == (traces[format_], 0)
     assert f"their contents are not of {format_}" in said or format_ in {"ovni", "dftracer"}
+
+
+def test_a_file_that_was_given_beside_its_directory_is_imported_and_not_left_out(traces, tmp_path):
+    named = tmp_path / "runs/hep.trace"
+    found = find([tmp_path / "runs", named], "jets")
+    assert str(named) in found.traces["jets"]
+    assert {each.why for each in found.left_out} == {Why.OTHER_FORMAT}
+    assert str(named) not in {each.path for each in found.left_out}
 
 
 def test_a_file_that_was_named_is_read_as_configured(collectors, traces, tmp_path):

@@ -135,7 +135,7 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
     left_out = [
         _none(file, formats, named=itself, endings=endings)
         for file, itself in named.items()
-        if itself or file not in documents
+        if itself or (file not in documents and file not in given)
     ]
     kept = {file: place for file, place in within.items() if file not in given}
     absent = [
