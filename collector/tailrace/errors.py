@@ -87,8 +87,8 @@ class MemoryLimitError(StoreError):
 
 
 class DescriptorsError(StoreError):
-    """No file descriptor was free for an operation on the table. The operation changed nothing and may be
-    repeated."""
+    """No file descriptor was free for an operation on the table. The operation may be repeated; a commit finds its rows
+    if they are in the table already."""
 
 
 class NoAnswerError(TailraceError):
