@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
+from tailrace.config.schema import QuarantineConfig
 from tailrace.decoding.contract import Format
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
@@ -26,14 +27,16 @@ from tailrace.export.original import (
     Loss,
     Origin,
     PackedFile,
+    _kept,
     beside,
     placed,
 )
 from tailrace.importing.discover import find
+from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind
 from tailrace.sources.tail.inflate import Bad, Content, Inflater, StatedLoss, Torn, statement
 from tailrace.spool.payloads import Member
-from tailrace.store.quarantine import file_name
+from tailrace.store.quarantine import Quarantine, file_name
 from tests.cli.command import run
 from tests.decoding import kernel_inputs
 from tests.decoding.dftracer_lines import event
@@ -408,6 +411,14 @@ def collected(tmp_path, log):
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(data)
     return store
+
+
+def test_bytes_of_a_later_gap_are_not_written_in_place_of_lost_ones(tmp_path):
+    quarantine = Quarantine(tmp_path, QuarantineConfig())
+    assert quarantine.write("s", 100, frame(500, "garbage", b"later"))
+    kept = _kept([tmp_path], "s")
+    assert kept(None, 0, 2) == []
+    assert [each.data for each in kept(None, 100, 1)] == [b"later"]
 
 
 def test_a_record_that_was_too_long_is_counted_since_a_copy_may_have_it_whole(tmp_path):

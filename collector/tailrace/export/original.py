@@ -15,7 +15,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from itertools import groupby, islice
+from itertools import groupby, islice, takewhile
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, get_args
@@ -420,7 +420,8 @@ def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
 
     def kept(session: str | None, at: int, count: int) -> Sequence[QuarantineFrame]:
         found = islice(frames(read(session or of)[at:]), count)
-        return [frame for frame in found if frame.reason]
+        # A frame without a reason stands for lost frames. Nobody knows how many, so later frames may be of other gaps.
+        return [*takewhile(lambda frame: frame.reason, found)]
 
     return kept
 
