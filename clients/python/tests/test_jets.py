@@ -201,11 +201,13 @@ def test_data_that_contains_itself_is_written_as_text(value, written):
 
 
 def test_a_clock_may_be_a_number_of_numpy():
-    """As text, the collector could not read it, and every line would be missing."""
+    """As text, the collector could not read it, and every line would be missing; also of an event with data that JSON lacks."""
     memory = io.BytesIO()
     with JetsWriter(memory) as trace, trace.record(np.int64(3), "r", "R"):
-        trace.event(np.uint32(4), "e")
-    assert [line.get("clk") for line in read(memory.getvalue())] == [None, 3, 4, 4, None]
+        trace.event(np.uint32(4), "e", share=np.float32(0.5), rate=math.nan)
+    lines = read(memory.getvalue())
+    assert [line.get("clk") for line in lines] == [None, 3, 4, 4, None]
+    assert lines[2]["data"] == {"share": 0.5, "rate": "nan"}
     assert read(memory.getvalue())[-1]["capture_end_clk"] == 4
 
 

@@ -403,8 +403,8 @@ _LEVELS_MAX = 16
 
 
 def _plain(item: object, seen: set[int], level: int = 0) -> object:
-    """Return the item itself, or each value of a mapping, if JSON has such a value, otherwise its text. `seen` has the
-    mappings that were looked at already."""
+    """Return what `json.dumps` makes of an item, or of each value of a mapping, otherwise its text. `seen` has the mappings
+    that were looked at already."""
     if isinstance(item, Mapping) and level < _LEVELS_MAX and id(item) not in seen:
         seen.add(id(item))
         return {
@@ -412,10 +412,9 @@ def _plain(item: object, seen: set[int], level: int = 0) -> object:
             for name, inner in item.items()
         }
     try:
-        json.dumps(item, allow_nan=False)
+        return json.loads(json.dumps(item, allow_nan=False, default=_plain_or_text))
     except Exception:  # noqa: BLE001 - as above
         return _text(item)
-    return item
 
 
 def _text(item: object) -> str:
