@@ -177,15 +177,15 @@ def test_threads_with_one_name_have_a_location_each_in_otf2(tmp_path):
     pytest.importorskip("otf2")
     mine = {"format": "dftracer"}
     rows = [
-        row("session", stream=f"1/{tid}", name="thread", attributes={"thread_name": "pool"}, **mine)
-        for tid in (1, 2, 3)
-    ] + [row(stream=f"1/{tid}", start=4 - tid, end=9, name="n", **mine) for tid in (1, 2, 3)]
+        row("session", stream=f"1/{tid}", name="thread", attributes={"thread_name": name}, **mine)
+        for tid, name in enumerate(["pool", "pool", "pool", "nul\0", "nul\N{SYMBOL FOR NULL}"], 1)
+    ] + [row(stream=f"1/{tid}", start=6 - tid, end=9, name="n", **mine) for tid in range(1, 6)]
     store = make(tmp_path / "store", [clocked(epoch=EPOCH, **mine), *rows])
     with Directory(str(tmp_path / "archive")) as output:
         export(write_otf2, lambda: select(store), output, RowCount(None))
     with otf2_reader(tmp_path / "archive") as archive:
         names = [location.name for location in archive.definitions.locations]
-    assert names[1:] == ["pool", "pool · 1/2", "pool · 1/3"]
+    assert names[1:] == ["pool", "pool · 1/2", "pool · 1/3", "nul\u2400", "nul\u2400 (2)"]
 
 
 def test_names_in_otf2_are_whole_though_texts_of_c_end_at_nul(tmp_path):

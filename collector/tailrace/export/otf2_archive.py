@@ -145,7 +145,7 @@ class Otf2Trace:
                 self.end(track, self._latest[track])
 
     def _add(self, group: Any, name: str) -> int:  # noqa: ANN401 - the library has no types
-        self._tracks.append(GroupTrack(group, name))
+        self._tracks.append(GroupTrack(group, _text(name)))
         return len(self._tracks) - 1
 
     def _writer(self, track: int, beside: str = "") -> Any:  # noqa: ANN401 - the library has no types
@@ -159,7 +159,7 @@ class Otf2Trace:
                     break
                 name = f"{of.name}{beside} ({number})"
             self._named.add((of.group, name))
-            self._writers[key] = self._archive.event_writer(_text(name), group=of.group)
+            self._writers[key] = self._archive.event_writer(name, group=of.group)
         return self._writers[key]
 
     def _region(self, name: str) -> Any:  # noqa: ANN401 - the library has no types
