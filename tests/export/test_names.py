@@ -92,6 +92,17 @@ def test_opentelemetry_has_attributes_of_its_conventions(store, tmp_path):
     assert threads >= {(None, None), ("5010", "reader"), ("5020", "reader"), ("4101", "thread 4101")}  # fmt: skip
 
 
+def test_an_events_own_attributes_are_kept_beside_its_thread_in_opentelemetry(tmp_path):
+    mine = {"format": "dftracer", "stream": "1/2", "attributes": {"thread.name": "mine"}}
+    rows = [row(start=1, end=2, **mine), row("instant", start=3, offset=9, **mine)]
+    make_export(make(tmp_path / "store", [clocked(epoch=EPOCH, format="dftracer"), *rows]), "otlp", tmp_path / "trace")  # fmt: skip
+    (spans,) = json.loads((tmp_path / "trace").read_bytes())["resourceSpans"]
+    (logs,) = json.loads((tmp_path / "trace.logs").read_bytes())["resourceLogs"]
+    for each in (spans["scopeSpans"][0]["spans"][0], logs["scopeLogs"][0]["logRecords"][0]):
+        its = _words(each["attributes"])
+        assert (its["thread.id"], its["thread.name"]) == ("2", "mine")
+
+
 def _words(attributes):
     return {each["key"]: next(iter(each["value"].values())) for each in attributes}
 

@@ -158,7 +158,7 @@ def _span(item: Item, id_: str, thread: Object) -> Object:
         "kind": _KINDS.get(str(members.get("otel.kind")), _INTERNAL),
         "startTimeUnixNano": _time(item.begin),
         "endTimeUnixNano": _time(end),
-        "attributes": _attributes(members | thread | _ours(item) | own | _at_zero(item.begin, end)),
+        "attributes": _attributes(thread | members | _ours(item) | own | _at_zero(item.begin, end)),
     }
     if item.parent is not None:
         span["parentSpanId"] = _span_id(session, "id", item.parent)
@@ -197,7 +197,7 @@ def _log(item: Item, thread: Object) -> Object:
         "observedTimeUnixNano": _time(item.begin),
         "eventName": item.name,
         "body": {"stringValue": item.name},
-        "attributes": _attributes(item.members() | thread | _ours(item) | _at_zero(item.begin)),
+        "attributes": _attributes(thread | item.members() | _ours(item) | _at_zero(item.begin)),
     }
     if item.parent is not None:
         log["traceId"] = _trace_id(item.lane.session)
