@@ -8,7 +8,7 @@ from tailrace.query.engine import Engine
 from tailrace.rollups.frame import Range, frame
 from tailrace.rollups.snapshot import TimelineSnapshot
 from tests.export.traces import EPOCH
-from tests.query.tables import clocked, commit_many, gap, make, row
+from tests.query.tables import clocked, commit_many, gap, make, row, session
 
 
 @pytest.fixture
@@ -84,6 +84,20 @@ def test_a_window_between_two_ticks_has_the_spans_that_reach_over_it(tmp_path):
     store = make(tmp_path / "store", [clocked(epoch=EPOCH, ticks_per_second=10**6), span])
     found = frame(TimelineSnapshot(Engine(store)), Range(EPOCH + 54, EPOCH + 137), 1)
     assert spans_of(found) == [(0, 0, 3000, "long", 1, 3000)]
+
+
+@pytest.mark.parametrize("rate", [1, 1000])
+def test_a_clock_whose_tick_0_lies_before_all_times_is_drawn(tmp_path, rate):
+    """A producer that announces too low a tick rate: the time of its tick 0 does not fit into 64 bits."""
+    tick = 10**9 // rate
+    rows = [row(start=10**17 + n, end=10**17 + n + 1, name="step", offset=n) for n in (0, 5)]
+    clock = clocked(ticks_per_second=rate)
+    store = make(tmp_path / "store", [session("open", opened=EPOCH), clock, *rows])
+    found = frame(TimelineSnapshot(Engine(store)), Range(EPOCH, EPOCH + 10 * tick), 1000)
+    assert spans_of(found) == [
+        (0, 0, tick, "step", 1, tick),
+        (0, 5 * tick, 6 * tick, "step", 1, tick),
+    ]
 
 
 def test_many_gaps_of_a_stream_are_few_marks_that_add_up(framed):

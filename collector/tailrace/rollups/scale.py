@@ -42,10 +42,10 @@ def places(ticks: Longs, offsets: Longs, zeros: Longs, rate: float) -> Longs:
     about = np.abs(ticks.astype(np.float64)) + np.abs(offsets.astype(np.float64))
     safe = (about < _SAFE) & (about * (1e9 / rate) + np.abs(zeros.astype(np.float64)) < _SAFE)
     found = _vector(np.where(safe, ticks, 0) + np.where(safe, offsets, 0), rate)
-    found += np.where(safe, zeros, 0)
+    found += np.where(safe, zeros, 0).astype(np.int64, copy=False)
     for index in np.flatnonzero(~safe).tolist():
         ns = Ticks(rate).ns(int(ticks[index]) + int(offsets[index])) + int(zeros[index])
-        found[index] = ns if ns <= LATEST else NOWHERE
+        found[index] = max(ns, NOWHERE) if ns <= LATEST else NOWHERE
     placed: Longs = np.maximum(found, NOWHERE)
     return placed
 
@@ -178,7 +178,10 @@ class Scales:
         self.short = np.array([each.short for each in scales], np.int64)
         self.placed = np.array([each.zero is not None for each in scales], np.bool_)
         self._offset = np.array([each.offset for each in scales], np.int64)
-        self._zero = np.array([each.zero or 0 for each in scales], np.int64)
+        zeros = [each.zero or 0 for each in scales]
+        # The tick 0 of a slow clock may lie so early that its time does not fit into 64 bits.
+        fits = all(-LATEST <= zero <= LATEST for zero in zeros)
+        self._zero = np.array(zeros, np.int64 if fits else object)
         self.rate: Floats = np.array([each.rate for each in scales], np.float64)
         self._rates = sorted({each.rate for each in scales})
         self.begin = np.array([each.timed.begin for each in scales], np.int64)
