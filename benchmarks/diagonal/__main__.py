@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -113,10 +113,10 @@ class Program:
     def python(self, tool: str, target: object, interpreter: Path | str = sys.executable) -> None:
         self.run(interpreter, PROGRAMS, tool, target, self.count, self.rate, SECONDS, self.report)
 
-    def run(self, *command: object) -> None:
+    def run(self, *command: object, environ: Mapping[str, str] | None = None) -> None:
         """Run a program to its end, or kill it after some time."""
         with (self.home / "said").open("wb") as said:
-            process = subprocess.Popen([*map(str, command)], stdout=said, stderr=said)
+            process = subprocess.Popen([*map(str, command)], env=environ, stdout=said, stderr=said)
         try:
             if self.killed:
                 until(lambda: self.emitted, "the first event")
@@ -195,8 +195,8 @@ def with_lttng(program: Program) -> Outcome:
     source = Path(__file__).with_name("lttng.c")
     subprocess.run(["gcc", "-O2", "-o", emit, source, "-llttng-ust"], check=True)
     trace = program.home / "trace"
-    with _lttng(program.home, trace):
-        program.run(emit, program.count, program.rate, SECONDS)
+    with _lttng(program.home, trace) as environ:
+        program.run(emit, program.count, program.rate, SECONDS, environ=environ)
     done = subprocess.run(["babeltrace2", trace], capture_output=True, text=True, check=True)
     told = re.findall(r"discarded (\d+) event", done.stderr)
     more = "unknown number" in done.stderr or "discarded packet" in done.stderr
@@ -204,8 +204,9 @@ def with_lttng(program: Program) -> Outcome:
 
 
 @contextmanager
-def _lttng(home: Path, trace: Path) -> Iterator[None]:
-    """Run LTTng's own daemon, and a tracing session of it."""
+def _lttng(home: Path, trace: Path) -> Iterator[Mapping[str, str]]:
+    """Run LTTng's own daemon, and a tracing session of it. Yield the environment in which programs find the daemon: those
+    of root find it anyway."""
     environ = os.environ | {"LTTNG_HOME": str(home), "HOME": str(home)}
 
     def lttng(*arguments: object) -> None:
@@ -218,7 +219,7 @@ def _lttng(home: Path, trace: Path) -> Iterator[None]:
         lttng("enable-channel", "-u", "channel")
         lttng("enable-event", "-u", "lttng_ust_tracef:*", "-c", "channel")
         lttng("start")
-        yield
+        yield environ
         lttng("stop")
         lttng("destroy", "diagonal")
     finally:
