@@ -84,7 +84,7 @@ def hovered(page, y=80):
 
 def broken(page):
     """Return the places along a line of the lanes that are said to be in a break."""
-    return [x for x, text in hovered(page) if text.startswith("no event for 6 d")]
+    return [x for x, text in hovered(page) if text.startswith("no event here for 6 d")]
 
 
 def named_in_sight(page):
@@ -98,7 +98,7 @@ def test_two_runs_stand_beside_a_break_and_times_stay_true(page_of):
     page = page_of(two_runs())
     folded(page)
     line = hovered(page)
-    places = [x for x, text in line if text.startswith("no event for 6 d")]
+    places = [x for x, text in line if text.startswith("no event here for 6 d")]
     assert 0 < len(places) <= BREAK // 8 + 1
     assert places == list(range(places[0], places[-1] + 1, 8))
     early = [x for x, text in line if text.startswith("early · 500 µs")]

@@ -32,8 +32,8 @@ export function sampled(oneIn, preparing) {
   return `Preparing the timeline: ${count(preparing.rows)} of ${count(preparing.of)} rows. Until then a sample is drawn, ${estimates}.`;
 }
 
-/** Return a sentence about a break. */
-export const emptiness = ({ from, to }, clock) => `no event for ${clock.length(to - from)} · from ${clock.moment(from)} to ${clock.moment(to)} · a click shows this time to scale`;
+/** Return a sentence about a break. Events may be missing from it. */
+export const emptiness = ({ from, to }, clock) => `no event here for ${clock.length(to - from)} · from ${clock.moment(from)} to ${clock.moment(to)} · a click shows this time to scale`;
 
 /** Return a sentence about an item of a lane. */
 export function describe(item, lane, clock) {
