@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -198,6 +199,15 @@ def test_data_that_contains_itself_is_written_as_text(value, written):
         trace.annotation("a", value)
     data = read(memory.getvalue())[2]["data"]
     assert data == written if written else data
+
+
+def test_a_mock_is_written_as_text_at_once():
+    """Its methods return mocks, whose methods return mocks."""
+    mock, memory = MagicMock(), io.BytesIO()
+    with JetsWriter(memory) as trace, trace.record(0, "r", "R"):
+        trace.annotation("a", mock)
+    assert read(memory.getvalue())[2]["data"] == str(mock)
+    assert not mock.tolist.return_value.tolist.called
 
 
 def test_a_clock_may_be_a_number_of_numpy():

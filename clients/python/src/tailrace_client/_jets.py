@@ -395,7 +395,9 @@ def _line(fields: Mapping[str, object]) -> bytes:
 
 
 def _plain_or_text(item: Any) -> object:  # noqa: ANN401 - whatever JSON does not have
-    return item.tolist() if callable(getattr(item, "tolist", None)) else str(item)
+    plain = item.tolist() if callable(getattr(item, "tolist", None)) else None
+    # What a mock returns is a mock again, and so on: to go on with it took seconds.
+    return plain if isinstance(plain, list | int | float | str) else str(item)
 
 
 _LEVELS_MAX = 16
