@@ -174,7 +174,7 @@ def _begin(file: str) -> _FileBegin:
 
 def _longer(files: list[str]) -> Iterator[str]:
     """Yield the files that a tool may have merged from other files, if several were merged: of the files with the same
-    first record, all but the one with the fewest records. Of equal files, none of the three functions yields the first."""
+    first record, all but the one with the fewest records. None of the three functions yields the first of equal files."""
     for alike in _alike(files):
         yield from sorted(alike, key=_records)[1:]
 

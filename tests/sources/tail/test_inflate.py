@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import inflate
-from tailrace.sources.tail.inflate import Bad, Content, Inflater, InflationBegun, Torn
+from tailrace.sources.tail.inflate import PADDING_MAX, Bad, Content, Inflater, InflationBegun, Torn
 from tailrace.spool.payloads import Member
 from tests.forms import examples
 
@@ -175,6 +175,20 @@ def test_nuls_that_fill_the_last_block_are_padding(size):
             found = events(padded + second, [size])
             assert [event.size for event in found if isinstance(event, Bad)] == [nuls - 1]
             assert content(found).endswith(b"two")
+
+
+def test_more_nuls_than_a_block_of_a_tape_are_a_loss():
+    """As in a file that was preallocated, and whose writer died."""
+    first = member(b"one")
+    nuls = PADDING_MAX + 512 - (len(first) + PADDING_MAX) % 512
+    bad = Bad(nuls, b"", Member(len(first) + nuls, 3))
+    assert others(events(first + bytes(nuls), [65_536]))[1:] == [bad]
+    inflater = Inflater(BEGIN)
+    inflater.feed(first)
+    while inflater.next():
+        pass
+    assert not inflater.pad(nuls)
+    assert inflater.pad(nuls - 512)
 
 
 def test_a_member_with_a_wrong_checksum_keeps_its_content_and_its_last_bytes_are_bad():

@@ -396,7 +396,7 @@ def _line(fields: Mapping[str, object]) -> bytes:
 
 def _plain_or_text(item: Any) -> object:  # noqa: ANN401 - whatever JSON does not have
     plain = item.tolist() if callable(getattr(item, "tolist", None)) else None
-    # What a mock returns is a mock again, and so on: to go on with it took seconds.
+    # A method of a mock returns another mock. To convert one after the other took seconds.
     return plain if isinstance(plain, list | int | float | str) else str(item)
 
 

@@ -249,7 +249,7 @@ class Compressed:
     def _past_hole(self, hole: SparseRange, inflater: Inflater) -> Bad:
         self._hole = None
         after = Member(self.trail.offset, inflater.place.content)
-        self._inflater = Inflater(after)
+        self._inflater = Inflater(after, expected=False)
         return Bad(inflater.padding + hole.size, b"", after)
 
     def _give(self, event: Event | None) -> Piece:

@@ -27,6 +27,9 @@ from tailrace.spool.payloads import LossDetail, Member
 PADDED = 512
 """Programs that pad a file make its size a multiple of this number of bytes."""
 
+PADDING_MAX = 2**20
+"""Maximum number of NULs that count as padding: a block of a tape. More NULs are a part of a file that nobody wrote."""
+
 STATED_MAX = 128
 _EXTRA = b"\x1f\x8b\x08\x04"
 _OURS = b"TR"
@@ -144,14 +147,14 @@ class Inflater:
 
     When `next` returns None, call `feed` with the next bytes."""
 
-    def __init__(self, at: Member) -> None:
+    def __init__(self, at: Member, *, expected: bool = True) -> None:
         self._raw = at.raw
         """Offset in the file of the first byte that is not used yet."""
         self._content = at.content
         self._input = b""
         self._member: _Decompressor | None = None
         self._more = False
-        self._expected = True
+        self._expected = expected
         """Whether a gzip member must begin at the next byte, because the previous member has ended there."""
         self.padding = 0
         """Number of NULs behind the previous member, while nothing else follows them."""
@@ -181,7 +184,7 @@ class Inflater:
 
     @property
     def _is_padded(self) -> bool:
-        return not self.padding or not self._raw % PADDED
+        return not self.padding or (self.padding <= PADDING_MAX and not self._raw % PADDED)
 
     def feed(self, data: bytes) -> None:
         self._input += data
@@ -192,6 +195,7 @@ class Inflater:
             self._member is not None
             or self._input
             or not self._expected
+            or self.padding + size > PADDING_MAX
             or (self._raw + size) % PADDED
         ):
             return False
