@@ -28,10 +28,11 @@ from benchmarks.soak.verdict import Share
 
 PAGE, PICTURE, RESULTS = "soak.md", "images/soak.svg", "performance/soak.json"
 RATE = 400.0
-SECOND, LAST = (0.25, 0.5), (RESTARTS[1][0] - 0.25, RESTARTS[1][0])
-"""The parts of the time whose medians are compared. The same process of the collector works from the beginning of the
-first to the end of the second.
-"""
+CALM = 0.25, RESTARTS[1][0]
+"""The part of the time in which one process of the collector works throughout."""
+
+KEPT_SECONDS, QUARTER_HOUR = 3600.0, 900.0
+"""Time for which the collector keeps merged files, and the least time that is left for a comparison after it."""
 GROWTH = 1.2
 
 
@@ -110,12 +111,15 @@ Programs with a stored event that they never emitted: {invented}. Events that we
 
 ## Does it grow?
 
-The table compares two quarters of the time, by medians. The same process worked throughout both; the collector was killed and restarted before and after. The limit
-is a fifth more than the second quarter, or what the usual steps of a figure need if that is more: one segment of the spool has 8 MiB, for example.
+The table compares two parts of the time, by medians: {parts}. The same process worked throughout both; the collector was killed and restarted before and after. The collector keeps merged files for
+an hour, and its memory may depend on their number. So the parts lie behind the process's first hour, if it worked long enough. The limit
+is a fifth more than the first part, or what the usual steps of a figure need if that is more: one segment of the spool has 8 MiB, for example.
 
-| figure of the collector | second quarter | last quarter before the restarts | limit |
+| figure of the collector | first part | second part | limit |
 |---|---|---|---|
 {figures}
+
+Resident memory of this process in successive quarters of an hour, MiB: {resident}.
 
 ![Figures of the collector over the time, with lines where it was killed or restarted]({picture})
 
@@ -148,7 +152,7 @@ class Growth(NamedTuple):
     """The medians of a figure in the two parts of the time, and the greatest allowed value of the second."""
 
     figure: Figure
-    second: float
+    first: float
     last: float
     limit: float
 
@@ -157,24 +161,33 @@ class Growth(NamedTuple):
         return self.last <= self.limit
 
 
+def parts(seconds: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the parts of the time that are compared: the last quarters of the calm time, or the halves of what is left
+    of it after the process's first hour."""
+    begin, end = (share * seconds for share in CALM)
+    if end - begin < KEPT_SECONDS + QUARTER_HOUR:
+        return (begin, begin + 0.25 * seconds), (end - 0.25 * seconds, end)
+    middle = (begin + KEPT_SECONDS + end) / 2
+    return (begin + KEPT_SECONDS, middle), (middle, end)
+
+
 def growth(samples: list[Sample], seconds: float, *, busy: bool) -> list[Growth]:
     """Compare the two parts of the time. On a busy machine, the `SHARED` figures have no limit."""
     found = []
     for figure in FIGURES:
-        second, last = (
+        first, last = (
             figure.summary(
                 [
                     (sample.at, value)
                     for sample in samples
-                    if low * seconds <= sample.at < high * seconds
-                    and (value := figure.value(sample)) is not None
+                    if low <= sample.at < high and (value := figure.value(sample)) is not None
                 ]
             )
-            for low, high in (SECOND, LAST)
+            for low, high in parts(seconds)
         )
         is_judged = not busy or figure.words not in SHARED
-        limit = max(GROWTH * second, second + figure.slack) if is_judged else inf
-        found.append(Growth(figure, second, last, limit))
+        limit = max(GROWTH * first, first + figure.slack) if is_judged else inf
+        found.append(Growth(figure, first, last, limit))
     return found
 
 
@@ -185,7 +198,7 @@ def faults(results: Results) -> list[str]:
     found += [f"at {check.at} s: {check.faults}" for check in results.outcome.checks if check.faults]  # fmt: skip
     for each in growth(results.outcome.samples, results.seconds, busy=results.is_busy):
         if not each.is_within and results.seconds >= SHORT_SECONDS:
-            found.append(f"{each.figure.title}: {each.second:.1f}, then {each.last:.1f}")
+            found.append(f"{each.figure.title}: {each.first:.1f}, then {each.last:.1f}")
     return found
 
 
@@ -204,7 +217,11 @@ def page(results: Results) -> str:
         f"these figures grew: {', '.join(grows)}." if grows else "no figure with a limit grew."
     )
     times = Counter(name for _, name in outcome.faults)
+    named = " and ".join(
+        f"{low / 60:g} to {high / 60:g} min" for low, high in parts(results.seconds)
+    )
     return TEXT.format(
+        parts=named, resident=_quarters(outcome.samples, results.seconds),
         **sums | {"checks": len(outcome.checks)}, early=sum(c.faults for c in outcome.checks),
         verdict=verdict, minutes=results.seconds / 60, rate=results.rate, seed=results.seed,
         rows="\n".join(map(_row, shares)), figures="\n".join(map(_figure, compared)),
@@ -237,9 +254,20 @@ def _row(share: Share) -> str:
     return f"| {format_} | `{share.kind}` | {' | '.join(f'{cell:,}' for cell in cells)} |"
 
 
+def _quarters(samples: list[Sample], seconds: float) -> str:
+    """Return the medians of the resident memory in successive quarters of an hour of the calm time."""
+    begin, end = (share * seconds for share in CALM)
+    by_quarter: dict[int, list[float]] = {}
+    for sample in samples:
+        if begin <= sample.at < end:
+            quarter = int((sample.at - begin) // QUARTER_HOUR)
+            by_quarter.setdefault(quarter, []).append(sample.resident / 2**20)
+    return ", ".join(f"{median(values):.0f}" for _, values in sorted(by_quarter.items()))
+
+
 def _figure(each: Growth) -> str:
     limit = "none: the machine was busy" if each.limit == inf else f"{each.limit:.1f}"
-    return f"| {each.figure.title} | {each.second:.1f} | {each.last:.1f} | {limit} |"
+    return f"| {each.figure.title} | {each.first:.1f} | {each.last:.1f} | {limit} |"
 
 
 def picture(results: Results) -> str:
