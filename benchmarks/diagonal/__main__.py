@@ -40,6 +40,9 @@ SECONDS = 2.0
 KILLED_AT = 1.2
 """Time of the kill (seconds) after the program's first event."""
 
+PUBLISHERS, PUBLISHED_RATE, PUBLISHED_SECONDS = 144, 200, 20.0
+"""Number of programs that emit at once, their rate (events a second), and their time (seconds)."""
+
 PAGE, PICTURE, RESULTS = "diagonal.md", "images/diagonal.svg", "performance/diagonal.json"
 
 TEXT = """\
@@ -57,6 +60,10 @@ diagonal without a line is a loss of which the tool says nothing.
 | tool | runs | emitted | missing | reported with a number | missing in runs with "perhaps more" | missing, and the tool says nothing | reported, but not missing |
 |---|---|---|---|---|---|---|---|
 {rows}
+
+## Many publishers
+
+{publishers}
 
 ## The tools
 
@@ -96,9 +103,28 @@ class Run(msgspec.Struct, kw_only=True):
         return max(self.reported - self.missing, 0)
 
 
+class Publishers(msgspec.Struct, kw_only=True):
+    """Programs that emitted to one collector at the same time, some of which were killed.
+
+    `unknown` sessions have a gap of unknown size."""
+
+    programs: int
+    killed: int
+    emitted: int
+    stored: int
+    reported: int
+    unknown: int
+
+    @property
+    def rest(self) -> int:
+        """The missing events that no gap counts."""
+        return self.emitted - self.stored - self.reported
+
+
 class Results(msgspec.Struct, kw_only=True):
     machine: Machine
     runs: list[Run]
+    publishers: Publishers
     absent: list[str] = []
 
 
@@ -113,10 +139,15 @@ class Program:
     def python(self, tool: str, target: object, interpreter: Path | str = sys.executable) -> None:
         self.run(interpreter, PROGRAMS, tool, target, self.count, self.rate, SECONDS, self.report)
 
+    def start(
+        self, *command: object, environ: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        with (self.home / "said").open("wb") as said:
+            return subprocess.Popen([*map(str, command)], env=environ, stdout=said, stderr=said)
+
     def run(self, *command: object, environ: Mapping[str, str] | None = None) -> None:
         """Run a program to its end, or kill it after some time."""
-        with (self.home / "said").open("wb") as said:
-            process = subprocess.Popen([*map(str, command)], env=environ, stdout=said, stderr=said)
+        process = self.start(*command, environ=environ)
         try:
             if self.killed:
                 until(lambda: self.emitted, "the first event")
@@ -138,6 +169,9 @@ class Program:
         return json.loads(self.report.read_text()) if self.report.exists() else {}
 
 
+COUNTS = "SELECT sum(events), sum(missing), count(*) FILTER (unknown) FROM sessions WHERE format = 'heph'"
+
+
 class Outcome(NamedTuple):
     stored: int
     reported: int
@@ -154,8 +188,7 @@ def with_tailrace(scheme: str) -> Callable[[Program], Outcome]:
             store, command = running.collector.store, running.collector.command()
         # The program will not come back: a last run of the collector closes its session.
         subprocess.run([*command, "--rest"], stdout=subprocess.DEVNULL, check=True)
-        counts = "SELECT sum(events), sum(missing), count(*) FILTER (unknown) FROM sessions WHERE format = 'heph'"
-        ((stored, missing, more),) = ask(store, counts)
+        ((stored, missing, more),) = ask(store, COUNTS)
         return Outcome(int(stored), int(missing), bool(more))
 
     return run
@@ -271,6 +304,53 @@ def measure(home: Path, tools: list[str], rates: tuple[int, ...], turns: int) ->
                     yield run
 
 
+def measure_publishers(
+    home: Path, count: int = PUBLISHERS, seconds: float = PUBLISHED_SECONDS
+) -> Publishers:
+    """Let many programs emit at once, half of them in datagrams, and kill every third."""
+    programs = []
+    for number in range(count):
+        place = home / f"publisher-{number}"
+        place.mkdir()
+        programs.append(Program(place, PUBLISHED_RATE, killed=number % 3 == 0))
+    with daemon(home / "collector") as running:
+        addresses = [
+            "{}://{}:{}".format(scheme, *running.address(source))
+            for scheme, source in (("tcp", "heph"), ("udp", "udp"))
+        ]
+        started = [
+            each.start(
+                sys.executable, PROGRAMS, "tailrace", addresses[number % 2], each.count, each.rate, seconds, each.report,
+            )
+            for number, each in enumerate(programs)
+        ]  # fmt: skip
+        try:
+            until(lambda: all(each.emitted for each in programs), "the first events")
+            time.sleep(KILLED_AT)
+            for each, process in zip(programs, started, strict=True):
+                if each.killed:
+                    process.kill()
+            for process in started:
+                process.wait(120)
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+        for source in ("heph", "udp"):
+            running.await_quiet(source)
+        store, command = running.collector.store, running.collector.command()
+    subprocess.run([*command, "--rest"], stdout=subprocess.DEVNULL, check=True)
+    ((stored, missing, unknown),) = ask(store, COUNTS)
+    return Publishers(
+        programs=count,
+        killed=sum(each.killed for each in programs),
+        emitted=sum(each.emitted for each in programs),
+        stored=int(stored),
+        reported=int(missing),
+        unknown=int(unknown),
+    )
+
+
 def write(results: Results, directory: Path) -> None:
     """Write the results, the page and its picture."""
     for name in (PICTURE, RESULTS):
@@ -307,7 +387,12 @@ def page(results: Results) -> str:
         f"Load average {machine.load[0]:g} before, {machine.load[1]:g} after."
     )
     rates = ", ".join(f"{rate:,}" for rate in sorted({run.rate for run in runs}))
-    return TEXT.format(rates=rates, seconds=SECONDS, picture=PICTURE, rows=rows, tools=tools, measured=measured)  # fmt: skip
+    many = results.publishers
+    publishers = (
+        f"{many.programs} programs with our client emitted {many.emitted:,} events to one collector at the same time, half of them in datagrams; {many.killed} were killed. "
+        f"{many.stored:,} events are stored, and gaps count {many.reported:,} as missing. The other {many.rest:,} are of killed programs: {many.unknown} sessions state that an unknown number is missing."
+    )
+    return TEXT.format(publishers=publishers, rates=rates, seconds=SECONDS, picture=PICTURE, rows=rows, tools=tools, measured=measured)  # fmt: skip
 
 
 def _row(name: str, runs: list[Run]) -> str:
@@ -329,8 +414,9 @@ def main() -> None:
         present = [name for name, tool in TOOLS.items() if tool.version()]
         with scratch() as home, dated(machine("")) as here:
             runs = list(measure(home, present, RATES, asked.turns))
+            publishers = measure_publishers(home)
         absent = [name for name in TOOLS if name not in present]
-        results = Results(machine=here, runs=runs, absent=absent)
+        results = Results(machine=here, runs=runs, publishers=publishers, absent=absent)
     write(results, directory)
     print(f"{directory / PAGE} has the figures")
 

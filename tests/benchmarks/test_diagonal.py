@@ -12,6 +12,7 @@ from benchmarks.diagonal.__main__ import (
     TOOLS,
     Results,
     measure,
+    measure_publishers,
     page,
     picture,
 )
@@ -44,11 +45,22 @@ def test_a_run_of_another_tool_loses_nothing_at_a_low_rate(name, tmp_path):
     assert killed.emitted > 0
 
 
+def check_publishers(many):
+    assert many.unknown == many.killed > 0
+    assert many.rest >= 0
+    assert many.stored > 0
+
+
+def test_the_table_says_what_it_lacks_of_many_publishers(tmp_path):
+    check_publishers(measure_publishers(tmp_path, 12, 4))
+
+
 def test_so_do_those_of_the_published_page():
     ours = [run for run in PUBLISHED_RESULTS.runs if run.tool in OURS]
     check(ours)
     assert sum(run.reported for run in ours) > 0
     assert not PUBLISHED_RESULTS.absent
+    check_publishers(PUBLISHED_RESULTS.publishers)
 
 
 def test_the_page_is_made_from_its_results():

@@ -74,7 +74,7 @@ def discarded_ahead(round_):
 
 
 def deep_stacks(round_):
-    return b"".join(b"M %d 1 %d\n" % (n, n % 7) for n in range(1000, 1400))
+    return b"".join(b"M %d 1 %d\n" % (n, 2**30 + n % 7) for n in range(1000, 1400))
 
 
 def passed_over(round_):

@@ -133,7 +133,7 @@ def stored(store):
     shown = [
         "SELECT format, stream, seq, kind, name, start, attributes FROM events WHERE kind <> 'session' ORDER BY ALL",
         "SELECT stream, reason, count FROM gaps ORDER BY ALL",
-        "SELECT peer, events, unknown::INT, closed FROM sessions ORDER BY ALL",
+        "SELECT peer, events, unknown::INT, replace(closed, 'at rest', 'end of file') FROM sessions ORDER BY ALL",
     ]
     return ask_all(store, shown)
 
