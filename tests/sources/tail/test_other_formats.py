@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from tailrace.sources.tail.watch import LINGER
+from tailrace.sources.tail.watch import FIRST_RECORD_SECONDS
 from tests.system.test_import import VECTORS, jets
 
 JETS = jets(3)
@@ -33,7 +33,7 @@ async def test_a_first_record_that_is_not_complete_is_waited_for(
     tail = follow()
     for end in range(1, 30, 7):
         files.write("a", line[:end])
-        await trio.sleep(LINGER / 2)
+        await trio.sleep(FIRST_RECORD_SECONDS / 2)
         assert tail.source.figures().waiting == {"empty": 1}
     files.write("a", line)
     await settle()
@@ -44,7 +44,7 @@ async def test_a_first_record_that_is_not_complete_is_waited_for(
 async def test_a_fragment_that_does_not_grow_is_read(autojump_clock, follow, files, intake, settle):
     files.write("a", JETS[:6])
     tail = follow()
-    await trio.sleep(LINGER / 2)
+    await trio.sleep(FIRST_RECORD_SECONDS / 2)
     assert intake.contents == []
     await settle()
     assert intake.contents == [JETS[:6]]
@@ -54,7 +54,7 @@ async def test_a_fragment_that_does_not_grow_is_read(autojump_clock, follow, fil
 async def test_a_fragment_that_is_deleted_is_read(autojump_clock, follow, files, intake, settle):
     files.write("a", JETS[:6])
     follow()
-    await trio.sleep(LINGER / 2)
+    await trio.sleep(FIRST_RECORD_SECONDS / 2)
     (files / "a").unlink()
     await settle()
     assert intake.contents == [JETS[:6]]

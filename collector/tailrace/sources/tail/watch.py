@@ -31,6 +31,8 @@ from tailrace.sources.tail.turns import Inflaters, Turns
 from tailrace.spool.payloads import FileState
 
 LINGER = 5.0
+FIRST_RECORD_SECONDS = 1.0
+"""Time (seconds) for which a file must be unchanged before its incomplete first record is read as configured."""
 MISSING_LINGER = 600.0
 """Time (seconds) for which the session of a file waits for an unmounted file system."""
 LOOKS_AT_ONCE = 100
@@ -272,7 +274,7 @@ class Watch:
             return False
         other = file.other_format()
         if other is None:
-            return at.gone is None and now - at.changed_at < self._linger
+            return at.gone is None and now - at.changed_at < min(FIRST_RECORD_SECONDS, self._linger)
         if other:
             file.wait_for(FileEvent.OF_OTHER_FORMAT)
             self._complaints.is_left_out(at.path, OF_OTHER_FORMAT, other)
