@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from struct import pack
 from zlib import crc32
 
 import pytest
 from hypothesis import assume, given, strategies as st
 
+from tailrace.spool.disk import SYSTEM
 from tailrace.spool.entry import (
     PAYLOAD_MAX,
     Datagrams,
@@ -13,7 +15,7 @@ from tailrace.spool.entry import (
     measure_datagrams,
     pack_datagrams,
 )
-from tailrace.spool.segment import HEAD, HEAD_SIZE, encode, find, scan
+from tailrace.spool.segment import HEAD, HEAD_SIZE, WINDOW, Header, Spare, find, scan
 from tests.forms import examples
 
 SALT = 0x7A11_4ACE
@@ -42,6 +44,16 @@ def chain(start: int, parts: list[tuple[EntryKind, int, int, bytes]]) -> list[En
     return entries
 
 
+def frames(entries: list[Entry], synced: int, salt: int) -> bytes:
+    """Encode entries as the head of `spool.segment` describes frames."""
+    encoded = b""
+    for position, _, kind, session, time_ns, payload in entries:
+        covered = pack("<QQQq", position, kind | (position - synced) << 8, session, time_ns)
+        checksum = crc32(covered + payload, salt)
+        encoded += pack("<II", 24 + len(payload), checksum) + covered + payload
+    return encoded
+
+
 logs = st.builds(chain, st.integers(0, 2**50), st.lists(things, min_size=1, max_size=8))
 
 
@@ -57,9 +69,22 @@ def untouched(entries: list[Entry], original: bytes, damaged: bytes) -> list[Ent
     return kept
 
 
+def test_a_segment_has_the_frames_of_its_entries_however_much_one_write_takes(tmp_path):
+    header = Header(b"x" * 16, first=1000, time_ns=0)
+    writer = Spare.prepare(tmp_path / "next.segment", 1, SYSTEM).become(header)
+    data, encoded = (EntryKind.DATA, 1, 5), b""
+    for sizes in ([70], [WINDOW // 5] * 12 + [0], [0, 1]):
+        start = writer.segment.end
+        entries = chain(start, [(*data, bytes(size)) for size in sizes])
+        writer.append(entries)
+        encoded += frames(entries, start, header.salt)
+        assert writer.segment.bytes_at(1000, len(encoded) + 1) == encoded
+    writer.close()
+
+
 @given(logs)
 def test_what_was_encoded_is_read_back(entries):
-    data = encode(entries, entries[0].position, SALT)
+    data = frames(entries, entries[0].position, SALT)
     result = scan(data, entries[0].position, SALT)
     assert result.entries == entries
     assert (result.consumed, result.fault) == (len(data), None)
@@ -68,7 +93,7 @@ def test_what_was_encoded_is_read_back(entries):
 @given(logs, st.data())
 def test_any_truncation_loses_only_the_tail(entries, draw):
     start = entries[0].position
-    data = encode(entries, start, SALT)
+    data = frames(entries, start, SALT)
     cut = draw.draw(st.integers(0, len(data)))
     result = scan(data[:cut], start, SALT)
     assert result.entries == [entry for entry in entries if entry.end - start <= cut]
@@ -81,7 +106,7 @@ def test_any_truncation_loses_only_the_tail(entries, draw):
 @given(logs, st.data())
 def test_any_zero_filled_tail_loses_only_the_tail(entries, draw):
     start = entries[0].position
-    data = encode(entries, start, SALT)
+    data = frames(entries, start, SALT)
     cut = draw.draw(st.integers(0, len(data)))
     damaged = data[:cut] + bytes(len(data) - cut)
     result = scan(damaged, start, SALT)
@@ -93,7 +118,7 @@ def test_any_zero_filled_tail_loses_only_the_tail(entries, draw):
 @examples(300)
 def test_any_flipped_byte_loses_only_its_entry_and_what_follows(entries, draw):
     start = entries[0].position
-    data = encode(entries, start, SALT)
+    data = frames(entries, start, SALT)
     place = draw.draw(st.integers(0, len(data) - 1))
     damaged = bytearray(data)
     damaged[place] ^= draw.draw(st.integers(1, 255))
@@ -106,7 +131,7 @@ def test_any_flipped_byte_loses_only_its_entry_and_what_follows(entries, draw):
 def test_a_whole_frame_written_for_another_place_is_never_an_entry(entries, others):
     start, end = entries[0].position, entries[-1].end
     assume(others[0].position != end)
-    data = encode(entries, start, SALT) + encode(others, others[0].position, SALT)
+    data = frames(entries, start, SALT) + frames(others, others[0].position, SALT)
     result = scan(data, start, SALT)
     assert result.entries == entries
     assert result.fault == "corrupt"
@@ -114,14 +139,14 @@ def test_a_whole_frame_written_for_another_place_is_never_an_entry(entries, othe
 
 def test_a_frame_says_up_to_where_the_log_was_synced_when_it_was_written():
     entries = chain(1000, [(EntryKind.TICK, 0, 0, b""), (EntryKind.DATA, 1, 5, b"x" * 70)])
-    assert scan(encode(entries, 990, SALT), 1000, SALT).synced == 990
-    assert scan(encode(entries, 1000, SALT), 1000, SALT).synced == 1000
+    assert scan(frames(entries, 990, SALT), 1000, SALT).synced == 990
+    assert scan(frames(entries, 1000, SALT), 1000, SALT).synced == 1000
 
 
 def test_a_frame_of_another_spool_is_refused():
     """Without its salt a producer cannot write a frame, though it may know the position."""
     (entry,) = chain(0, [(EntryKind.DATA, 1, 5, b"forged")])
-    assert scan(encode([entry], 0, SALT + 1), 0, SALT).fault == "corrupt"
+    assert scan(frames([entry], 0, SALT + 1), 0, SALT).fault == "corrupt"
 
 
 def test_an_unknown_kind_is_refused_though_its_checksum_is_right():
@@ -132,10 +157,10 @@ def test_an_unknown_kind_is_refused_though_its_checksum_is_right():
 
 def test_the_largest_payload_is_read_and_a_larger_claim_is_corrupt():
     (entry,) = chain(0, [(EntryKind.DATA, 1, 5, b"x" * PAYLOAD_MAX)])
-    frame = encode([entry], 0, SALT)
+    frame = frames([entry], 0, SALT)
     assert scan(frame, 0, SALT).entries == [entry]
     (larger,) = chain(0, [(EntryKind.DATA, 1, 5, b"x" * (PAYLOAD_MAX + 1))])
-    frame = encode([larger], 0, SALT)
+    frame = frames([larger], 0, SALT)
     assert scan(frame, 0, SALT).fault == "corrupt"
     assert scan(frame[:-1], 0, SALT).fault == "corrupt"
 
@@ -144,14 +169,14 @@ def test_the_largest_payload_is_read_and_a_larger_claim_is_corrupt():
 def test_the_first_whole_frame_is_found_behind_any_noise(entries, noise):
     position = entries[0].position - len(noise)
     if position >= 0:
-        data = noise + encode(entries, entries[0].position, SALT)
+        data = noise + frames(entries, entries[0].position, SALT)
         assert find(data, position, SALT) == len(noise)
 
 
 @given(logs, st.data())
 def test_a_frame_that_is_not_whole_is_not_found(entries, draw):
     last = entries[-1]
-    frame = encode([last], last.position, SALT)
+    frame = frames([last], last.position, SALT)
     cut = draw.draw(st.integers(0, len(frame) - 1))
     assert find(frame[:cut], last.position, SALT) is None
 

@@ -43,7 +43,7 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 from uuid import uuid4
@@ -87,16 +87,6 @@ class Scan(NamedTuple):
     fault: Fault | None
     synced: int
     """The position up to which the log was synced when the last of `entries` was written."""
-
-
-def encode(entries: Iterable[Entry], synced: int, salt: int = 0) -> bytes:
-    """Return the frames of consecutive entries, for a log that is synced up to the position `synced`."""
-    pieces: list[bytes] = []
-    for position, _, kind, session, time_ns, payload in entries:
-        covered = COVERED.pack(position, kind | (position - synced) << 8, session, time_ns)
-        checksum = crc32(payload, crc32(covered, salt))
-        pieces += (PREFIX.pack(24 + len(payload), checksum), covered, payload)
-    return b"".join(pieces)
 
 
 def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
@@ -344,15 +334,22 @@ class SegmentWriter:
             self.segment.size = size
 
     def append(self, entries: list[Entry]) -> None:
-        """Write consecutive entries after the segment's last entry, and sync the file. Raise LostError if it was
-        removed."""
-        segment = self.segment
-        for run in _runs(entries):
-            frames = encode(run, segment.end, segment.header.salt)
-            self._disk.write_at(self._fd, frames, segment.offset(run[0].position), segment.path)
+        """Write the frames of consecutive entries after the segment's last entry, and sync the file. Raise LostError if
+        the file was removed."""
+        segment, pieces = self.segment, list[bytes]()
+        begin = synced = segment.end
+        last, salt = entries[-1].end, segment.header.salt
+        for position, end, kind, session, time_ns, payload in entries:
+            covered = COVERED.pack(position, kind | (position - synced) << 8, session, time_ns)
+            checksum = crc32(payload, crc32(covered, salt))
+            pieces += (PREFIX.pack(24 + len(payload), checksum), covered, payload)
+            if end == last or end - begin >= WINDOW:
+                frames = b"".join(pieces)
+                self._disk.write_at(self._fd, frames, segment.offset(begin), segment.path)
+                pieces, begin = [], end
         self._disk.sync_data(self._fd, segment.path)
         segment.check()
-        segment.end = entries[-1].end
+        segment.end = last
         segment.size = max(segment.size, segment.offset(segment.end))
 
     def seal(self) -> None:
@@ -378,14 +375,6 @@ def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
         size, offset = min(WINDOW, end - position), segment.offset(position)
         data = segment.disk.files.read(fd, size, offset)
         segment.disk.write_at(fd, data, offset, segment.path)
-
-
-def _runs(entries: list[Entry]) -> Iterator[list[Entry]]:
-    start = 0
-    for index, entry in enumerate(entries, 1):
-        if index == len(entries) or entry.end - entries[start].position >= WINDOW:
-            yield entries[start:index]
-            start = index
 
 
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
