@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tailrace.daemon.loops.commit import STAGES, CommitLoop, Demand, Move, Pipeline, Stage
+from tailrace.daemon.loops.commit import STAGES, Demand, Move, Phase, Pipeline, Stage
 
 FOLLOWING = {
     Stage.IDLE: {Move.BEGIN: Stage.BUSY},
@@ -17,33 +17,33 @@ FOLLOWING = {
 
 def pipeline(preparing=Stage.IDLE, landing=Stage.IDLE, demand=Demand.NOTHING):
     made = Pipeline()
-    for loop, stage in ((CommitLoop.PREPARING, preparing), (CommitLoop.LANDING, landing)):
+    for phase, stage in ((Phase.PREPARING, preparing), (Phase.LANDING, landing)):
         for move in [Move.BEGIN] * (stage is not Stage.IDLE) + [Move.REFUSE] * (
             stage is Stage.REFUSED
         ):
-            made.move(loop, move)
+            made.move(phase, move)
     made.ask(demand)
     return made
 
 
 def flags(made):
     """Return the names of the flags that are set."""
-    names = ("some", "enough", "due", "idle", "free", "handed", "relieved")
+    names = ("some", "enough", "due", "idle", "free", "relieved")
     return {name for name in names if getattr(made, name).is_set}
 
 
-@pytest.mark.parametrize(("loop", "stage", "move"), [*product(CommitLoop, Stage, Move)])
-def test_a_move_leads_to_one_stage_or_is_none(loop, stage, move):
-    made = pipeline(**{loop.name.lower(): stage})
-    assert made.stages[loop] is stage
-    other = next(each for each in CommitLoop if each is not loop)
+@pytest.mark.parametrize(("phase", "stage", "move"), [*product(Phase, Stage, Move)])
+def test_a_move_leads_to_one_stage_or_is_none(phase, stage, move):
+    made = pipeline(**{phase.name.lower(): stage})
+    assert made.stages[phase] is stage
+    other = next(each for each in Phase if each is not phase)
     if (following := FOLLOWING[stage].get(move)) is None:
         assert (stage, move) not in STAGES
         with pytest.raises(KeyError):
-            made.move(loop, move)
+            made.move(phase, move)
     else:
-        made.move(loop, move)
-        assert made.stages == {loop: following, other: Stage.IDLE}
+        made.move(phase, move)
+        assert made.stages == {phase: following, other: Stage.IDLE}
 
 
 @pytest.mark.parametrize(("before", "asked"), [*product(Demand, Demand)])
@@ -63,7 +63,6 @@ def test_the_flags_follow_the_state(preparing, landing, demand):
         "due": idle or demand in {Demand.FULL, Demand.RELIEF},
         "idle": idle,
         "free": landing is Stage.IDLE,
-        "handed": landing is not Stage.IDLE,
         "relieved": demand is not Demand.RELIEF,
     }
     found = flags(pipeline(preparing, landing, demand))
@@ -78,7 +77,7 @@ def test_only_a_prepared_commit_is_handed_over_and_only_to_a_free_loop(preparing
     waited.clear()
     if (preparing, landing) == (Stage.BUSY, Stage.IDLE):
         made.hand_over()
-        assert made.stages == {CommitLoop.PREPARING: Stage.IDLE, CommitLoop.LANDING: Stage.BUSY}
+        assert made.stages == {Phase.PREPARING: Stage.IDLE, Phase.LANDING: Stage.BUSY}
         assert waited == []  # at no moment nothing was on its way
     else:
         with pytest.raises(KeyError):

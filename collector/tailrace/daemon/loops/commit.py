@@ -1,8 +1,9 @@
-"""Commit rows to the table in two loops, and decide when a checkpoint is saved.
+"""Commit rows to the table, and decide when a checkpoint is saved.
 
-The preparing loop takes the batch of rows that the ingest has produced, at a moment when no entry is half decoded. So
-the table has all rows of the entries below the commit's position, and none of later entries. The landing loop commits
-the prepared rows. A failed commit is repeated with the same rows until the result is known.
+A commit begins with the batch of rows that the ingest has produced, taken at a moment when no entry is half decoded. So
+the table has all rows of the entries below the commit's position, and none of later entries. The rows are prepared, and
+then landed in the table. Two tasks run commits: one may prepare a commit while the other one lands the previous commit.
+A failed call is repeated with the same rows until the result is known.
 
 While a commit is in progress, the next batch is taken only if it is full or the spool needs space. So a slow table gets
 few large commits."""
@@ -137,22 +138,24 @@ class Demand(IntEnum):
     """The spool needs a checkpoint to release space, even without rows."""
 
 
-class CommitLoop(Enum):
+class Phase(Enum):
+    """The phases of a commit. At most one commit is in each."""
+
     PREPARING = auto()
     LANDING = auto()
 
 
 class Stage(Enum):
-    """The state of the current commit of one of the two commit loops."""
+    """What happens in one of the two phases."""
 
     IDLE = auto()
     BUSY = auto()
     REFUSED = auto()
-    """The disk or the table refuses the commit, and the loop tries it again."""
+    """The disk or the table refuses the commit, which is tried again."""
 
 
 class Move(Enum):
-    """An event that changes the stage of one of the two commit loops."""
+    """An event that changes the stage of one of the two phases."""
 
     BEGIN = auto()
     REFUSE = auto()
@@ -168,16 +171,19 @@ STAGES = {
     (Stage.REFUSED, Move.REFUSE): Stage.REFUSED,
     (Stage.REFUSED, Move.ACCEPT): Stage.BUSY,
 }
-"""The next stage of a commit, by its present stage and the event that occurs. No other combination can occur."""
+"""The next stage of a phase, by its present stage and the event that occurs. No other combination can occur."""
 
 
 class Pipeline:
-    """The most urgent requested commit, and the stage of each of the two commit loops. All flags are computed from
+    """The most urgent requested commit, and the stage of each of the two phases. All flags but `turn` are computed from
     these."""
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING
-        self.stages = dict.fromkeys(CommitLoop, Stage.IDLE)
+        self.stages = dict.fromkeys(Phase, Stage.IDLE)
+        self.turn = Flag()
+        """Flag that is set while no task waits for the next batch or prepares it."""
+        self.turn.set()
         self.some = Flag()
         """Flag that is set while a commit of rows is requested."""
         self.enough = Flag()
@@ -185,9 +191,9 @@ class Pipeline:
         self.due = Flag()
         """Flag that is set while a batch may be taken: no commit is in progress, or one is requested at once."""
         self.idle = Flag()
-        """Flag that is set while neither the preparing nor the landing loop works on a commit."""
+        """Flag that is set while no commit is in either phase."""
         self.free = Flag()
-        self.handed = Flag()
+        """Flag that is set while no commit is landing."""
         self.relieved = Flag()
         """Flag that is cleared while the spool needs a checkpoint to release space."""
         self._follow()
@@ -201,24 +207,25 @@ class Pipeline:
         self._follow()
         return taken
 
-    def move(self, loop: CommitLoop, move: Move) -> None:
-        self.stages[loop] = STAGES[self.stages[loop], move]
+    def move(self, phase: Phase, move: Move) -> None:
+        self.stages[phase] = STAGES[self.stages[phase], move]
         self._follow()
 
     def hand_over(self) -> None:
-        for loop, move in ((CommitLoop.PREPARING, Move.END), (CommitLoop.LANDING, Move.BEGIN)):
-            self.stages[loop] = STAGES[self.stages[loop], move]
+        """Let the prepared commit land, and another task take the next batch."""
+        for phase, move in ((Phase.PREPARING, Move.END), (Phase.LANDING, Move.BEGIN)):
+            self.stages[phase] = STAGES[self.stages[phase], move]
         self._follow()
+        self.turn.set()
 
     def _follow(self) -> None:
-        landing = self.stages[CommitLoop.LANDING]
+        landing = self.stages[Phase.LANDING]
         idle = all(stage is Stage.IDLE for stage in self.stages.values())
         self.some.put(self.demand > Demand.NOTHING)
         self.enough.put(self.demand > Demand.ROWS)
         self.idle.put(idle)
         self.due.put(idle or self.demand > Demand.ROWS)
         self.free.put(landing is Stage.IDLE)
-        self.handed.put(landing is not Stage.IDLE)
         self.relieved.put(self.demand is not Demand.RELIEF)
 
 
@@ -226,9 +233,9 @@ logger = logging.getLogger(__name__)
 
 
 class Rows(Protocol):
-    """The methods of the table that the commit loops use (see `store.table.Table`). All of them block.
+    """The methods of the table that commits use (see `store.table.Table`). All of them block.
 
-    One thread calls `prepare`. Another thread calls `land`, and `checkpoint` after every `checkpoint_every` commits."""
+    One thread at a time calls `prepare`, and one `land`, or `checkpoint` after every `checkpoint_every` commits."""
 
     @property
     def checkpoint_every(self) -> int: ...
@@ -257,20 +264,17 @@ class Opened(NamedTuple):
     """Function that raises LostError if a path of the store no longer leads to the opened file or directory."""
 
 
-class CommitFacts(NamedTuple):
-    """The content of a commit besides its rows. `begun` is the monotonic time (seconds) at which the rows were taken
-    from the ingest.
+class Taken(NamedTuple):
+    """What the ingest has produced up to a spool position. `snapshot` is None unless a checkpoint is due."""
 
-    `snapshot` is None unless a checkpoint is due."""
-
+    batch: Batch
     position: int
     snapshot: UnfinishedSnapshot | None
     said_missing: dict[str, int]
-    begun: float
 
 
 class Committing:
-    """The loops `run` and `land`, which commit rows to the table.
+    """Commits rows to the table. Two tasks perform `run`.
 
     They call `taken` after each batch, and `done` after each commit, with its duration (seconds) and number of rows."""
 
@@ -298,7 +302,6 @@ class Committing:
         self._names = names
         self._taken = taken
         self._done = done
-        self._prepared: list[tuple[Sized, CommitFacts]] = []
         self._ending = False
 
     def begin(self) -> None:
@@ -313,56 +316,52 @@ class Committing:
         return self._committed
 
     def run(self, may_begin: Flag) -> Steps[None]:
-        """Wait for the flag `may_begin`, then take batches and prepare their commits until this generator is closed.
+        """Wait for the flag `may_begin`, then take batches and commit them until this generator is closed.
 
-        Raise SyncError if the quarantine cannot be synced."""
+        Raise SyncError if quarantine or table cannot be synced, and FencedError after a commit of another collector
+        with the same name."""
         yield Wait(flag=may_begin)
-        pipeline, insist = self.pipeline, partial(self._insist, CommitLoop.PREPARING)
+        pipeline = self.pipeline
+        prepare, land = (partial(self._insist, phase) for phase in Phase)
         while True:
-            yield Wait(flag=pipeline.some)
-            yield Wait(self._patience(), pipeline.enough)
-            yield Wait(flag=pipeline.due)
-            while self._must_wait():
-                yield Wait(flag=pipeline.idle)
-            taken = yield from self.between.do(self._take)
-            if taken is None:
-                continue
-            batch, commit = taken
+            while not pipeline.turn.is_set:
+                yield Wait(flag=pipeline.turn)
+            pipeline.turn.clear()
+            taken: Taken | None = None
+            while taken is None:
+                yield Wait(flag=pipeline.some)
+                yield Wait(self._patience(), pipeline.enough)
+                yield Wait(flag=pipeline.due)
+                while self._must_wait():
+                    yield Wait(flag=pipeline.idle)
+                taken = yield from self.between.do(self._take)
+            begun = self._context.clock.monotonic()
+            batch, position, snapshot, said_missing = taken
             if batch.quarantined:
                 # Rows refer to the quarantined bytes, so write these bytes before the rows.
-                yield from insist(partial(self._quarantine.keep, batch.quarantined))
-            rows = yield from insist(partial(self._table.prepare, batch))
-            del taken, batch  # free the memory of the batch before waiting for the landing loop
+                yield from prepare(partial(self._quarantine.keep, batch.quarantined))
+            rows = yield from prepare(partial(self._table.prepare, batch))
+            del taken, batch  # free the memory of the batch before waiting for the previous commit
             yield Wait(flag=pipeline.free)
-            self._prepared.append((rows, commit))
-            del rows, commit  # free the memory of the rows and the snapshot before the next batch
             pipeline.hand_over()
-
-    def land(self) -> Steps[None]:
-        """Commit the prepared rows until this generator is closed.
-
-        Raise SyncError if the table cannot be synced, and FencedError after a commit of another collector with the same
-        name."""
-        insist = partial(self._insist, CommitLoop.LANDING)
-        while True:
-            yield Wait(flag=self.pipeline.handed)
-            rows, (position, snapshot, said_missing, begun) = self._prepared.pop()
-            yield from insist(self._names.check_store)
-            yield from insist(partial(self._table.land, rows, position))
-            yield from insist(self._names.check_store)
-            if self.pipeline.stages[CommitLoop.PREPARING] is not Stage.REFUSED:
+            yield from land(self._names.check_store)
+            yield from land(partial(self._table.land, rows, position))
+            yield from land(self._names.check_store)
+            if pipeline.stages[Phase.PREPARING] is not Stage.REFUSED:
                 self._context.health.clear(Condition.STORE)
             self._committed = position
             self.said_missing = said_missing
             self.commits += 1
             self._done(self._context.clock.monotonic() - begun, len(rows))
-            del rows
+            del (
+                rows
+            )  # free the memory of the rows, and then of the snapshot, before the next commit
             if snapshot is not None:
                 yield from self._saving.save(position, snapshot)
                 del snapshot
             if self.commits % self._table.checkpoint_every == 0:
                 yield Work(self._table.checkpoint)
-            self.pipeline.move(CommitLoop.LANDING, Move.END)
+            pipeline.move(Phase.LANDING, Move.END)
 
     def settled(self, *, last: bool = False) -> Steps[None]:
         """Commit all rows of the decoded entries, and save a checkpoint, unless the store is lost.
@@ -390,7 +389,7 @@ class Committing:
         # saved yet.
         pipeline = self.pipeline
         relief = pipeline.demand is Demand.RELIEF
-        refused = pipeline.stages[CommitLoop.LANDING] is Stage.REFUSED
+        refused = pipeline.stages[Phase.LANDING] is Stage.REFUSED
         return refused or (relief and self._saving.under_way)
 
     def relieve(self) -> None:
@@ -398,7 +397,7 @@ class Committing:
         if not self._ending:
             self.pipeline.ask(Demand.RELIEF)
 
-    def _take(self) -> tuple[Batch, CommitFacts] | None:
+    def _take(self) -> Taken | None:
         """Take the rows and unreadable bytes that the ingest has produced. Return None if there are none, unless the
         spool needs a checkpoint."""
         relief = self.pipeline.take() is Demand.RELIEF
@@ -406,13 +405,11 @@ class Committing:
         if not len(batch) and not relief:
             return None
         snapshot = self._saving.snapshot() if relief or self._saving.is_due else None
-        position, missing = self._ingest.position, _said_missing(self._ingest)
-        self.pipeline.move(CommitLoop.PREPARING, Move.BEGIN)
+        self.pipeline.move(Phase.PREPARING, Move.BEGIN)
         self._taken()
-        begun = self._context.clock.monotonic()
-        return batch, CommitFacts(position, snapshot, missing, begun)
+        return Taken(batch, self._ingest.position, snapshot, _said_missing(self._ingest))
 
-    def _insist(self, loop: CommitLoop, call: Callable[[], T]) -> Steps[T]:
+    def _insist(self, phase: Phase, call: Callable[[], T]) -> Steps[T]:
         """Make a blocking call until neither disk nor table refuses it. If the store is lost, wait for ever."""
         delay = RETRY_FIRST
         while True:
@@ -422,13 +419,13 @@ class Committing:
                 self._names.lose(error)
                 yield Wait()
             except (FullError, StoreError) as error:
-                self.pipeline.move(loop, Move.REFUSE)
+                self.pipeline.move(phase, Move.REFUSE)
                 self._context.figures.store_descriptors += isinstance(error, DescriptorsError)
                 self._context.health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
                 yield Wait(delay * (1 + self._context.chance.share()) / 2)
                 delay = min(delay * 2, RETRY_MOST)
             else:
-                self.pipeline.move(loop, Move.ACCEPT)
+                self.pipeline.move(phase, Move.ACCEPT)
                 return result
 
 

@@ -172,9 +172,9 @@ STOP_SECONDS = 60.0
 class Loops:
     """The loops of a running collector.
 
-    First run `begin`. Then run `syncing.run`, `decoding.run`, `commit`, `committing.land`, `tick` and `names.watch` at
-    the same time, and `answer` and `heartbeats.run` while sources receive. At the end, run `answer_last`, and `finish`
-    when the sources have ended.
+    First run `begin`. Then run `syncing.run`, `decoding.run`, `commit` (twice), `tick` and `names.watch` at the same
+    time, and `answer` and `heartbeats.run` while sources receive. At the end, run `answer_last`, and `finish` when the
+    sources have ended.
 
     The loops call `at_table` once all entries whose rows are in the table are decoded, and `cut` to disconnect a
     session's peer. If `beats` is true, they send heartbeats with the attributes that `describe` returns."""
@@ -234,8 +234,7 @@ class Loops:
         return self.acknowledging.run(self.decoding.reached(self.left))
 
     def commit(self) -> Steps[None]:
-        """Return the loop that prepares commits. The loop begins when all entries whose rows are in the table are
-        decoded."""
+        """Return a loop that commits rows. The loop begins when all entries whose rows are in the table are decoded."""
         return self.committing.run(self._is_at_table)
 
     def tick(self) -> Steps[None]:
