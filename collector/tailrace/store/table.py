@@ -54,7 +54,7 @@ and remove it after the commit."""
 
 
 class PreparedRows(Sized):
-    """The rows of the next commit: in files of a local table, or in memory for a table at a URL."""
+    """The rows of the next commit: in files of a local table, synced, or in memory for a table at a URL."""
 
     def __init__(
         self, count: int, rows: list[DayRows], added: list[Add], root: Path | None, clock: Clock
@@ -74,8 +74,9 @@ class PreparedRows(Sized):
         with suppress(OSError):
             self._touch()
 
-    def bring_to_disk(self) -> None:
-        """Sync the data files before a log entry names them. Raise FullError or StoreError if the call may be repeated.
+    def renew(self) -> None:
+        """Do the same as `keep`, and rename files that an upkeep may have listed. Raise FullError or StoreError if the
+        call may be repeated.
 
         Raise SyncError if a sync fails, or if a file was removed."""
         if self._root is None:
@@ -86,17 +87,12 @@ class PreparedRows(Sized):
                 for number, add in enumerate(self._added):
                     self._added[number] = data_files.renamed(self._root, add)
                 self._old = False
-            data_files.sync(self._root, self._added)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and DeltaLog(self._root).directory.is_dir():
                 raise SyncError(
                     f"{self._root}: a file of a commit was removed before it: {error}"
                 ) from error
             raise refusal(error, str(self._root), "commit") from error
-        except SyncError:
-            data_files.discard(self._root, self._added)
-            self._added = []
-            raise
 
     def write(self, table: DeltaTable, properties: CommitProperties) -> bool:
         """Write a version of the table with these rows.
@@ -226,7 +222,7 @@ class Table:
                 undo.callback(data_files.discard, root, added)
                 try:
                     while days:
-                        added.append(data_files.write(root, days.pop(0)))
+                        added.append(data_files.write_rows(root, days.pop(0)))
                 except OSError as error:
                     raise refusal(error, self.root, "commit") from error
             rows = PreparedRows(len(batch), days, added, root, self._clock)
@@ -252,7 +248,7 @@ class Table:
                 each.keep()
             attempt, landed = 0, self._unsure and self._reopen(position)
             if not landed:
-                rows.bring_to_disk()
+                rows.renew()
             while not landed:
                 attempt += 1
                 self._unsure = True
