@@ -91,6 +91,14 @@ class DescriptorsError(StoreError):
     if they are in the table already."""
 
 
+class UnreadableError(StoreError):
+    """Synced entries of the spool cannot be read any more. The spool continues at the position `until`."""
+
+    def __init__(self, text: str, *, until: int) -> None:
+        super().__init__(text)
+        self.until = until
+
+
 class NoAnswerError(TailraceError):
     """The collector of a store does not answer requests, or it is unknown whether a collector runs."""
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
-from tailrace.errors import StoreError
+from tailrace.errors import StoreError, UnreadableError
 from tailrace.spool.entry import PAYLOAD_MAX, Entry, EntryKind
 from tailrace.spool.segment import HEAD_SIZE, HEADER_SIZE, SPARE_NAME, released_name
 from tailrace.spool.spool import Spool
@@ -35,8 +35,8 @@ def readable(spool: Spool) -> list[Entry]:
         try:
             entries += spool.read(position, 1000)
             position = entries[-1].end
-        except StoreError:
-            position = spool.next_readable(position)
+        except UnreadableError as error:
+            position = error.until
     return entries
 
 
@@ -183,13 +183,13 @@ def test_damage_in_an_older_segment_says_what_and_where_and_what_can_still_be_re
     spool = open_spool()
     assert spool.recovery.damage == []
     assert spool.read(0, 10**6) == written[:1]
-    with pytest.raises(StoreError) as raised:
+    with pytest.raises(UnreadableError) as raised:
         spool.read(bad.position, 1000)
     assert str(raised.value) == (
         f"{first}, byte {HEADER_SIZE + bad.position}: the entry is corrupt, although it was synced: "
         f"positions {bad.position} to {bad.end} of the spool cannot be read"
     )
-    assert spool.next_readable(bad.position) == bad.end
+    assert raised.value.until == bad.end
     assert readable(spool) == [entry for entry in written if entry != bad]
 
 

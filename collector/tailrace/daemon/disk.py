@@ -28,7 +28,7 @@ from tailrace.config.load import (
 )
 from tailrace.config.schema import Config, SpoolConfig
 from tailrace.daemon.context import Health
-from tailrace.daemon.loops.decode import next_entries, refills, replay, restored
+from tailrace.daemon.loops.decode import refills, replay, restored
 from tailrace.daemon.starts import Starts
 from tailrace.errors import FullError, MemoryLimitError, StoreError, TailraceError, causes
 from tailrace.figures import Condition
@@ -205,8 +205,7 @@ def opened(
         ingest.paces.limit(config.metrics.series_max)
         if is_wanted(table, checkpoint):
             # Decode the spool's entries before any file is changed, so that an unreadable entry refuses the start here.
-            read = partial(next_entries, spool, ingest, health, committed)
-            replay(ingest, committed, read=read, working=working)
+            replay(spool, ingest, committed, health, working)
             upgrade_table(table)
             if checkpoint:
                 upgrade_state(checkpoints, checkpoint)

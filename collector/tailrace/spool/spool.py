@@ -24,7 +24,14 @@ from typing import Self
 
 from tailrace.clock import Clock, Timeline
 from tailrace.config.schema import SpoolConfig
-from tailrace.errors import FullError, LostError, StoreError, SyncError, TailraceError
+from tailrace.errors import (
+    FullError,
+    LostError,
+    StoreError,
+    SyncError,
+    TailraceError,
+    UnreadableError,
+)
 from tailrace.flags import Flag
 from tailrace.spool.disk import SYSTEM, Disk, LockedDirectory, waiting
 from tailrace.spool.entry import PAYLOAD_MAX, Entry, EntryKind
@@ -310,8 +317,8 @@ class Spool:
         """Return entries from `position` on, in order: at least one, and about `limit` bytes; none at the end of the
         synced log.
 
-        Raise ValueError for a position that is not in the synced log. Raise StoreError if an acknowledged entry cannot
-        be read any more: continue at `next_readable`. Raise FullError if no file descriptor is free: retry the call."""
+        Raise ValueError for a position that is not in the synced log, and UnreadableError if an acknowledged entry
+        cannot be read any more. Raise FullError if no file descriptor is free: retry the call."""
         self._refuse()
         if position >= self.begin:
             with self._lock:
@@ -336,18 +343,6 @@ class Spool:
             self._segment_at(position)
             raise self._damage(segment, position, f"the entry is {found.fault or 'missing'}")
         return found.entries
-
-    def next_readable(self, position: int) -> int:
-        """Return the position of the first readable entry after `position` in its segment, or the segment's end.
-
-        Raise FullError if no file descriptor is free."""
-        self._refuse()
-        segment = self._segment_at(position)
-        with contextlib.suppress(OSError), waiting(segment.path):
-            found = segment.find(position + 1, segment.end)
-            if found is not None:
-                return found
-        return segment.end
 
     def _forget(self, position: int) -> None:
         """Drop the entries below `position` from memory. The caller must hold `_lock`."""
@@ -413,10 +408,15 @@ class Spool:
             raise ValueError(f"position {position} is not in {segments[0].first}..{self.durable}")
         return segments[bisect_right(segments, position, key=_BY_FIRST) - 1]
 
-    def _damage(self, segment: Segment, position: int, what: str) -> StoreError:
-        return StoreError(
+    def _damage(self, segment: Segment, position: int, what: str) -> UnreadableError:
+        until = None
+        with contextlib.suppress(OSError), waiting(segment.path):
+            until = segment.find(position + 1, segment.end)
+        until = segment.end if until is None else until
+        return UnreadableError(
             f"{segment.path}, byte {segment.offset(position)}: {what}, although it was synced: "
-            f"positions {position} to {self.next_readable(position)} of the spool cannot be read"
+            f"positions {position} to {until} of the spool cannot be read",
+            until=until,
         )
 
     def _check_names(self) -> None:

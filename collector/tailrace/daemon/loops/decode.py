@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from tailrace.daemon.context import Context, Health
 from tailrace.daemon.loops.commit import Committing, Demand, Opened
 from tailrace.daemon.loops.steps import GIVE_WAY, Steps, Wait
-from tailrace.errors import FullError, StoreError
+from tailrace.errors import FullError, StoreError, UnreadableError
 from tailrace.figures import Condition
 from tailrace.flags import Flag
 from tailrace.ingest.machine import Ahead, Ingest, Rejected, read_state
@@ -62,8 +62,9 @@ def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
     """Return the ingest with the state in a checkpoint, and the bytes of unfinished records from the spool."""
     state = read_state(checkpoint.state)
     begin = since(state)
-    damage: list[StoreError] = []
-    lacking = read_again(state, _entries_from(spool, max(begin, spool.begin), damage.append))
+    damage: list[UnreadableError] = []
+    entries = _entries_from(spool, max(begin, spool.begin), spool.durable, damage.append)
+    lacking = read_again(state, entries)
     if damage:
         lacking = {n: each.left_out for n, each in state.sessions.items() if each.left_out}
     return Ingest(state, lacking)
@@ -77,38 +78,43 @@ def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
 
 
 def replay(
-    ingest: Ingest, committed: int, *, read: Callable[[], list[Entry]], working: Callable[[], None]
+    spool: Spool, ingest: Ingest, committed: int, health: Health, working: Callable[[], None]
 ) -> None:
-    """Decode again all entries from the ingest's position up to `committed`.
+    """Decode again all entries from the ingest's position up to `committed`. Call `working` before each entry.
 
-    `read` returns the next entries; `working` is called between reads."""
-    while ingest.position < committed:
+    Raise FullError if no file descriptor is free."""
+
+    def pass_over(error: UnreadableError) -> None:
+        health.degrade(Condition.DAMAGE, str(error))
+        ingest.pass_over(error.until, replayed=True)
+
+    for entry in _entries_from(spool, ingest.position, committed, pass_over):
         working()
-        for entry in read():
-            if entry.end > committed:
-                break
-            for _ in repeat(ingest, entry):
-                pass
+        for _ in repeat(ingest, entry):
+            pass
 
 
 def look_ahead(spool: Spool, ingest: Ingest) -> Ahead:
     """Return which sessions are open at the end of the spool, without decoding its entries."""
     ahead = Ahead(ingest)
-    for entry in _entries_from(spool, ingest.position):
+    for entry in _entries_from(spool, ingest.position, spool.durable):
         ahead.apply(entry)
     return ahead
 
 
 def _entries_from(
-    spool: Spool, position: int, damaged: Callable[[StoreError], None] = lambda _: None
+    spool: Spool,
+    position: int,
+    end: int,
+    damaged: Callable[[UnreadableError], None] = lambda _: None,
 ) -> Iterator[Entry]:
-    """Yield all durable entries from a position on. Call `damaged` for bytes that the disk has lost."""
-    while position < spool.durable:
+    """Yield the durable entries between two positions. Call `damaged` for bytes that the disk has lost."""
+    while position < end:
         try:
-            entries = spool.read(position, READ_BYTES)
-        except StoreError as error:
+            entries = spool.read(position, min(READ_BYTES, end - position))
+        except UnreadableError as error:
             damaged(error)
-            position = spool.next_readable(position)
+            position = error.until
             continue
         yield from entries
         position = entries[-1].end
@@ -131,20 +137,6 @@ run."""
 
 LOOK_SECONDS = 0.02
 """Time (seconds) between two checks of whether the spool is decoded up to a position."""
-
-
-def next_entries(spool: Spool, ingest: Ingest, health: Health, committed: int) -> list[Entry]:
-    """Return the next entries to decode. If the disk has lost the next bytes, skip them and return an empty list.
-
-    A gap row reports the lost bytes, after all entries below `committed` are decoded. Raise FullError if no file
-    descriptor is free."""
-    try:
-        return spool.read(ingest.position, READ_BYTES)
-    except StoreError as error:
-        health.degrade(Condition.DAMAGE, str(error))
-        position = spool.next_readable(ingest.position)
-        ingest.pass_over(position, replayed=ingest.position < committed)
-        return []
 
 
 class Decoding:
@@ -207,13 +199,18 @@ class Decoding:
             done = 0
             self._turn_began = self._context.clock.monotonic()
             try:
-                entries = next_entries(spool, ingest, self._context.health, self._committed)
+                entries = spool.read(ingest.position, READ_BYTES)
             except FullError:  # no file descriptor is free, so wait for one
                 self._context.figures.log_descriptors += 1
                 # The watchdog must see activity: a restart would not free file descriptors.
                 self._context.health.refusals += 1
                 yield Wait(LOOK_SECONDS)
                 continue
+            except UnreadableError as error:
+                self._context.health.degrade(Condition.DAMAGE, str(error))
+                # A gap row reports the lost bytes, once all entries whose rows are in the table are decoded.
+                ingest.pass_over(error.until, replayed=ingest.position < self._committed)
+                entries = []
             for entry in entries:
                 if done >= TURN_BYTES or self._turn_is_over:
                     yield from self._turn()
