@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from tailrace.model.holding import Holding
 from tailrace.model.record import Goodbye, Kind, Missing, Record, RunPiece, SessionFacts
 from tailrace.rows.block import Block
 from tailrace.rows.fields import KIND, RecordColumns
-from tailrace.rows.records import Chunk, Numbered, Records, SeqNumbers
+from tailrace.rows.records import Chunk, Numbered, Records
 
 _NO_GOODBYE = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="no_goodbye")
 _NO_START = Finding(Kind.GAP, "", None, 0, Reason.LATE_JOIN, detail="no_start")
@@ -147,17 +147,19 @@ class Incarnation:
         if counters:
             # Count all events before the first row is written, because counting may write rows about other incarnations
             # (producer runs).
-            counted: list[tuple[Records, SeqNumbers]] = []
+            taken, writing = [], list[Iterator[Records]]()
             for records in chunk:
-                seqs = records.count(counters, now)
-                counted.append((records, seqs))
-                if seqs.rows < records.rows:
+                steps = records.process(counters, self._rows, now)
+                taken.append(next(steps))
+                writing.append(steps)
+                if taken[-1].rows < records.rows:
                     break
-            for records, _ in counted:
+            for records in chunk[: len(taken)]:
                 records.hear(counters, now)
-            names = chain.from_iterable(records.streams for records, _ in counted)
-            counters.note_seen(names, sum(seqs.rows for _, seqs in counted), now)
-            taken = [records.write(seqs, self._rows) for records, seqs in counted]
+            names = chain.from_iterable(records.streams for records in chunk[: len(taken)])
+            counters.note_seen(names, sum(records.rows for records in taken), now)
+            for steps in writing:
+                next(steps, None)
         if self._spans:
             # A record after a footer shows that the footer was not the end of the session.
             self.state.goodbye_at = 0

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
 from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tailrace.kernels import active
 from tailrace.model.record import ALONE, Kind, Record
@@ -36,14 +36,6 @@ _LATEST_OF = 16  # number of last records that `latest_tick` searches; all would
 
 
 Chunk = list["Records"]  # records that were decoded together, in order
-
-
-class SeqNumbers(NamedTuple):
-    """Sequence numbers of the first `rows` records: `DUPLICATE` for an event that arrived before, None for no
-    number."""
-
-    rows: int
-    values: Integers | list[int | None]  # `Integers` if all records of a block have a number
 
 
 class EventCounters(Protocol):
@@ -165,18 +157,13 @@ class Records(ABC):
     # Methods that pass the records to the ledger and the table
 
     @abstractmethod
-    def count(self, counters: EventCounters, now: int) -> SeqNumbers:
-        """Count the events in the ledger at log time `now` (ns). Stop before the first event of a restarted producer.
-        Return the sequence numbers of the counted events."""
+    def process(self, counters: EventCounters, rows: RowsWriter, now: int) -> Iterator[Records]:
+        """Count the events in the ledger at log time `now` (ns), and stop before the first event of a restarted
+        producer. Yield the counted records. Then write their rows, without duplicates."""
 
     @abstractmethod
     def hear(self, counters: EventCounters, now: int) -> None:
         """Report to the ledger which streams have events, without counting the events (see `Counters.hear`)."""
-
-    @abstractmethod
-    def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
-        """Write the rows of the first `seqs.rows` records, without duplicates. Return these records, including
-        duplicates."""
 
     @abstractmethod
     def match(self, spans: SpanMatching, now: int) -> None:
@@ -276,25 +263,29 @@ class ListRecords(Records):
         columns[OFFSET] = [offset + shift for offset in columns[OFFSET]]
         return ListRecords(columns)
 
-    def count(self, counters: EventCounters, now: int) -> SeqNumbers:
-        columns = self.columns
-        seqs = counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)
-        return SeqNumbers(len(seqs), seqs)
+    def process(
+        self,
+        counters: EventCounters,
+        rows: RowsWriter,
+        now: int,
+        seqs: list[int | None] | None = None,
+    ) -> Iterator[Records]:
+        """See `Records.process`. If the events are counted already, `seqs` has their sequence numbers."""
+        columns, counted = self.columns, self
+        if seqs is None:
+            seqs = counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)
+        if len(seqs) < self.rows:
+            columns = [column[: len(seqs)] for column in columns]
+            counted = ListRecords(columns)
+        yield counted
+        if DUPLICATE in seqs:
+            keep = [seq != DUPLICATE for seq in seqs]
+            columns = [list(compress(column, keep)) for column in columns]
+            seqs = list(compress(seqs, keep))
+        rows.write(columns, seqs)
 
     def hear(self, counters: EventCounters, now: int) -> None:
         counters.hear(dict.fromkeys(self.columns[STREAM]), now)
-
-    def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
-        columns, values, events = self.columns, _listed(seqs), self
-        if seqs.rows < self.rows:
-            columns = [column[: seqs.rows] for column in columns]
-            events = ListRecords(columns)
-        if DUPLICATE in values:
-            keep = [seq != DUPLICATE for seq in values]
-            columns = [list(compress(column, keep)) for column in columns]
-            values = list(compress(values, keep))
-        rows.write(columns, values)
-        return events
 
     def match(self, spans: SpanMatching, now: int) -> None:
         spans.match([list(column) for column in self.columns], now)
@@ -386,18 +377,16 @@ class BlockRecords(Records):
             raise OverflowError(f"an offset and {shift} have more than 64 bits")
         return BlockRecords(block._replace(offset=Integers(offsets)))
 
-    def count(self, counters: EventCounters, now: int) -> SeqNumbers:
+    def process(self, counters: EventCounters, rows: RowsWriter, now: int) -> Iterator[Records]:
         seqs = counters.count_block(self._block, now)
-        return SeqNumbers(self.rows if isinstance(seqs, Integers) else len(seqs), seqs)
+        if isinstance(seqs, Integers):
+            yield self
+            rows.write_block(self._block, seqs=seqs)
+        else:
+            yield from self.lists().process(counters, rows, now, seqs)
 
     def hear(self, counters: EventCounters, now: int) -> None:
         counters.hear_block(self._block, now)
-
-    def write(self, seqs: SeqNumbers, rows: RowsWriter) -> Records:
-        if not isinstance(seqs.values, Integers):
-            return self.lists().write(seqs, rows)
-        rows.write_block(self._block, seqs=seqs.values)
-        return self
 
     def match(self, spans: SpanMatching, now: int) -> None:
         spans.match_block(self._block, now)
@@ -449,11 +438,6 @@ def marks_of(columns: Columns) -> list[int]:
     except TypeError:
         times = zip(columns[START], columns[END], columns[SIZE], strict=True)
         return [(start or 0) + (end or 0) + size for start, end, size in times]
-
-
-def _listed(seqs: SeqNumbers) -> list[int | None]:
-    values = seqs.values
-    return values.list(seqs.rows) if isinstance(values, Integers) else values
 
 
 def _latest(column: Integers | None, rows: int, begin: int) -> int | None:
