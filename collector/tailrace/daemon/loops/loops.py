@@ -288,7 +288,7 @@ class Loops:
         """Decode and commit everything. Also shorten a long spool to one short segment file."""
         if self.spool.held > self.log_at_rest:
             # A segment is removed when two checkpoints are at later positions, so append two entries for the stop.
-            yield from self.syncing.once()
+            yield from self.syncing.all_synced()
             with suppress(FullError, LostError):
                 # Ignore a failure: without a new segment the spool stays long, which does no harm.
                 yield Work(self.spool.seal)
@@ -304,7 +304,7 @@ class Loops:
 
     def _synced_stop(self, stop: Callable[[], object]) -> Steps[None]:
         stop()
-        yield from self.syncing.once()
+        yield from self.syncing.all_synced()
 
     def _replayed(self) -> None:
         if lacking := self.ingest.tell_lacking():

@@ -141,40 +141,45 @@ class Syncing:
         self._context = context
         self._synced = synced
         self._done = done
+        self._lost = False
 
     def run(self) -> Steps[None]:
-        """Sync the spool until this generator is closed. Raise SyncError if a sync fails."""
-        spool = self._spool
+        """Sync the spool until this generator is closed. While the disk is full, try again. Raise SyncError if a sync
+        fails."""
+        spool, context = self._spool, self._context
         while True:
             # While the disk is full, also sync without a new entry, because the disk may have free space again.
             yield Wait(RETRY_AFTER if self._gate.full else math.inf, spool.dirty)
-            yield Wait(self._context.config.spool.sync_interval, spool.urgent)
+            yield Wait(context.config.spool.sync_interval, spool.urgent)
             spool.dirty.clear()
             spool.urgent.clear()
-            yield from self.once()
-
-    def once(self) -> Steps[None]:
-        """Sync all entries that were appended. While the disk is full, try again."""
-        while True:
-            begun = self._context.clock.monotonic()
+            begun = context.clock.monotonic()
             try:
-                yield Work(self._spool.sync)
+                yield Work(spool.sync)
             except FullError as error:
                 self._gate.full = True
-                self._context.health.refuse(
-                    Condition.SPOOL, f"{error}; receiving waits until it can be written"
-                )
+                refusal = f"{error}; receiving waits until it can be written"
+                context.health.refuse(Condition.SPOOL, refusal)
                 yield Wait(RETRY_AFTER)
-                continue
+                spool.dirty.set()
+                spool.urgent.set()
             except LostError as error:
+                self._lost = True
                 self._names.lose(error)
                 # Wake the decoding, because the sync may have made some entries durable before it failed.
                 self._synced.set()
-                return
-            self._done(self._context.clock.monotonic() - begun)
-            self._synced.set()
-            self.admit()
-            return
+            else:
+                self._done(context.clock.monotonic() - begun)
+                self._synced.set()
+                self.admit()
+
+    def all_synced(self) -> Steps[None]:
+        """Wait until all entries are synced that were appended before this call, or until the spool's files are lost."""
+        spool = self._spool
+        end = spool.end
+        spool.hurry()
+        while spool.durable < end and not self._lost:
+            yield Wait(RETRY_AFTER, self._gate.opened)
 
     def admit(self) -> None:
         """Let sources append to the spool or make them wait, depending on how much space the spool has."""
