@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tailrace.daemon.loops.commit import STAGES, Demand, Move, Phase, Pipeline, Stage
+from tailrace.daemon.loops.commit import STAGES, CommitPhase, Demand, Move, Pipeline, Stage
 
 FOLLOWING = {
     Stage.IDLE: {Move.BEGIN: Stage.BUSY},
@@ -17,7 +17,7 @@ FOLLOWING = {
 
 def pipeline(preparing=Stage.IDLE, landing=Stage.IDLE, demand=Demand.NOTHING):
     made = Pipeline()
-    for phase, stage in ((Phase.PREPARING, preparing), (Phase.LANDING, landing)):
+    for phase, stage in ((CommitPhase.PREPARING, preparing), (CommitPhase.LANDING, landing)):
         for move in [Move.BEGIN] * (stage is not Stage.IDLE) + [Move.REFUSE] * (
             stage is Stage.REFUSED
         ):
@@ -32,11 +32,11 @@ def flags(made):
     return {name for name in names if getattr(made, name).is_set}
 
 
-@pytest.mark.parametrize(("phase", "stage", "move"), [*product(Phase, Stage, Move)])
+@pytest.mark.parametrize(("phase", "stage", "move"), [*product(CommitPhase, Stage, Move)])
 def test_a_move_leads_to_one_stage_or_is_none(phase, stage, move):
     made = pipeline(**{phase.name.lower(): stage})
     assert made.stages[phase] is stage
-    other = next(each for each in Phase if each is not phase)
+    other = next(each for each in CommitPhase if each is not phase)
     if (following := FOLLOWING[stage].get(move)) is None:
         assert (stage, move) not in STAGES
         with pytest.raises(KeyError):
@@ -77,7 +77,7 @@ def test_only_a_prepared_commit_is_handed_over_and_only_to_a_free_loop(preparing
     waited.clear()
     if (preparing, landing) == (Stage.BUSY, Stage.IDLE):
         made.hand_over()
-        assert made.stages == {Phase.PREPARING: Stage.IDLE, Phase.LANDING: Stage.BUSY}
+        assert made.stages == {CommitPhase.PREPARING: Stage.IDLE, CommitPhase.LANDING: Stage.BUSY}
         assert waited == []  # at no moment nothing was on its way
     else:
         with pytest.raises(KeyError):

@@ -28,7 +28,7 @@ from tailrace.daemon import conditions
 from tailrace.daemon.context import Context, Current, Health
 from tailrace.daemon.disk import OpenedDisk, opened, refuse_foreign
 from tailrace.daemon.loops import upkeep
-from tailrace.daemon.loops.commit import Opened, Phase
+from tailrace.daemon.loops.commit import CommitPhase, Opened
 from tailrace.daemon.loops.loops import Loops
 from tailrace.daemon.loops.steps import drive, flagged
 from tailrace.daemon.memory import ProcessMemory
@@ -189,7 +189,7 @@ class Daemon:
             )
             nursery.start_soon(watched(self._decode))
             nursery.start_soon(watched(self._watch_start))
-            for _ in Phase:
+            for _ in CommitPhase:
                 nursery.start_soon(watched(drive), loops.commit())
             nursery.start_soon(watched(drive), loops.tick())
             nursery.start_soon(watched(drive), loops.names.watch())

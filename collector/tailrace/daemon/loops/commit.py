@@ -138,7 +138,7 @@ class Demand(IntEnum):
     """The spool needs a checkpoint to release space, even without rows."""
 
 
-class Phase(Enum):
+class CommitPhase(Enum):
     """The phases of a commit. At most one commit is in each."""
 
     PREPARING = auto()
@@ -146,7 +146,7 @@ class Phase(Enum):
 
 
 class Stage(Enum):
-    """What happens in one of the two phases."""
+    """The state of one of the two phases."""
 
     IDLE = auto()
     BUSY = auto()
@@ -180,7 +180,7 @@ class Pipeline:
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING
-        self.stages = dict.fromkeys(Phase, Stage.IDLE)
+        self.stages = dict.fromkeys(CommitPhase, Stage.IDLE)
         self.turn = Flag()
         """Flag that is set while no task waits for the next batch or prepares it."""
         self.turn.set()
@@ -207,19 +207,19 @@ class Pipeline:
         self._follow()
         return taken
 
-    def move(self, phase: Phase, move: Move) -> None:
+    def move(self, phase: CommitPhase, move: Move) -> None:
         self.stages[phase] = STAGES[self.stages[phase], move]
         self._follow()
 
     def hand_over(self) -> None:
         """Let the prepared commit land, and another task take the next batch."""
-        for phase, move in ((Phase.PREPARING, Move.END), (Phase.LANDING, Move.BEGIN)):
+        for phase, move in ((CommitPhase.PREPARING, Move.END), (CommitPhase.LANDING, Move.BEGIN)):
             self.stages[phase] = STAGES[self.stages[phase], move]
         self._follow()
         self.turn.set()
 
     def _follow(self) -> None:
-        landing = self.stages[Phase.LANDING]
+        landing = self.stages[CommitPhase.LANDING]
         idle = all(stage is Stage.IDLE for stage in self.stages.values())
         self.some.put(self.demand > Demand.NOTHING)
         self.enough.put(self.demand > Demand.ROWS)
@@ -264,13 +264,16 @@ class Opened(NamedTuple):
     """Function that raises LostError if a path of the store no longer leads to the opened file or directory."""
 
 
-class Taken(NamedTuple):
-    """What the ingest has produced up to a spool position. `snapshot` is None unless a checkpoint is due."""
+class TakenBatch(NamedTuple):
+    """A batch, and the state of the ingest when it was taken. `begun` is the monotonic time (seconds) of that.
+
+    `snapshot` is None unless a checkpoint is due."""
 
     batch: Batch
     position: int
     snapshot: UnfinishedSnapshot | None
     said_missing: dict[str, int]
+    begun: float
 
 
 class Committing:
@@ -322,12 +325,13 @@ class Committing:
         with the same name."""
         yield Wait(flag=may_begin)
         pipeline = self.pipeline
-        prepare, land = (partial(self._insist, phase) for phase in Phase)
+        prepare = partial(self._insist, CommitPhase.PREPARING)
+        land = partial(self._insist, CommitPhase.LANDING)
         while True:
             while not pipeline.turn.is_set:
                 yield Wait(flag=pipeline.turn)
             pipeline.turn.clear()
-            taken: Taken | None = None
+            taken: TakenBatch | None = None
             while taken is None:
                 yield Wait(flag=pipeline.some)
                 yield Wait(self._patience(), pipeline.enough)
@@ -335,8 +339,7 @@ class Committing:
                 while self._must_wait():
                     yield Wait(flag=pipeline.idle)
                 taken = yield from self.between.do(self._take)
-            begun = self._context.clock.monotonic()
-            batch, position, snapshot, said_missing = taken
+            batch, position, snapshot, said_missing, begun = taken
             if batch.quarantined:
                 # Rows refer to the quarantined bytes, so write these bytes before the rows.
                 yield from prepare(partial(self._quarantine.keep, batch.quarantined))
@@ -347,21 +350,20 @@ class Committing:
             yield from land(self._names.check_store)
             yield from land(partial(self._table.land, rows, position))
             yield from land(self._names.check_store)
-            if pipeline.stages[Phase.PREPARING] is not Stage.REFUSED:
+            if pipeline.stages[CommitPhase.PREPARING] is not Stage.REFUSED:
                 self._context.health.clear(Condition.STORE)
             self._committed = position
             self.said_missing = said_missing
             self.commits += 1
             self._done(self._context.clock.monotonic() - begun, len(rows))
-            del (
-                rows
-            )  # free the memory of the rows, and then of the snapshot, before the next commit
+            # Free the memory of the rows, and then of the snapshot, before the next commit.
+            del rows
             if snapshot is not None:
                 yield from self._saving.save(position, snapshot)
                 del snapshot
             if self.commits % self._table.checkpoint_every == 0:
                 yield Work(self._table.checkpoint)
-            pipeline.move(Phase.LANDING, Move.END)
+            pipeline.move(CommitPhase.LANDING, Move.END)
 
     def settled(self, *, last: bool = False) -> Steps[None]:
         """Commit all rows of the decoded entries, and save a checkpoint, unless the store is lost.
@@ -389,7 +391,7 @@ class Committing:
         # saved yet.
         pipeline = self.pipeline
         relief = pipeline.demand is Demand.RELIEF
-        refused = pipeline.stages[Phase.LANDING] is Stage.REFUSED
+        refused = pipeline.stages[CommitPhase.LANDING] is Stage.REFUSED
         return refused or (relief and self._saving.under_way)
 
     def relieve(self) -> None:
@@ -397,7 +399,7 @@ class Committing:
         if not self._ending:
             self.pipeline.ask(Demand.RELIEF)
 
-    def _take(self) -> Taken | None:
+    def _take(self) -> TakenBatch | None:
         """Take the rows and unreadable bytes that the ingest has produced. Return None if there are none, unless the
         spool needs a checkpoint."""
         relief = self.pipeline.take() is Demand.RELIEF
@@ -405,11 +407,12 @@ class Committing:
         if not len(batch) and not relief:
             return None
         snapshot = self._saving.snapshot() if relief or self._saving.is_due else None
-        self.pipeline.move(Phase.PREPARING, Move.BEGIN)
+        self.pipeline.move(CommitPhase.PREPARING, Move.BEGIN)
         self._taken()
-        return Taken(batch, self._ingest.position, snapshot, _said_missing(self._ingest))
+        position, missing = self._ingest.position, _said_missing(self._ingest)
+        return TakenBatch(batch, position, snapshot, missing, self._context.clock.monotonic())
 
-    def _insist(self, phase: Phase, call: Callable[[], T]) -> Steps[T]:
+    def _insist(self, phase: CommitPhase, call: Callable[[], T]) -> Steps[T]:
         """Make a blocking call until neither disk nor table refuses it. If the store is lost, wait for ever."""
         delay = RETRY_FIRST
         while True:
