@@ -241,6 +241,30 @@ def test_files_of_released_segments_become_the_next_ones(open_spool):
     assert len(list(spool.directory.glob("*.segment"))) <= 2 + RELEASED_MIN
 
 
+@pytest.mark.parametrize("after", range(4))
+def test_a_disk_without_room_for_a_name_leaves_no_released_file_behind(open_spool, disk, after):
+    """A rename needs room in the directory, and even a removal may need some."""
+    spool = open_spool()
+
+    def fill(segments):
+        for _ in range(segments):
+            spool.append(DATA, 1, bytes(3000))
+            spool.sync()
+
+    fill(8)
+    spool.release(spool.durable)
+    fill(5)
+    full = disk.failing(("rename", "replace", "unlink"), OSError(errno.ENOSPC, ""), after=after)
+    with full, pytest.raises(FullError):
+        spool.release(spool.durable)
+    spool.release(spool.durable)
+    on_disk = sum(path.stat().st_size for path in spool.directory.glob("*.segment"))
+    assert on_disk <= spool.size + 4096  # and the file of the next segment
+    fill(1)
+    spool.release(spool.durable)
+    assert len(list(spool.directory.glob("*.segment"))) <= 2 + RELEASED_MIN
+
+
 @pytest.mark.parametrize(
     ("freed", "kept"), [(2, 2), (6, 6), (RELEASED_MAX, RELEASED_MAX), (20, RELEASED_MAX)]
 )

@@ -55,6 +55,15 @@ def test_a_lock_can_be_taken_again_after_it_was_left(tmp_path):
             pass
 
 
+def test_a_lock_file_that_cannot_be_made_leaves_the_directory_unlocked(tmp_path):
+    held = tmp_path / "held"
+    (held / "lock").mkdir(parents=True)
+    with pytest.raises(StoreError, match="is not a file"), DirectoryLock(held, whole=tmp_path):
+        pass
+    with DirectoryLock(tmp_path / "held", name="other", whole=tmp_path):
+        pass
+
+
 def test_locks_of_other_names_are_other_locks(tmp_path):
     with DirectoryLock(tmp_path), DirectoryLock(tmp_path, name="other.lock"):
         pass

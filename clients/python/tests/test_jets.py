@@ -128,8 +128,8 @@ def test_what_does_not_fit_is_counted_and_still_in_the_totals():
     assert 0 < trace.dropped < 100
     dropped = trace.dropped
     with TcpCollector(port) as collector:
-        assert trace.flush(20)
-        assert trace.close(20)
+        assert not trace.flush(20)
+        assert not trace.close(20)
         until(lambda: collector.ended)
         lines = read(bytes(collector.sessions[0]))
     assert lines[-1]["total_events"] == 100

@@ -300,11 +300,12 @@ class Spool:
             below = sum(segment.end <= position for segment in self._segments[:-1])
             kept = min(max(below, RELEASED_MIN), RELEASED_MAX)
             while len(self._released) > kept:
-                self._disk.unlink(self._released_path(self._released.pop(0)))
+                self._disk.unlink(self._released_path(self._released[0]))
+                del self._released[0]
             while len(self._segments) > 1 and self._segments[0].end <= position:
                 # Remove one segment at a time, so that a crash leaves no gap between segments.
                 with self._disk.naming(self.directory):
-                    released, *self._segments = self._segments
+                    released = self._segments[0]
                     there = self._disk.files.exists(released.path)
                     reusable = there and released.size <= self._segment_size
                     if reusable and len(self._released) < kept:
@@ -312,6 +313,7 @@ class Spool:
                         self._released.append(released)
                     else:
                         self._disk.unlink(released.path)
+                    self._segments = self._segments[1:]
 
     def read(self, position: int, limit: int) -> list[Entry]:
         """Return entries from `position` on, in order: at least one, and about `limit` bytes; none at the end of the

@@ -110,6 +110,9 @@ class DirectoryLock:
             raise LockedError(
                 f"{self.path.parent} is in use by process {self._holder()}, which holds {self.path}"
             ) from error
+        except StoreError:
+            self.__exit__()
+            raise
         except OSError as error:
             self.__exit__()
             where = self._whole or self.path.parent

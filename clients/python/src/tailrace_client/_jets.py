@@ -97,10 +97,10 @@ class SenderSink:
         return self._sender.connections <= 1 and not self._is_child
 
     def flush(self, timeout: float) -> bool:
-        return self._sender.flush(timeout)
+        return self._sender.flush(timeout) and not self.dropped
 
     def finish(self, timeout: float) -> bool:
-        return self._sender.close(timeout)
+        return self._sender.close(timeout) and not self.dropped
 
     def close(self) -> None:
         self._limit = 0
