@@ -143,6 +143,8 @@ def test_lines_dropped_from_a_trace_are_what_its_clock_misses() -> None:
         ("M 1 0 1\nM 2 0 2\n", "specification"),
         ("M 1 0 1\nM 2 0 1\n", "agent"),  # threads may have small numbers
         ("M 1 0 2000000000\nE 1 2000000001\n", "specification"),  # a clock may have large numbers
+        ("M 1 0 2000000000\nM 2 0 2000000001\nE 2 2000000001\n", "agent"),  # two threads
+        ("M 1 0 2000000000\nM 2 0 2000000001\nM 3 0 2000000002\n", "specification"),
         ("M 1 0 7\nM 2 0 9\nM 3 0 3\n", "specification"),  # lines of a sorted file
         ("M 1 0 7\nM 2 0 9\nM 3 0 3\nM 3 0 3\n", "agent"),
         ("M 1 0 70000009\nM 2 0 70000008\n", "agent"),

@@ -144,14 +144,16 @@ class Form(Protocol):
 class Votes:
     """Determines the form of a trace from the last fields of two successive entries or exits.
 
-    A second field that is 1 higher than the first shows a clock; so does one that is 1 lower, in a reversed file. An equal
-    field shows threads, and so does a lower one, unless it is so low that the file may be sorted. The rule is stricter if the configuration states `SPECIFICATION` (`asked`), because a clock may begin anew, and lines may come
-    late or twice: then a first field of 1 shows a clock, and only equal fields of at least CLOCK_LIKELY show
-    threads."""
+    A second field that is 1 higher than the first shows a clock; so does one that is 1 lower, in a reversed file. Fields
+    of at least CLOCK_LIKELY must rise by 1 twice, because two threads may have adjacent numbers. An equal field shows
+    threads, and so does a lower one, unless it is so low that the file may be sorted. The rule is stricter if the
+    configuration states `SPECIFICATION` (`asked`), because a clock may begin anew, and lines may come late or twice: then
+    a first field of 1 shows a clock, and only equal fields of at least CLOCK_LIKELY show threads."""
 
     def __init__(self, asked: FormName | None = None) -> None:
         self._asked = asked
         self._before: int | None = None
+        self._rose = False  # whether `_before` was 1 higher than the field before it
         self._highest = -1
 
     def add(self, line: Line) -> FormName | None:
@@ -168,17 +170,18 @@ class Votes:
         before, self._before = self._before, last
         if before is None:
             return SPECIFICATION if self._asked and last == 1 else None
-        if last == before + 1 or before == last + 1 < CLOCK_LIKELY:
+        rose, self._rose = self._rose, last == before + 1
+        if (self._rose and (rose or last < CLOCK_LIKELY)) or before == last + 1 < CLOCK_LIKELY:
             return SPECIFICATION
         lowest = CLOCK_LIKELY if self._asked or last < before else 0
         threads = lowest <= last == before if self._asked else lowest <= last <= before
         return AGENT if threads else None
 
     def guess(self) -> FormName:
-        """Return the form in the configuration, or else the form that the highest last field makes likely."""
+        """Return the form in the configuration, or else the form that the last fields make likely."""
         if self._asked:
             return self._asked
-        return SPECIFICATION if 0 <= self._highest < CLOCK_LIKELY else AGENT
+        return SPECIFICATION if self._rose or 0 <= self._highest < CLOCK_LIKELY else AGENT
 
 
 TRUST = 3
