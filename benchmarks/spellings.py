@@ -39,6 +39,14 @@ def _turned(value: object) -> object:
     return value
 
 
+def _grouped(lines: list[str], count: int, form: str, separator: str = ",") -> bytes:
+    """Write `count` records a line. `form` is what stands around them."""
+    groups = (lines[at : at + count] for at in range(0, len(lines), count))
+    return "".join(form.format(separator.join(group)) for group in groups).encode(
+        errors="surrogatepass"
+    )
+
+
 SPELLINGS: dict[str, Spell] = {
     "as it is": _each(str),
     "json.dumps": _each(_dumped),
@@ -59,6 +67,13 @@ COMMAS: dict[str, Spell] = {
         errors="surrogatepass"
     ),
     "commas behind": _each("{},".format),
+    "array on one line": lambda lines: _grouped(lines, len(lines), "[{}]\n"),
+    "json.dump of a list": lambda lines: _grouped(
+        [_dumped(line) for line in lines], len(lines), "[{}]\n", ", "
+    ),
+    "ten records a line": lambda lines: _grouped(lines, 10, "{},\n"),
+    "two records a line": lambda lines: _grouped(lines, 2, "{},\n"),
+    "all records on one line": lambda lines: _grouped(lines, len(lines), "{}\n"),
 }
 
 _KEY = re.compile(r'(?<=[{,])"([A-Za-z])(?=\w*":)')
@@ -172,15 +187,20 @@ OF_FORMAT: dict[str, dict[str, Spell]] = {
 """The spellings that only some formats have."""
 
 
+_JOINTS = (b",", b", ", b" ,\t\r", b",,", b"],[", b"]\t[[", b"]", b"[", b" ", b"", b"\x1a,")
+"""Texts between two records of a line, some of which are legal."""
+
+
 def respelled(data: bytes, rng: random.Random) -> bytes:
-    """Return lines of which some, chosen by chance, are spelled in another way.
+    """Return lines of which some, chosen by chance, are spelled in another way or joined with the next one.
 
     A line that is no JSON object stays unchanged.
     """
     found = []
     spellings = [*SPELLINGS.values(), *OF_FORMAT["dftracer"].values(), *OF_FORMAT["jets"].values()]
     spellings.remove(_merged)
-    for line in data.split(b"\n")[:-1]:
+    *lines, rest = data.split(b"\n")
+    for number, line in enumerate(lines, 1):
         try:
             text = line.decode(errors="surrogatepass")
             value = json.loads(text)
@@ -189,6 +209,8 @@ def respelled(data: bytes, rng: random.Random) -> bytes:
         if not isinstance(value, dict) or rng.random() < 0.5:
             found.append(line + b"\n")
             continue
-        spell = rng.choice(spellings)
-        found.append(spell([text]))
-    return b"".join(found) + data[data.rfind(b"\n") + 1 :]
+        spelled = rng.choice(spellings)([text])
+        if number < len(lines) and rng.random() < 0.3:  # join the line with the next one
+            spelled = spelled.removesuffix(b"\n") + rng.choice(_JOINTS)
+        found.append(spelled)
+    return b"".join(found) + rest

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
+from benchmarks.spellings import COMMAS
 from tailrace.decoding.formats.dftracer import FORMAT
 from tailrace.decoding.formats.dftracer.decoder import JOINS_MAX
 from tailrace.decoding.formats.dftracer.names import NAMES_MAX
@@ -510,9 +511,44 @@ def test_a_compressed_copy_is_the_same_stream() -> None:
     assert FORMAT.files.group("/a/t.pfw.gz") == "/a"
 
 
-def test_an_element_beyond_the_limit_costs_no_other_element() -> None:
-    array = "[" + ",".join([start(), event(2), event(3)[:-1] + f',"x":"{"y" * 300}"}}', event(4)])
+@pytest.mark.parametrize("first", ["[", ""])
+def test_an_element_beyond_the_limit_costs_no_other_element(first: str) -> None:
+    array = first + ",".join([start(), event(2), event(3)[:-1] + f',"x":"{"y" * 300}"}}', event(4)])
     decoder = FORMAT.decoder(256, None)
     records = [*decoder.feed(array.encode()), *decoder.feed(b"]\n")]
     assert [r.name for r in records if r.kind == Kind.SPAN] == ["read", "read"]
     assert {r.flaw for r in records if r.kind == Kind.MALFORMED} == {"too_long"}
+
+
+SPELLED = [start(), *(event(n, args=f'"l":[{{"id":{n}}},{{"id":1}}]') for n in range(2, 9)), end(9)]
+
+
+@pytest.mark.parametrize("spelling", [name for name in COMMAS if "line" in name])
+def test_records_on_one_line_are_those_of_as_many_lines(spelling: str) -> None:
+    """Wherever the bytes are cut, and however small the limit, which is that of a record."""
+    plain = [r._replace(offset=0, size=0) for r in decode(text(*SPELLED))]
+    data = COMMAS[spelling](SPELLED)
+    expected = decode(data, 400)
+    found = [r._replace(offset=0, size=0) for r in expected if r.name != "bracket"]
+    if spelling == "json.dump of a list":
+        found = [r._replace(attributes=(r.attributes or "").replace(" ", "")) for r in found]
+        plain = [r._replace(attributes=r.attributes or "") for r in plain]
+    assert found == plain
+    for at in range(len(data)):
+        decoder = FORMAT.decoder(400, None)
+        records = decoder.feed(data[:at])
+        decoder = FORMAT.decoder(400, decoder.state)
+        assert [*records, *decoder.feed(data[at:]), *decoder.end()] == expected
+
+
+@pytest.mark.parametrize(
+    "byte", [b"[", b"{", b"}", b'"', b",", b" ", b"\\", b'{"a":', b"},", b"}{"]
+)
+def test_a_line_of_one_byte_over_and_over_is_linear_work(byte: bytes) -> None:
+    """A decoder that read the waiting bytes again with each byte would take minutes."""
+    decoder, line = FORMAT.decoder(LIMIT, None), byte * (70_000 // len(byte))
+    records = [
+        record for at in range(0, len(line), 4) for record in decoder.feed(line[at : at + 4])
+    ]
+    records += decoder.end()
+    assert sum(record.size for record in records) == len(line)

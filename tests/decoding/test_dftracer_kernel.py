@@ -57,6 +57,9 @@ def test_no_spelling_of_a_usual_record_leaves_the_kernel(spelling):
         "nested arguments": 1,
         # Python reads the odd line, and the lines of the second process before its clock is known.
         "two processes in turn": 4,
+        # Python reads the elements beside brackets.
+        "array on one line": 2,
+        "json.dump of a list": 2,
     }.get(spelling, 0)
     assert rows(pair.feed(SPELLED[spelling](lines))) == len(lines) - left
 
@@ -221,6 +224,18 @@ def test_a_line_over_the_limit_is_not_the_kernels():
     units = pair.feed(text(event(2), event(4), long, event(5), event(6)))
     assert rows(units) == 4
     assert "too_long" in [record.flaw for record in records(units)]
+
+
+@pytest.mark.parametrize(("name", "taken"), [("read", True), ("reads", False)])
+def test_an_element_must_be_shorter_than_the_longest_line(name, taken):
+    """The limit counts the byte by which an element is known to have ended: a newline, or the next element's first."""
+    usual, other = [event(2)] * 20, event(2, name=name)
+    pair = Pair("dftracer", limit=len(event(2)) + 2)
+    pair.feed(BEGIN)
+    units = pair.feed(",".join([*usual, other, *usual]).encode() + b"\n")
+    assert rows(units) == 40 + taken
+    assert ("too_long" in [record.flaw for record in records(units)]) != taken
+    pair.end()
 
 
 def test_few_rows_stay_records(monkeypatch):

@@ -1,8 +1,8 @@
 """Find the ends of JSON values for the kernels, as strictly as `json_object` reads JSON.
 
-A newline must come before `end`, the end of the buffer: no function reads beyond a newline. A function returns the
-position after the text, unless its docstring states another result. It returns NULL for text that is not JSON, and for
-text that only Python reads: lone surrogates, and nesting deeper than `NESTING_MAX`."""
+A newline must come before `end`, the end of the buffer, or a NUL stand at `end`: no function reads beyond either. A
+function returns the position after the text, unless its docstring states another result. It returns NULL for text that
+is not JSON, and for text that only Python reads: lone surrogates, and nesting deeper than `NESTING_MAX`."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy

@@ -158,6 +158,14 @@ class Lines:
         self._waiting, self._too_long, self._blank = bytearray(), False, True
         return [piece for piece in pieces if piece.data]
 
+    def cut(self) -> list[Piece]:
+        """Return the waiting bytes as a whole line without a newline, because the next line begins behind them."""
+        kind: Literal["too_long", "lines"] = "too_long" if self._too_long else "lines"
+        piece = Piece(kind, self._offset, bytes(self._waiting))
+        self._offset += len(piece.data)
+        self._waiting, self._too_long, self._blank = bytearray(), False, True
+        return [piece] if piece.data else []
+
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
         """Return the waiting bytes if they are blank, or if `whole` decides that they are a line that lacks only the
         newline."""

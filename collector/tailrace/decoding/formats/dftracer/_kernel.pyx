@@ -2,7 +2,8 @@
 """The kernel of DFTracer: pack complete events, counters and names of hashes of the usual shape into blocks.
 
 A record is usual if it has the tracer's fields and at most `KEYS_MAX` other fields, each once, in any order and any
-legal spelling, and its strings are UTF-8. The kernel stops before any other line."""
+legal spelling, and its strings are UTF-8. A line may have several records (see `elements`). The kernel stops before any
+other record."""
 
 from array import array
 from json import loads
@@ -188,11 +189,12 @@ cdef class Scanner:
         self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min,
         names not None, list processes not None, /
     ):
-        """Pack the usual records from `data[at]` on. A line must begin there. `offset` is its offset in the input.
+        """Pack the usual records from `data[at]` on. A line or an element must begin there. `offset` is its offset in the
+        input.
 
         Each of `processes` has a PID of its own, a host, whether its ids are believed to count its events, and the
         phase of the complete events that are not usual. The result is a list of parts and the position in `data`
-        after their lines. A part is the index of a process, its block, the ids of its complete events as 64-bit
+        after them. A part is the index of a process, its block, the ids of its complete events as 64-bit
         integers, and whether a record shows a release that numbers its events by id. There is no part if there would
         be less than `rows_min` rows, unless a row names a hash (`names` has this name already), or while another
         thread calls."""
@@ -246,9 +248,9 @@ cdef class Scanner:
         self, const uint8_t *data, Py_ssize_t have, Py_ssize_t *at, int64_t offset,
         Py_ssize_t size_max, object names, bint locked,
     ) except -1 nogil:
-        """Add rows of the usual lines from `at` on, and set `at` to their end. `offset` is the offset of `data`.
+        """Add rows of the usual records from `at` on, and set `at` to their end. `offset` is the offset of `data`.
 
-        Return why the next line was not added: HERE or INTERPRETER."""
+        Return why the next record was not added: HERE or INTERPRETER."""
         cdef Columns *to = &self.columns
         cdef const uint8_t *begin
         cdef const uint8_t *stop
@@ -256,20 +258,21 @@ cdef class Scanner:
         cdef uint8_t *text
         cdef Line line
         cdef Process *process
-        cdef Py_ssize_t size, room
+        cdef Py_ssize_t size
         cdef int row = to.rows, kind, stream, name, category, member
         cdef bint aggregate
         size_max = min(size_max, LINE_MAX)
         while row < ROWS_MAX and at[0] < have:
             begin = behind_blank_lines(data + at[0], end)
-            room = min(end - begin, size_max - (begin - data - at[0]))
-            stop = <const uint8_t *>memchr(begin, c'\n', room) if room > 0 else NULL
-            if not stop or not read_line(begin, stop, &line):
+            stop = read_line(begin, end, &line)
+            if not stop:
+                break
+            size = stop - data - at[0]
+            if size + ((stop - 1)[0] != c'\n') > size_max:
                 break
             process = self._process(&line)
             if not process:
                 break
-            size = stop + 1 - data - at[0]
             if TEXT_MAX - to.ends[row] < 2 * size + NAMED_MAX + TEXT_MORE:
                 break
             kind = A_NAME if line.names else A_SPAN if line.phase == c'1' or line.phase == c'X' else A_COUNTER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tailrace.decoding.formats.dftracer._kernel import Scanner, ranges
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder
+from tailrace.decoding.formats.dftracer.elements import Element
 from tailrace.decoding.formats.dftracer.usual import turned
 from tailrace.decoding.lines import BLOCK
 from tailrace.model.record import Record
@@ -32,8 +33,8 @@ class DFTracerBlockDecoder(DFTracerDecoder):
 
     def blocks(self, data: bytes) -> list[Block | Record]:
         found: list[Block | Record] = []
-        if self._array is None and self._lines.pending <= WAITING_MAX:
-            data = self._lines.take_back() + data
+        if self._lines.pending <= WAITING_MAX and (waiting := self._lines.take_back()):
+            data, self._element = waiting + data, Element()
         at, have, step = 0, len(data), 0
         while at < have:
             rows, stop = 0, at
@@ -46,17 +47,18 @@ class DFTracerBlockDecoder(DFTracerDecoder):
                 continue
             # Decode in Python the line at `stop` that the compiled kernel cannot read. After many such lines in
             # succession, decode more and more bytes at once.
-            stop = data.find(b"\n", min(max(stop, at + step), have)) + 1 or have
-            found += super().feed(data[at:stop])
-            at, step = stop, min(2 * step + STEP_MIN, BLOCK)
+            stop = max(stop, at + step)
+            while at <= stop and at < have:
+                at = self._read(data, at, stop - at)
+            found += self._taken()
+            step = min(2 * step + STEP_MIN, BLOCK)
         return found
 
     @property
     def _usual(self) -> bool:
-        """Return whether the kernel may read the next byte: it begins a line, and no split record waits."""
+        """Return whether the kernel may read the next byte: it begins a line or an element, and no split record waits."""
         return (
             self._lines.between
-            and self._array is None
             and not self._held
             and bool(self._processes.current.pid)
             and self._processes.current.run.usual

@@ -31,6 +31,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from tailrace.decoding.formats.dftracer.elements import Element, whole_elements
 from tailrace.decoding.formats.dftracer.line import RefusedError, id_of, read_fields
 from tailrace.decoding.formats.dftracer.names import HashNames
 from tailrace.decoding.formats.dftracer.processes import Processes, ProcessesState
@@ -49,8 +50,16 @@ from tailrace.decoding.formats.dftracer.salvage import (
     FoundFields,
     find_fields,
 )
-from tailrace.decoding.formats.dftracer.usual import read_usual, turned
-from tailrace.decoding.lines import BYTE_ORDER_MARK, CTRL_Z, WHITE, Lines, LinesState, Piece
+from tailrace.decoding.formats.dftracer.usual import find_usual, read_usual, turned
+from tailrace.decoding.lines import (
+    BLOCK,
+    BYTE_ORDER_MARK,
+    CTRL_Z,
+    WHITE,
+    Lines,
+    LinesState,
+    Piece,
+)
 from tailrace.model.holding import Holding
 from tailrace.model.record import Record, RunPiece, malformed
 
@@ -64,43 +73,6 @@ _JOINT = re.compile(rb"((?:\A|(?<=[\s\[\]},]))\x1a+(?=[\s\[\]{,]|\Z))")
 """Ctrl-Zs between records or brackets."""
 
 
-_TO_BRACKET = re.compile(rb'[^"{}\[\]]*+(?:"(?:[^"\\]++|\\.)*+"[^"{}\[\]]*+)*+', re.DOTALL)
-_BEGINS = {(b"{", 1), (b"{", 0), (b"[", 0)}
-"""The first byte of an element, or of another array in the line, and the number of open brackets before it."""
-_DEEPER = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
-_IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-
-
-class ArrayLine(msgspec.Struct):
-    """The state of a line that begins with a bracket, as programs write whole arrays. It tells where elements begin, so
-    that elements are read before the line ends, and the line may be longer than a record."""
-
-    depth: int = 0  # open brackets and braces
-    closed: bool = False  # whether an element has ended
-    string: bool = False  # whether the next byte is in a string
-    escaped: bool = False  # whether a backslash precedes the next byte
-
-    def next_element(self, data: bytes, at: int, stop: int) -> int:
-        """Return where the next element but the first begins in `data[at:stop]`, or `stop`. Continue there later."""
-        while at < stop:
-            if self.string:
-                at = _IN_STRING.match(data, at + self.escaped, stop).end()  # type: ignore[union-attr] # matches anything
-                self.escaped = data[at:stop] == b"\\"
-                self.string = data[at : at + 1] != b'"' or at >= stop
-                at += 1
-                continue
-            at = _TO_BRACKET.match(data, at, stop).end()  # type: ignore[union-attr]
-            mark = data[at : at + 1] if at < stop else b""
-            if self.closed and (mark, self.depth) in _BEGINS:
-                self.closed = False
-                return at
-            at += 1
-            self.string = mark == b'"'
-            self.depth = max(0, self.depth + _DEEPER.get(mark, 0))
-            self.closed = self.closed or (mark == b"}" and self.depth <= 1)
-        return stop
-
-
 class DFTracerState(msgspec.Struct):
     """The state of a DFTracer decoder between calls of `feed`."""
 
@@ -111,7 +83,7 @@ class DFTracerState(msgspec.Struct):
     processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
     asked: dict[str, bool | None] = {}  # keys without a name (see `AskedNames`)
     marked: bool = False  # whether the file begins with a byte order mark
-    array: ArrayLine | None = None  # the current line, if it begins with a bracket
+    element: Element = msgspec.field(default_factory=Element)  # the unfinished line or element
 
 
 class DFTracerDecoder:
@@ -128,15 +100,14 @@ class DFTracerDecoder:
         self._processes = Processes(state.processes)
         self._records: list[Record] = []
         self._marked = state.marked
-        self._array = msgspec.structs.replace(state.array) if state.array else None
+        self._element = msgspec.structs.replace(state.element)
         self._slow = 0
 
     @property
     def state(self) -> DFTracerState:
         return DFTracerState(
             self._lines.state, self._held, self._tried, self._names.known, self._processes.state,
-            self._names.asked.keys, self._marked,
-            msgspec.structs.replace(self._array) if self._array else None,
+            self._names.asked.keys, self._marked, msgspec.structs.replace(self._element),
         )  # fmt: skip
 
     @property
@@ -188,28 +159,13 @@ class DFTracerDecoder:
 
     def feed(self, data: bytes) -> list[Record]:
         at = 0
-        if self._lines.offset == 0 and self._array is None and self._lines.pending <= 3:
-            data = self._lines.take_back() + data
-            if data.startswith(BYTE_ORDER_MARK):
-                at = len(BYTE_ORDER_MARK)
-                self._feed(data[:at])
         while at < len(data):
-            if self._array is None:
-                begins = self._lines.after_blank and data.startswith(b"[", at)
-                begin = at if begins else data.find(b"\n[", at) + 1
-                if not (begins or begin):
-                    self._feed(data[at:])
-                    break
-                self._feed(data[at:begin])
-                self._array, at = ArrayLine(), begin
-            at = self._read_array(self._array, data, at)
-        if self._held and len(self._held) + self._lines.pending > self._hold_max:
-            self._let_go("bad_json")
+            at = self._read(data, at, BLOCK)
         return self._taken()
 
     def end(self) -> list[Record]:
         """Decode the waiting bytes at the end of the input. An unreadable last line is `truncated`."""
-        self._array = None
+        self._element = Element()
         for piece in self._lines.end():
             self._piece(piece)
         self._let_go("truncated")
@@ -219,6 +175,7 @@ class DFTracerDecoder:
     def settle(self) -> list[Record]:
         if not self._held:
             for piece in self._lines.settle(_is_whole):
+                self._element = Element()
                 self._piece(piece)
         return self._taken()
 
@@ -239,28 +196,44 @@ class DFTracerDecoder:
         for piece in self._lines.feed(data):
             self._piece(piece)
 
-    def _read_array(self, array: ArrayLine, data: bytes, at: int) -> int:
-        """Read more of a line that begins with a bracket, from `at` on, and each element once the next one begins.
+    def _read(self, data: bytes, at: int, size: int) -> int:
+        """Read whole lines or elements, at most `size` bytes from `at` on, or else more of a single one.
 
-        Return the position behind the line, or the end of `data`."""
-        newline = data.find(b"\n", at) + 1
-        stop = newline or len(data)
-        while (begin := array.next_element(data, at, stop)) < stop:
-            self._feed(data[at:begin])
-            for piece in self._lines.end():
-                if piece.kind == "tail":
-                    self._line(piece.data, "cut")
-                else:
-                    self._piece(piece)
-            at = begin
-        self._feed(data[at:stop])
-        if newline:
-            self._array = None
+        Return the position behind."""
+        stop = self._read_whole(data, at, size) if self._lines.between else 0
+        stop = stop or self._read_more(data, at)
+        if self._held and len(self._held) + self._lines.pending > self._hold_max:
+            self._let_go("bad_json")
         return stop
+
+    def _read_whole(self, data: bytes, at: int, size: int) -> int:
+        """Read whole lines or elements. Return the position behind, or 0 if none ends within `size` bytes."""
+        window = at + min(size, self._lines.limit)
+        if stop := data.rfind(b"\n", at, window) + 1:
+            self._feed(data[at:stop])
+        elif elements := whole_elements(data, at, window):
+            stop = at + sum(map(len, elements))
+            self._lines.skip(stop - at)
+            self._read_lines(data[at:stop], elements)
+        return stop
+
+    def _read_more(self, data: bytes, at: int) -> int:
+        """Read more of a line or element, up to its end or `BLOCK` bytes. Return the position behind."""
+        newline = data.find(b"\n", at, at + BLOCK) + 1
+        stop = newline or min(at + BLOCK, len(data))
+        end = self._element.next(data, at, stop)
+        self._feed(data[at:end])
+        if end < stop:
+            for piece in self._lines.cut():
+                self._piece(piece)
+        elif newline:
+            self._element = Element()
+        return end
 
     def _piece(self, piece: Piece) -> None:
         if piece.kind == "lines":
-            self._read_lines(piece.data)
+            whole = piece.data.endswith(b"\n")
+            self._read_lines(piece.data, None if whole else [piece.data])
         elif piece.kind == "tail":
             self._line(piece.data, "truncated")
         else:
@@ -272,18 +245,19 @@ class DFTracerDecoder:
             else:
                 self._malformed(piece.data, piece.kind)
 
-    def _read_lines(self, data: bytes) -> None:
+    def _read_lines(self, data: bytes, elements: list[bytes] | None = None) -> None:
+        """Read whole lines, or the whole `elements` that `data` consists of."""
         stop = self._offset + len(self._held) + len(data)
         read_usual(
-            stop - len(data), data, self._names, self._processes, self._records, self._read_other,
+            stop - len(data), find_usual(data, elements), self._names, self._processes, self._records, self._read_other,
             bool(self._held),
         )  # fmt: skip
         self._offset = stop - len(self._held)
 
     def _read_other(self, offset: int, line: bytes) -> bool:
-        """Read a line that `read_usual` cannot read. Return whether a split record needs the next line."""
+        """Read a line or element that `read_usual` cannot read. Return whether a split record needs the next line."""
         self._offset = offset - len(self._held)
-        self._line(line, "bad_json")
+        self._line(line, "bad_json" if line.endswith(b"\n") else "cut")
         return bool(self._held)
 
     def _line(self, line: bytes, unreadable: str) -> None:

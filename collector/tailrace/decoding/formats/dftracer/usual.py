@@ -15,13 +15,14 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
+from tailrace.decoding.formats.dftracer.elements import split_elements
 from tailrace.decoding.formats.dftracer.line import QUOTED_NUMBER
 from tailrace.decoding.formats.dftracer.names import HashNames, joined
 from tailrace.decoding.formats.dftracer.processes import Processes
 from tailrace.decoding.formats.dftracer.record import OURS, about_session
 from tailrace.decoding.formats.dftracer.run import TracedRun
 from tailrace.decoding.json_object import integral
-from tailrace.decoding.lines import WHITE, split_lines
+from tailrace.decoding.lines import WHITE
 from tailrace.decoding.struct_lines import StructLines, rewritten
 from tailrace.model.record import Kind, Record, SessionFacts
 
@@ -29,7 +30,7 @@ SPAN, COUNTER = Kind.SPAN, Kind.COUNTER
 INT64_MAX = 2**63 - 1
 
 _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
-_found = cast(Callable[["type[_Found]", tuple[object, ...]], "_Found"], tuple.__new__)
+_found = cast(Callable[["type[FoundLine]", tuple[object, ...]], "FoundLine"], tuple.__new__)
 _Int = Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)]
 
 
@@ -86,7 +87,7 @@ class _ClearNames(Struct, gc=False):
     hostname: Raw | UnsetType = UNSET
 
 
-class _Found(NamedTuple):
+class FoundLine(NamedTuple):
     """A line, its record, and the record's fields (`line`), which are None if the module `line` must read the
     record."""
 
@@ -108,19 +109,19 @@ _LINES: StructLines[_UsualLine, _SpelledLine] = StructLines(_UsualLine, _Spelled
 
 def read_usual(
     offset: int,
-    data: bytes,
+    lines: list[FoundLine],
     names: HashNames,
     processes: Processes,
     records: list[Record],
     other: Callable[[int, bytes], bool],
     waits: bool,
 ) -> None:
-    """Read whole lines from `offset` on, and append the records of usual lines to `records`.
+    """Read successive `lines` from `offset` on, and append the records of usual lines to `records`.
 
     `other` reads any other line. It returns True if newlines have split a record whose end is still missing; the next
     line is then passed to `other`, too. `waits`: whether the beginning of such a record precedes the first line."""
     reading = _UsualReading(names, processes, records)
-    for found in _find(data):
+    for found in lines:
         whole = found.whole
         size = len(whole)
         if waits or found.line is None or not reading.takes(offset, size, found, found.line):
@@ -155,7 +156,7 @@ class _UsualReading:
         # by `id` write it.
         self._shows = False
 
-    def takes(self, offset: int, size: int, found: _Found, line: _UsualLine) -> bool:
+    def takes(self, offset: int, size: int, found: FoundLine, line: _UsualLine) -> bool:
         """Add the record of a line. Return False, without a new record, if the line is not usual."""
         _, text, _, more, spelling = found
         name, pid, tid, ph, category, number, type_, start, duration, raw = astuple(line)
@@ -233,14 +234,15 @@ def turned(offset: int, processes: Processes) -> Record:
     return about_session(offset, 0, "process", SessionFacts(process=processes.number))
 
 
-def _find(data: bytes) -> list[_Found]:
-    lines = data.split(b"\n")
-    lines.pop()
-    whole = [line + b"\n" for line in lines]
+def find_usual(data: bytes, elements: list[bytes] | None = None) -> list[FoundLine]:
+    """Find the records of whole lines, or of the `elements` of a line, of which `data` consists."""
+    whole = elements or [line + b"\n" for line in data.split(b"\n")[:-1]]
+    lines = [line.strip(_SEPARATORS) for line in whole]
     decoded: Sequence[_UsualLine | _SpelledLine | None] | None = _LINES.decode(data, lines)
     if decoded is None:
-        whole = split_lines(data)
-        lines = [line.strip(_SEPARATORS) for line in whole]
+        if not elements:
+            whole = split_elements(data)
+            lines = [line.strip(_SEPARATORS) for line in whole]
         decoded = _LINES.decode(data, lines) or _LINES.decode_each(lines)
     further = _LINES.further(lines, decoded, rewritten(decoded))
     found = []
@@ -250,7 +252,7 @@ def _find(data: bytes) -> list[_Found]:
             usual, spelling = _read_spelled(one) or (None, None)
         if more is None:
             usual = None
-        found.append(_found(_Found, (line, record, usual, more or "", spelling)))
+        found.append(_found(FoundLine, (line, record, usual, more or "", spelling)))
     return found
 
 

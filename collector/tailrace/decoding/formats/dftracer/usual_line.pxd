@@ -1,7 +1,7 @@
-"""Read the usual record in one line of DFTracer for the kernel.
+"""Read the usual record in one line or element of DFTracer for the kernel.
 
-Each line ends with a newline, which no string or number contains. A function that reads several bytes at once must
-check the end of the line first. The `read` functions return the position after the text that they read, or NULL if the
+A NUL ends the buffer, as it ends each bytes object. No string or number contains a NUL or a newline. A function that
+reads several bytes at once must check the end of the buffer first. The `read` functions return the position after the text that they read, or NULL if the
 text is not usual."""
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -402,26 +402,40 @@ cdef inline bint _is_tracers(Text category) noexcept nogil:
     return write_respelled(category.at, category.at + category.size, value) == value + 8 and not memcmp(value, b"dftracer", 8)
 
 
-cdef inline bint read_line(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
-    """Read the record of a line whose newline is at `stop`. Return whether the record is usual."""
+cdef inline const uint8_t *_record_end(const uint8_t *at) noexcept nogil:
+    """Return the position after the newline that follows a record, or at which the next element of the line begins."""
+    cdef bint comma = False
+    while at[0] == c',' or at[0] == c' ' or at[0] == c'\t' or at[0] == c'\r':
+        comma |= at[0] == c','
+        at += 1
+    if at[0] == c'\n':
+        return at + 1
+    return at if comma and (at[0] == c'{' or at[0] == c'[') else NULL
+
+
+cdef inline const uint8_t *read_line(const uint8_t *at, const uint8_t *stop, Line *line) noexcept nogil:
+    """Read the record of a line or element in a buffer that ends at `stop`. Return the position after the element."""
     cdef int needed
+    cdef bint usual
     memset(line, 0, sizeof(Line) - sizeof(line.other) - sizeof(line.keys) - sizeof(line.text))
     line.keys.count = 0
     at = behind_mark(behind_separators(at), c'{')
     while at:
         at = read_field(at, stop, line)
         if not at:
-            return False
+            return NULL
         at = behind_white(at)
         if at[0] == c'}':
             break
         at = behind_mark(at, c',')
-    if not at or behind_separators(at + 1) != stop:
-        return False
-    if line.phase == c'4' or line.phase == c'M' or line.phase == c'H':
-        line.names = is_naming(line, stop)
-        return line.names
+    at = _record_end(at + 1) if at else NULL
+    if not at:
+        return NULL
     needed = line.fields & ~OPTIONAL
-    if line.phase == c'1' or line.phase == c'X':
-        return needed == EVENT_FIELDS and line.duration >= 0 and not _is_tracers(line.category)
-    return needed == COUNTER_FIELDS and not line.fields & ID
+    if line.phase == c'4' or line.phase == c'M' or line.phase == c'H':
+        usual = line.names = is_naming(line, stop)
+    elif line.phase == c'1' or line.phase == c'X':
+        usual = needed == EVENT_FIELDS and line.duration >= 0 and not _is_tracers(line.category)
+    else:
+        usual = needed == COUNTER_FIELDS and not line.fields & ID
+    return at if usual else NULL
