@@ -188,6 +188,26 @@ def test_lines_in_another_order_are_all_there(format_, order):
     assert seen > 1 or order.startswith("cat")
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_agents_lines_in_another_order_are_not_missing(order):
+    """Nothing but their order matches exits with entries. No line counts as missing once the file rests, or has been read."""
+    rng, seen = random.Random(order), 0
+    for vector in of("et3"):
+        if b'"form":"agent"' not in b"".join(texts(whole(vector))) or gaps(whole(vector)):
+            continue
+        if vector.name == "et3/marks" or not vector.data.endswith(b"\n"):
+            continue  # a mark, or no newline, within a line
+        log, seen = Log(), seen + 1
+        file = log.open_file("et3", "/runs/a")
+        log.data(file, b"".join(ORDERS[order](lines_of(vector), rng)))
+        facts = FileFacts(path="/runs/a", device=1, inode=2, birth=3)
+        log.file(file, replace(facts, rest=Rest(why="silent", since=log.now)))
+        assert counted(run(log.entries)[1]) == 0, vector.name
+        log.close(file)
+        assert counted(run(log.entries)[1]) == 0, vector.name
+    assert seen > 5
+
+
 @pytest.mark.parametrize("mark", [b"\n", b"\x1a", b"\x1a\n", b"\n\x1a"])
 def test_joined_traces_are_both_there_whatever_stands_between(mark):
     """As DOS' copy, or files without a last newline, leave them."""

@@ -125,12 +125,13 @@ class AskingDecoder(Decoder, Protocol):
 
 @runtime_checkable
 class SettlingDecoder(Decoder, Protocol):
-    """A decoder of records with a terminator, such as a newline, which may be missing after the last record."""
+    """A decoder that has more to report when the input pauses, such as a last record without its newline."""
 
     def settle(self) -> list[Record]:
-        """Decode a last record that lacks only its terminator, when the input pauses.
+        """Decode a last record that lacks only its terminator, when the input pauses. Take back gaps that would be wrong
+        if nothing followed.
 
-        Return only a record that later bytes cannot change. A later terminator becomes a record of its own."""
+        Return only records that later bytes cannot change. A later terminator becomes a record of its own."""
         ...
 
 

@@ -113,7 +113,7 @@ cdef struct Clock:  # a copy of the form's state
     int64_t number  # the number of the last frame that was opened
     int threads
     # The following fields are used only in the agents' form.
-    int64_t lost, ahead, agreeing, agreed_at, disagreements, base
+    int64_t lost, ahead, agreeing, agreed_at, disagreements, base, died, died_at, claimed
     bint trusted
     bint hashed  # whether a thread has a number that is too large for a clock
 
@@ -372,7 +372,7 @@ cdef class Scanner:
             return False
         clock.lost, clock.ahead, clock.agreeing = form.lost, form.ahead, form.agreeing
         clock.agreed_at, clock.disagreements, clock.trusted = form.agreed_at, form.disagreements, form.trusted
-        clock.base = form.base
+        clock.base, clock.died, clock.died_at, clock.claimed = form.base, form.died, form.died_at, form.claimed
         return True
 
     cdef int _write_form(self, form) except -1:
@@ -381,6 +381,7 @@ cdef class Scanner:
         if clock.agent:
             form.ahead, form.agreeing = clock.ahead, clock.agreeing
             form.agreed_at, form.disagreements, form.base = clock.agreed_at, clock.disagreements, clock.base
+            form.died, form.died_at = clock.died, clock.died_at
         return 0
 
     cdef bint _load(self, stacks) except -1:
@@ -618,6 +619,10 @@ cdef class Scanner:
         if not clock.agent:
             if time > clock.time:
                 return HERE
+        elif clock.claimed < 0:
+            pass
+        elif time < clock.died and clock.time - clock.lost > clock.died_at:
+            return HERE
         elif time < clock.time:
             if not clock.trusted and clock.disagreements < self.limits.doubt:
                 return HERE
@@ -626,6 +631,8 @@ cdef class Scanner:
                 return HERE
         elif not self._weigh(time - (clock.time - clock.lost)):
             return HERE
+        if clock.agent and clock.claimed >= 0 and time >= clock.died:
+            clock.died, clock.died_at = time, clock.time - clock.lost
         out = _digits(&line.field[1], write_plain(b'{"thread":', out))
         out[0] = c'}'
         self._put(INSTANT, 0, DEATH, line.field[OBJECT].value, out + 1)

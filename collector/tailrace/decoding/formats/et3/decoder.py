@@ -141,6 +141,12 @@ class Et3Decoder:
             self._events.end(self._lines.state.offset, records)
         return records
 
+    def settle(self) -> list[Record]:
+        records: list[Record] = []
+        if self._events:
+            self._events.settle(self._lines.state.offset, records)
+        return records
+
     def give_up(self) -> list[Record]:
         return self._stop(Lines.give_up)
 

@@ -196,8 +196,14 @@ class Events:
         else:
             records.append(malformed(offset, data, "truncated"))
 
+    def settle(self, offset: int, records: list[Record]) -> None:
+        """Append the heal records that frames show which are open when the input pauses."""
+        self._form.settle()
+        records += [lost(offset, loss) for loss in self._form.found if loss]
+        self._form.found.clear()
+
     def end(self, offset: int, records: list[Record]) -> None:
-        """Append the gap records that only the end of the input shows."""
+        """Append the gap and heal records that only the end of the input shows."""
         self._form.end()
         records += [lost(offset, loss) for loss in self._form.found if loss]
         self._form.found.clear()
@@ -240,7 +246,9 @@ class Events:
             if frames:
                 parent = frames[-1][1]
                 if len(frames) >= DEPTH_MAX:
-                    self._stacks.shorten(frames)
+                    self._stacks.shorten(stream, frames)
+            if self._stacks.behind:
+                self._form.take_back()
             frames.append((method, number, name is None))
         return _record(
             Record,
@@ -273,6 +281,8 @@ class Events:
                     attributes = f'{{"$name":"method:{method}",{attributes[1:]}'
                 if number <= self._stacks.decimal:
                     attributes = f'{{"$begun":"decimal",{attributes[1:]}'
+            if self._stacks.behind:
+                self._form.take_back()
         return _record(
             Record,
             (

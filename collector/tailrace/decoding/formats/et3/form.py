@@ -13,9 +13,12 @@ line is reported once:
   Only a tool that adds deaths after the run uses this clock. The sign is therefore used (`trusted`) only in three
   cases: the file name shows such a tool, the times of `TRUST` deaths exceed the clock by the same difference, or the
   time of a death is below the clock, which agents never write. If the difference changes `DOUBT` times before such a
-  case, the sign is never used.
+  case, the sign is never used. It is taken back once the time of a death is below that of an earlier one, and entries
+  or exits stand between the two.
 
-Frames without an exit are no sign, because exceptions write no line.
+Frames without an exit are no sign of missing lines, because exceptions write no line. But such a frame may be the
+entry of an earlier exit, in a file that was reversed or shuffled. The first sign's report about an exit of the same
+method is then taken back, and the beginning may be missing.
 
 The input may be the rest of a longer file that somebody split, and nothing in it tells. So an entry that may lie before
 the first line, and the difference that the first deaths have, are no missing lines: they are reported once, as a
@@ -124,6 +127,14 @@ class Form(Protocol):
         by how many ticks the clock therefore goes on."""
         ...
 
+    def take_back(self) -> None:
+        """Add to `found` that entries which are reported missing may stand behind their exits (`Stacks.behind`)."""
+        ...
+
+    def settle(self) -> None:
+        """Take back what the frames show that are open when the input pauses."""
+        ...
+
     def end(self) -> None:
         """Add to `found` what only the end of the input shows."""
         ...
@@ -212,6 +223,9 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     base: int = -1
     late: bool = False  # whether `NO_START` is reported
     excused: int = 0  # number of unmatched exits whose entry may be an unreadable line
+    died: int = 0  # highest time of a death
+    died_at: int = -1  # number of entries and exits read before this death
+    claimed: int = 0  # number of lines that deaths report as missing; -1 once the order of deaths shows nothing
     found: list[MissingLines | None] = []
     mixed: bool = False  # whether there were lines that end with a clock
     clock: int = 0  # last field of the last line that may end with a clock
@@ -235,8 +249,14 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return last, frames, self.time, None
 
     def death(self, time: int) -> int:
-        if self.mixed or time > TIME_MAX:
+        if self.mixed or self.claimed < 0 or time > TIME_MAX:
             return time  # The time of the death is damaged or from another clock, so it must not change the counted clock.
+        lines = self.time - self.lost
+        if 0 <= time < self.died and lines > self.died_at:
+            self._forget_deaths()
+            return time
+        if time >= self.died:
+            self.died, self.died_at = time, lines
         if 0 <= time < self.time:
             self._behind()
         elif time >= 0:
@@ -247,12 +267,12 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         if not self.stacks.lacks(stream, method):
             return
         if frames := self.stacks.frames[stream]:
-            self.stacks.doubt(stream, frames)
+            self.stacks.doubt(stream, frames, method)
         else:
             self._begin_late()
 
     def matched(self, stream: str, number: int) -> int:
-        count = self.stacks.proven(stream, number)
+        count = self.stacks.proven(stream, number, self.excused)
         excused = min(count, self.excused)
         self.excused -= excused
         count -= excused
@@ -264,7 +284,20 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.lost += count
         return count
 
+    def take_back(self) -> None:
+        for stream, count in self.stacks.behind.items():
+            self._heal(MissingLines(count, detail="unmatched_exit", of=Kind.BEGIN, stream=stream))
+        self.stacks.behind.clear()
+        self._begin_late()
+
+    def settle(self) -> None:
+        for stream, frames in self.stacks.frames.items():
+            self.stacks.explain(stream, frames)
+        if self.stacks.behind:
+            self.take_back()
+
     def end(self) -> None:
+        self.settle()
         if self.stacks.doubts > self.excused:
             self._begin_late()
 
@@ -326,6 +359,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         count = ahead - self.unread
         certain = 0 if self.base < 0 else max(0, count - self.base)
         if certain > 0:
+            self.claimed += certain
             self.found.append(MissingLines(certain, detail="death_ahead"))
         if count > certain:
             self._begin_late()
@@ -334,6 +368,22 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.lost += ahead
         self.time += ahead
         self.unread = 0
+
+    def _forget_deaths(self) -> None:
+        """Take back what deaths have shown, because the time of a death fell although entries or exits came between: the
+        lines were reversed, sorted or shuffled."""
+        if self.claimed:
+            self._heal(MissingLines(self.claimed, detail="death_ahead"))
+            self._begin_late()
+        self.claimed = -1
+
+    def _heal(self, loss: MissingLines) -> None:
+        if loss.lines:
+            self.found.append(loss._replace(heal=True))
+        # A later death whose time counts reports lines again that are missing after all.
+        back = max(0, min(loss.lines, self.lost))
+        self.lost -= back
+        self.time -= back
 
     def _begin_late(self) -> None:
         if not self.late:
@@ -418,8 +468,10 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     def matched(self, stream: str, number: int) -> int:  # noqa: ARG002 - a jump of the clock shows them
         return 0
 
-    def end(self) -> None:
-        """Do nothing, because all is reported."""
+    def take_back(self) -> None:
+        """Do nothing, because late lines heal their own gaps."""
+
+    settle = end = take_back
 
     def unreadable(self) -> None:
         self.unread += 1

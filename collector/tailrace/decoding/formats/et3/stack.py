@@ -27,14 +27,20 @@ class Stacks(msgspec.Struct):
     """The open frames of each thread, the innermost frame last, numbered 1, 2, 3 … in the order of their begins.
 
     An exit removes the innermost frame of its method, and all frames above it: an exception, which writes no line, has
-    ended them, or lines are missing."""
+    ended them, or lines are missing. In a file whose lines were reversed or shuffled, such a frame may be the entry of an
+    earlier exit."""
 
     frames: dict[str, list[OpenFrame]] = {}
-    # number of frames that the exit of an outer frame has removed, by thread and method
+    # by thread and method, number of frames that the exit of an outer frame has removed, minus the doubted exits and
+    # those whose entry is reported missing; never 0
     passed: dict[str, dict[str, int]] = {}
-    # by thread, exits without an entry: the number of the innermost frame when they came, and how many they are. Under
-    # "" those of threads that were forgotten
-    doubted: dict[str, list[tuple[int, int]]] = {}
+    # by thread, exits without an entry: the number of the innermost frame when they came, and how many they are of each
+    # method
+    doubted: dict[str, list[tuple[int, dict[str, int]]]] = {}
+    unplaced: int = 0  # number of doubted exits of threads that were forgotten
+    # by thread, number of entries that are reported missing and may be frames that no exit ended. It waits for
+    # `AgentForm.take_back`
+    behind: dict[str, int] = {}
     number: int = 0
     # false once frames were dropped by a limit or an eviction: an exit then does not prove that its entry is missing
     whole: bool = True
@@ -47,7 +53,7 @@ class Stacks(msgspec.Struct):
         if frames is None:
             if len(self.frames) >= THREADS_MAX:
                 oldest = next(iter(self.frames))
-                del self.frames[oldest]
+                self.explain(oldest, self.frames.pop(oldest))
                 self.passed.pop(oldest, None)
                 self.forget_doubts(oldest)
                 self.whole = False
@@ -68,52 +74,66 @@ class Stacks(msgspec.Struct):
         """Return whether the entry of an exit without a frame is not in the input. It may be if the exit of an outer
         frame has removed the frame, or if the frame may have been evicted."""
         passed = self.passed.get(thread, {})
-        if method not in passed:
+        if passed.get(method, 0) <= 0:
             return self.whole
-        passed[method] -= 1
-        if not passed[method]:
-            del passed[method]
+        _add(passed, method, -1)
         return False
 
     @property
     def doubts(self) -> int:
         """Return the number of exits without an entry about which nothing is proven."""
-        return sum(count for exits in self.doubted.values() for _, count in exits)
+        placed = (exits for doubts in self.doubted.values() for _, exits in doubts)
+        return self.unplaced + sum(sum(exits.values()) for exits in placed)
 
-    def doubt(self, thread: str, frames: list[OpenFrame]) -> None:
+    def doubt(self, thread: str, frames: list[OpenFrame], method: str) -> None:
         """Remember an exit whose entry is not in the input, in a thread with open frames."""
-        exits = self.doubted.setdefault(thread, [])
+        doubts = self.doubted.setdefault(thread, [])
         number = frames[-1][1]
-        before = exits.pop()[1] if exits and exits[-1][0] == number else 0
-        exits.append((number, before + 1))
+        if not doubts or doubts[-1][0] != number:
+            doubts.append((number, {}))
+        _add(doubts[-1][1], method, 1)
+        _add(self.passed.setdefault(thread, {}), method, -1)
 
-    def proven(self, thread: str, number: int) -> int:
+    def proven(self, thread: str, number: int, excused: int) -> int:
         """Return how many exits without an entry came while the frame `number`, which an exit now ends, was open. Their
-        entries are missing behind the entry of this frame."""
-        exits = self.doubted.get(thread, [])
-        count = 0
-        while exits and exits[-1][0] >= number:
-            count += exits.pop()[1]
-        if not exits:
+        entries are missing behind the entry of this frame, but the first `excused` may be unreadable lines."""
+        doubts, count = self.doubted.get(thread, []), 0
+        passed = self.passed.setdefault(thread, {})
+        while doubts and doubts[-1][0] >= number:
+            for method, exits in doubts.pop()[1].items():
+                count += exits
+                readable = max(0, min(excused, exits))
+                _add(passed, method, readable)
+                excused -= readable
+        if not doubts:
             self.doubted.pop(thread, None)
         return count
 
+    def explain(self, thread: str, frames: list[OpenFrame]) -> None:
+        """Note which of the frames, which no exit ends, may be the entries of earlier exits."""
+        passed = self.passed.get(thread, {})
+        for method, _, _ in frames:
+            if passed.get(method, 0) < 0:
+                _add(passed, method, 1)
+                missing = not self._dispel(thread, method)
+                self.behind[thread] = self.behind.get(thread, 0) + missing
+
     def forget_doubts(self, thread: str) -> None:
         """Remember only how many exits of a thread lack an entry, because memory is short."""
-        exits = self.doubted.pop("", []) + self.doubted.pop(thread, [])
-        if exits:
-            self.doubted[""] = [(0, sum(count for _, count in exits))]
+        self.unplaced += sum(sum(exits.values()) for _, exits in self.doubted.pop(thread, []))
 
-    def shorten(self, frames: list[OpenFrame]) -> None:
+    def shorten(self, thread: str, frames: list[OpenFrame]) -> None:
         """Remove the older half of a thread's open frames, because of `DEPTH_MAX` or because memory is short."""
-        del frames[: (len(frames) + 1) // 2]
+        half = (len(frames) + 1) // 2
+        self.explain(thread, frames[:half])
+        del frames[:half]
         self.whole = False
 
     def clear(self) -> None:
         self.frames.clear()
         self.passed.clear()
         self.doubted.clear()
-        self.number, self.whole, self.decimal = 0, True, 0
+        self.number, self.unplaced, self.whole, self.decimal = 0, 0, True, 0
 
     def in_hexadecimal(self) -> None:
         """Correct threads and methods that were read as decimal numbers, because the trace has hexadecimal numbers."""
@@ -126,18 +146,42 @@ class Stacks(msgspec.Struct):
         }
         self.frames.clear()
         self.frames.update(again)
-        self.doubted = {_again(thread): exits for thread, exits in self.doubted.items()}
-        if self.passed:
-            self.passed.clear()
-            self.whole = False
+        self.doubted = {
+            _again(thread): [(number, _again_all(exits)) for number, exits in doubts]
+            for thread, doubts in self.doubted.items()
+        }
+        counts = {_again(thread): _again_all(passed) for thread, passed in self.passed.items()}
+        self.passed.clear()
+        for thread, passed in counts.items():
+            self.passed[thread] = {method: count for method, count in passed.items() if count < 0}
+            self.whole = self.whole and len(self.passed[thread]) == len(passed)
 
     def _pass_over(self, thread: str, frames: list[OpenFrame]) -> None:
         passed = self.passed.setdefault(thread, {})
-        for method, _, _ in frames:
-            passed[method] = passed.get(method, 0) + 1
+        for frame in frames:
+            if passed.get(frame[0], 0) < 0:
+                self.explain(thread, [frame])
+            else:
+                _add(passed, frame[0], 1)
         if len(passed) > PASSED_MAX:
             passed.clear()
             self.whole = False
+
+    def _dispel(self, thread: str, method: str) -> bool:
+        """Forget the last doubted exit of a method. Return whether there was one."""
+        for _, exits in reversed(self.doubted.get(thread, [])):
+            if method in exits:
+                _add(exits, method, -1)
+                return True
+        return False
+
+
+def _add(counts: dict[str, int], method: str, more: int) -> None:
+    count = counts.get(method, 0) + more
+    if count:
+        counts[method] = count
+    else:
+        counts.pop(method, None)
 
 
 class EvictableStacks:
@@ -153,7 +197,7 @@ class EvictableStacks:
     def held(self) -> int:
         frames, passed = self._stacks.frames, self._stacks.passed
         entries = sum(map(len, frames.values())) + sum(map(len, passed.values()))
-        entries += sum(len(exits) for thread, exits in self._stacks.doubted.items() if thread)
+        entries += sum(len(of) for doubts in self._stacks.doubted.values() for _, of in doubts)
         return FRAME_BYTES * entries + THREAD_BYTES * len(frames)
 
     def give_way(self, size: int) -> None:
@@ -161,9 +205,9 @@ class EvictableStacks:
         while size > 0 and stacks.frames:
             thread = max(stacks.frames, key=self._entries)
             before = self._entries(thread)
+            stacks.shorten(thread, stacks.frames[thread])
             stacks.passed.pop(thread, None)
             stacks.forget_doubts(thread)
-            stacks.shorten(stacks.frames[thread])
             given = before - len(stacks.frames[thread])
             size -= FRAME_BYTES * given
             if not stacks.frames[thread]:
@@ -177,3 +221,7 @@ class EvictableStacks:
 
 def _again(decimal: str) -> str:
     return str(int(decimal, 16)) if decimal.isdigit() and len(decimal) <= 16 else decimal
+
+
+def _again_all(counts: dict[str, int]) -> dict[str, int]:
+    return {_again(method): count for method, count in counts.items()}
