@@ -20,6 +20,7 @@ MISREAD = {
     # The file itself breaks the rule that shows a loss, and the other piece has the lines that show this.
     "jets/edge_event_before_record": "an event comes before its record",
     "jets/edge_footer_mid": "a footer counts lines that come after it",
+    "jets/position": "lines before a header may be of its run, and its own piece does not have them",
     "heph/garbage": "the epoch comes after events",
     "heph/undecodable": "a number that comes too often is no counter",
     "et3/agent_kinds": "an entry is missing, and its exit seems to be that of a frame further out",

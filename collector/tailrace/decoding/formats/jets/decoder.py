@@ -20,7 +20,10 @@ of single fields, flaws of the line's position. NULs at the beginning of a line 
 the file while the producer continued to write. A file with a readable line but no footer gets a `truncated` gap of
 unknown size at its end, or before the header of the next producer. Connections and datagrams may lack a footer. A file
 whose first readable line is no header may be the rest of a split file: it gets a `late_join` gap of unknown size. If
-this line is the footer, and the header comes behind other lines, the file was reversed."""
+this line is the footer, and the header comes behind other lines, the file was reversed.
+
+A header behind lines without a header, or behind lines that follow a footer, may stand in a file that was sorted or
+shuffled. Lines before it may be of its run, so it gets a `late_join` gap, too."""
 
 from __future__ import annotations
 
@@ -60,6 +63,7 @@ class JetsState(msgspec.Struct):
     stage: str = "start"
     file: bool = False  # whether the input is a file whose end was not yet reached
     totals: dict[str, int] = {}  # totals of the footer with which the file begins
+    unordered: bool = False  # whether lines of the file may stand before the header of their run
 
 
 class JetsDecoder:
@@ -71,11 +75,14 @@ class JetsDecoder:
         self._stage = state.stage
         self._in_file = state.file
         self._totals = state.totals
+        self._unordered = state.unordered
         self._slow = 0
 
     @property
     def state(self) -> JetsState:
-        return JetsState(self._lines.state, self._stage, self._in_file, self._totals)
+        return JetsState(
+            self._lines.state, self._stage, self._in_file, self._totals, self._unordered
+        )
 
     @property
     def pending(self) -> int:
@@ -156,37 +163,43 @@ class JetsDecoder:
         if hole:
             records.append(malformed(offset, line[:hole], "nul_bytes"))
         if rest:
-            record, gaps = self._read_line(offset + hole, rest)
-            if record.kind == Kind.MALFORMED and (marks := marks_before(rest)):
+            found = self._read_line(offset + hole, rest)
+            if found[0].kind == Kind.MALFORMED and (marks := marks_before(rest)):
                 size = marks[-1].offset + len(marks[-1].data)
                 behind = self._read_line(offset + hole + size, rest[size:])
                 # Ctrl-Zs before an unreadable line stay in the line's malformed record.
                 if behind[0].kind != Kind.MALFORMED:
                     at = offset + hole
                     records += [_blank(each._replace(offset=at + each.offset)) for each in marks]
-                    record, gaps = behind
-            records += [*gaps, record]
+                    found = behind
+            records += found
 
-    def _read_line(self, offset: int, line: bytes) -> tuple[Record, list[Record]]:
-        """Return the record of a line, and the gap records for a header or footer that is missing before the line."""
+    def _read_line(self, offset: int, line: bytes) -> list[Record]:
+        """Return the record of a line, the gap records for a header or footer that is missing before the line, and the
+        gap record for lines that may stand before their header."""
         self._slow += 1
         record = read_line(offset, line)
         gaps: list[Record] = []
+        behind: list[Record] = []
         if record.kind == Kind.MALFORMED:
-            return record, gaps
+            return [record]
         facts = record.detail if isinstance(record.detail, SessionFacts) else None
         flaw = None
         if facts and record.name == "header" and self._stage != "reversed":
             gaps = self._cut_off(offset)
             flaw = None if self._stage == "start" else "header_not_first"
+            self._unordered |= self._in_file and self._stage == "headless"
+            if self._unordered:
+                behind = [_no_start(offset + len(line))]
             self._stage = "open"
         elif self._stage == "start":
             flaw = "no_header"
             self._stage = "headless"
             if self._in_file:
-                gaps = [missing(offset, Reason.LATE_JOIN, 0, detail=NO_START)]
+                gaps = [_no_start(offset)]
         elif self._stage not in IN_SESSION:
             flaw = "after_footer"
+            self._unordered |= self._in_file and self._stage == "closed"
             self._stage = "reversed" if self._stage == "footer" else self._stage
         if facts and record.name == "footer":
             begins = flaw == "no_header" and self._in_file
@@ -197,7 +210,11 @@ class JetsDecoder:
             record = record._replace(detail=replace(facts, starts=False, totals=self._totals))
         if flaw is not None and not record.flaw:
             record = record._replace(flaw=flaw)
-        return record, gaps
+        return [*gaps, record, *behind]
+
+
+def _no_start(offset: int) -> Record:
+    return missing(offset, Reason.LATE_JOIN, 0, detail=NO_START)
 
 
 def _blank(piece: Piece) -> Record:
