@@ -9,6 +9,7 @@ that the client discarded are not merged, because the client may give the reason
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
@@ -490,6 +491,14 @@ _IN_PIECES = frozenset({"nul_bytes", "too_long"})
 """Reasons of unreadable bytes for which one line may arrive as several records. Only the last of these records ends
 with a newline."""
 
+_OF_JSON = frozenset({"bad_json", "not_an_object", "hex_number", "not_a_number"})
+_OF_LINES = frozenset({"invalid_utf8", "too_long", "truncated"})
+"""Reasons of unreadable lines, which are no records of a line-based format: of JSON, or of any such format."""
+
+_OBJECT = re.compile(rb'\A[\s\[\],\0\x1a]*\{|":.*\}[\s\],]*\Z', re.DOTALL)
+_LETTER = re.compile(rb"\s*[A-Z]\s")
+"""Patterns of lines that resemble a record of JSON, by the begin or the end of an object, or of ET3."""
+
 _UNKNOWN = FOREIGN.keys() | {DECODER_FAILED}
 """Reasons of unreadable bytes with an unknown number of events."""
 
@@ -514,7 +523,8 @@ class Unreadable:
         """Store unreadable records in the quarantine. Write one gap row for each series of adjacent records with the
         same reason. Above `_PARTS_MAX` series, write one gap row for each reason."""
         goes_on = self._state.unended == (pieces[0].offset, _flaw(pieces[0]))
-        begins = {id(piece): self._is_missing(piece) for piece in pieces}
+        unknown = {id(piece) for piece in pieces if _is_unknown(piece) or self._is_text(piece)}
+        begins = {id(piece): self._is_missing(piece, unknown) for piece in pieces}
         parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
         rows = [[part] for part in parts]
         if len(parts) > _PARTS_MAX:
@@ -523,7 +533,7 @@ class Unreadable:
         for row in rows:
             count = sum(begins[id(piece)] for part in row for piece in part)
             more = not (count or self._counted)
-            if all(_is_unknown(piece) for part in row for piece in part):
+            if all(id(piece) in unknown for part in row for piece in part):
                 more = goes_on and row[0][0] is pieces[0]
             self._own.malformed(session, row, count, go_on=more)
             self._references.add_malformed(count)
@@ -531,10 +541,10 @@ class Unreadable:
                 if piece.id is not None:
                     self._references.define(piece.id)
 
-    def _is_missing(self, piece: Record) -> bool:
+    def _is_missing(self, piece: Record, unknown: set[int]) -> bool:
         """Return whether an unreadable record counts as one missing event. It does not count if the producer numbers
         its events, if the record continues the previous unreadable record, or if the record's number of events is
-        unknown."""
+        unknown: `unknown` contains its `id`."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = state.unended == (piece.offset, flaw)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS
@@ -544,7 +554,21 @@ class Unreadable:
             or piece.detail.endswith(b"\n")
         )
         state.unended = None if ended else (piece.offset + piece.size, flaw)
-        return not (self._counted or goes_on or _is_unknown(piece))
+        return not (self._counted or goes_on or id(piece) in unknown)
+
+    def _is_text(self, piece: Record) -> bool:
+        """Return whether an unreadable line resembles no record, and nothing before it shows that the input is a trace.
+        Such a line may be text, for example of a log or a README."""
+        seen = self._references.state
+        if self._counted or self._state.clock or seen.ends or seen.seen.keys() - {Kind.ANNOTATION}:
+            return False
+        flaw, data = piece.flaw or "", piece.detail
+        if flaw == "not_a_record":
+            return True
+        if flaw not in _OF_JSON | _OF_LINES or not isinstance(data, bytes):
+            return False
+        alike = _OBJECT.search(data) or (flaw in _OF_LINES and _LETTER.match(data))
+        return not (alike or b"\0" in data)
 
 
 def _is_unknown(piece: Record) -> bool:

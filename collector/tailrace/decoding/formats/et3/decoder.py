@@ -247,6 +247,9 @@ class Et3Decoder:
             if isinstance(line, Line) and line.kind in {"comment", "unknown"}:
                 records.append(read_other(offset, len(data), line))
                 return
+            if isinstance(line, str) and line in {"not_a_record", "invalid_utf8"}:
+                records.append(malformed(offset, data, line))
+                return
             self._held_at = offset
         elif len(self._held) + len(data) > self._limit:
             self._settle(records)
