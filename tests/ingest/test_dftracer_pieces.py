@@ -255,6 +255,33 @@ def test_no_run_is_whole_by_the_pieces_of_another(order):
     assert ids or unknown
 
 
+@TIMES
+@given(st.data(), st.sampled_from(sorted(WAYS)))
+def test_pieces_of_runs_with_one_pid_and_host_count_nothing_that_is_there(data, way):
+    """As of a container's process, which has the PID 1 in each run. A piece may come before the one that it adjoins."""
+    pieces, lost_ids = [], []
+    for run_ in range(data.draw(st.integers(2, 3))):
+        last = data.draw(st.integers(4, 15))
+        places = cut(data.draw, range(1, last + 1), 4)
+        for number, ids in enumerate(places):
+            at = 1000 * run_
+            pieces.append((ids, traced(ids, at=at, last=last), number not in (0, len(places) - 1)))
+    inner = [n for n, (_, _, within) in enumerate(pieces) if within]
+    if inner and data.draw(st.booleans()):
+        lost_ids = list(pieces.pop(data.draw(st.sampled_from(inner)))[0])
+    files = [lines for _, lines, _ in data.draw(st.permutations(pieces))]
+    ids, unknown = lost(*files, way=way)
+    assert {*ids} <= {*lost_ids}
+    assert bool(ids or unknown) >= bool(lost_ids)
+
+
+def test_two_whole_runs_with_one_pid_and_host_lack_nothing():
+    whole = [traced(range(1, n), last=n - 1, at=at) for n, at in ((9, 0), (9, 10_000), (5, 20_000))]
+    for files in permutations(whole):
+        for way in WAYS:
+            assert lost(*files, way=way) == ([], {})
+
+
 def test_a_later_run_does_not_begin_an_earlier_one():
     assert lost(RUNS[1], RUNS[2], RUNS[3]) == ([], {"no_start": 1, "no_end": 1})
 

@@ -73,6 +73,15 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     def whole(self) -> bool:
         return self.begins and bool(self.ends)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether no id is missing between the first and the last event, or a file with the whole run reports it."""
+        if not self.whole:
+            return False
+        return self.pieces[self.ends].piece.settled or [(1, self.last)] == [
+            (each.first, each.last) for each in self.ranges
+        ]
+
 
 class DoneRun(msgspec.Struct, array_like=True):
     """A complete run whose files are all closed. `pieces` has the ids and times of the part in each file."""

@@ -7,6 +7,8 @@ contains is reported as missing.
 
 Operating systems reuse PIDs. Therefore a piece joins a run only if the PIDs are equal, the hosts are equal or unknown,
 piece and run have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none.
+A piece may come before the only piece that it adjoins, and join another run meanwhile. So no id of a run in several
+files is reported as missing while another run of the process lacks an id: one of its pieces may have the id.
 A copy of a piece shares ids with the run, and belongs to it if both were written at the same time; without a known
 host, only if ids and times are equal. So a file that is read a second time adds no losses.
 """
@@ -186,7 +188,7 @@ class SplitRuns:
         self._changed |= dict.fromkeys(
             name.partition(".")[0] for name in names if run.pieces[name].open and self.goes_on(name)
         )
-        found += self._judge(number)
+        found += self._judge_all(number)
         while self._places > PLACES_MAX and len(self.state.runs) > 1:
             self._forget(next(iter(self.state.runs)))
         return found
@@ -289,13 +291,28 @@ class SplitRuns:
         came = [each for ids in held.piece.ranges for each in fill(run.claims, *ids)]
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
+    def _judge_all(self, number: int) -> FoundRuns:
+        """Judge a run that has changed, and the other runs of its process, which `_is_unsure` compares with it."""
+        others = islice(reversed(self._runs_of[self.state.runs[number].pid]), LOOKED_AT)
+        found = self._judge(number)
+        for other in [n for n in others if n != number and self.state.runs[n].whole]:
+            found += self._judge(other)
+        return found
+
     def _judge(self, number: int) -> FoundRuns:
         """Return the findings from all known parts of a run: gaps for ids that no file contains, and heals."""
         found: FoundRuns = []
         run = self.state.runs[number]
+        unsure = self._is_unsure(run)
+        if unsure and run.judged:
+            found += [(run.ends, _missing(Kind.HEAL, claim)) for claim in run.claims]
+            run.claims, run.judged = [], False
+        if unsure and not (run.late or run.cut):
+            run.cut.append(run.ends)
+            found.append((run.ends, _CUT._replace(kind=Kind.GAP)))
         for heal, names, known, outermost in (
-            (_LATE, run.late, run.begins, min),
-            (_CUT, run.cut, bool(run.ends), max),
+            (_LATE, run.late, run.begins and not unsure, min),
+            (_CUT, run.cut, bool(run.ends) and not unsure, max),
         ):
             kept = (
                 [outermost(names, key=lambda name: run.pieces[name].piece.ranges)]
@@ -305,13 +322,20 @@ class SplitRuns:
             found += [(name, heal) for name in names if name not in kept]
             names[:] = kept
         waits = run.whole and run.pieces[run.ends].piece.waits
-        if run.whole and not run.judged and not waits and self._counts(number):
+        if run.whole and not (run.judged or waits or unsure) and self._counts(number):
             run.judged = True
             holes = list(_holes(run))
             run.claims = [each for each in holes if each.last - each.first < CLAIM_MAX]
             found += [(run.ends, gap) for gap in _gaps(run.claims)]
             found += [(run.ends, _UNKNOWN)] * (len(run.claims) < len(holes))
         return found
+
+    def _is_unsure(self, run: SplitRun) -> bool:
+        """Return whether ids that a run in several files lacks may be in files of other runs of the process."""
+        if not run.whole or run.pieces[run.ends].piece.settled or run.is_complete:
+            return False
+        others = islice(self._alike(run), LOOKED_AT)
+        return any(other.ranges and not other.is_complete for other in others if other is not run)
 
     def _counts(self, number: int) -> bool:
         """Return whether a missing id shows a missing event: some piece must be known to count its events by id, and
