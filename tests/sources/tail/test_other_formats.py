@@ -123,3 +123,21 @@ async def test_what_is_read_once_is_judged_likewise(autojump_clock, follow, file
     files.write("c", JETS[:6])
     await follow(once=True).stopped.wait()
     assert sorted(intake.contents) == sorted([JETS, JETS[:6]])
+
+
+async def test_an_empty_file_is_named_once_it_rests_and_followed_once_it_grows(
+    autojump_clock, follow, files, intake, settle, caplog
+):
+    files.write("a.jets", b"")
+    files.write("b.jets", JETS)
+    tail = follow()
+    await settle()
+    assert caplog.messages == []
+    await trio.sleep(2 * float(tail.config.rest_time))
+    (message,) = caplog.messages
+    assert "a.jets' is empty" in message
+    assert tail.source.figures().waiting == {"empty": 1}
+    files.write("a.jets", HEPH + b" ")
+    await settle()
+    assert len(intake.contents) == 1
+    assert tail.source.figures().waiting == LEFT_OUT

@@ -25,7 +25,7 @@ from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.location import SYSTEM, Roots, System, TailDescriptors, name_of
 from tailrace.sources.tail.phase import NEXT, READ, WAITING, FileEvent, Phase
-from tailrace.sources.tail.search import OF_OTHER_FORMAT, PATHS_SHOWN, Complaints, Discovery
+from tailrace.sources.tail.search import EMPTY, OF_OTHER_FORMAT, PATHS_SHOWN, Complaints, Discovery
 from tailrace.sources.tail.session import Desk, DocumentWatch, Writers
 from tailrace.sources.tail.turns import Inflaters, Turns
 from tailrace.spool.payloads import FileState
@@ -220,6 +220,10 @@ class Watch:
         Return False if the file must be kept until the next check, even if it was deleted."""
         self._turns.give_back(file)
         nothing = not file.size or not file.location.is_readable
+        at = file.location
+        silent = self._once or now - at.changed_at >= self._desk.config.rest_time
+        if not file.size and at.gone is None and silent:
+            self._complaints.is_left_out(at.path, EMPTY)
         if nothing or self._is_left_out(file, now) or self._turns.waits(file):
             return True
         if self._turns.are_taken:
