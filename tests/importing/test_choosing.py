@@ -384,7 +384,8 @@ BEGUN = WHOLE[: WHOLE.index(LINE % 9)]
 LEFT_BESIDE = [
     "a.jets~", "#a.jets#", ".a.jets.Xy12Zw", "a.jets.part", "a.jets.bak", "a (copy).jets",
     "a - Copy (2).jets", "Copy of a.jets", "a.jets.1", "a.jets-20261128", "a_old.jets",
-    "a (1).jets.gz", "a.jets.2.gz", "a (copy).jets.bak",
+    "a (1).jets.gz", "a.jets.2.gz", "a (copy).jets.bak", "a.jets-2026112814.gz",
+    "a.jets-20261128-1795874400", "a.jets.2026-11-28", "a.jets.2026-11-28_14-00",
 ]  # fmt: skip
 
 

@@ -293,7 +293,8 @@ def without_gz(path: str) -> str:
 _DERIVED = re.compile(
     r"""(?ix)
     \.(?P<hidden>.+)\.(?:sw[a-p]|[a-z0-9]{6})
-    | (?P<before>.+?) (?: ~ | \.~\d+~ | \.\d+ | -\d{8} | [._-](?:bak|backup|old|orig|save?|copy|te?mp)\d*
+    | (?P<before>.+?) (?: ~ | \.~\d+~ | \.\d+ | -\d{8}(?:\d\d)?(?:-\d+)?
+        | \.\d{4}(?:-\d\d){2}(?:[_-]\d\d(?:-\d\d){0,2})? | [._-](?:bak|backup|old|orig|save?|copy|te?mp)\d*
         | \.(?:part|partial|filepart|crdownload|download|sw[a-p]) )
     | \#(?P<between>.+?)(?:\.\d+)?\#
     | (?:copy|backup)(?:[ ]\(\d+\))?[ ]of[ ](?P<behind>.+)
