@@ -34,7 +34,7 @@ from tailrace.decoding.formats.et3.form import (
 from tailrace.decoding.formats.et3.line import Line, read_line
 from tailrace.decoding.formats.et3.maps import MapNames, MapNamesState, deaths_were_added
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, THREADS_MAX, EvictableStacks
-from tailrace.decoding.lines import BLOCK, Lines, LinesState, Piece, split_lines
+from tailrace.decoding.lines import BLOCK, Lines, LinesState, Piece, marks_before, split_lines
 from tailrace.model.holding import Holding
 from tailrace.model.record import Record, malformed, named
 from tailrace.rows.block import ROWS_MIN, Block
@@ -247,8 +247,10 @@ class Et3Decoder:
             if isinstance(line, Line) and line.kind in {"comment", "unknown"}:
                 records.append(read_other(offset, len(data), line))
                 return
-            if isinstance(line, str) and line in {"not_a_record", "invalid_utf8"}:
-                records.append(malformed(offset, data, line))
+            # A line behind Ctrl-Zs waits, because an event may follow them.
+            early = isinstance(line, str) and line in {"not_a_record", "invalid_utf8"}
+            if early and not marks_before(data):
+                records.append(malformed(offset, data, str(line)))
                 return
             self._held_at = offset
         elif len(self._held) + len(data) > self._limit:
