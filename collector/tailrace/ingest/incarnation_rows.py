@@ -495,8 +495,8 @@ _OF_JSON = frozenset({"bad_json", "not_an_object", "hex_number", "not_a_number"}
 _OF_LINES = frozenset({"invalid_utf8", "too_long", "truncated"})
 """Reasons of unreadable lines, which are no records of a line-based format: of JSON, or of any such format."""
 
-_OBJECT = re.compile(rb'\A[\s\[\],\0\x1a]*\{|":.*\}[\s\],]*\Z', re.DOTALL)
-_LETTER = re.compile(rb"\s*[A-Z]\s")
+_OBJECT = re.compile(rb'\A(?:\xef\xbb\xbf)?[\s\[\],\0\x1a]*\{|":.*\}[\s\],]*\Z', re.DOTALL)
+_LETTER = re.compile(rb"(?:\xef\xbb\xbf)?\s*[A-Z]\s")
 """Patterns of lines that resemble a record of JSON, by the begin or the end of an object, or of ET3."""
 
 _UNKNOWN = FOREIGN.keys() | {DECODER_FAILED}
