@@ -3,8 +3,9 @@
 -- The row of a session's end has an account. It states how many rows the collector wrote for the session, and how many
 -- events the ledger expected, saw, misses and received twice. `events` is the bare table, without views of Tailrace.
 -- DuckDB and DataFusion run this statement alike. A session that is still open has no account, and is not judged.
-WITH accounts AS (
-  SELECT source, session, row_number() OVER (PARTITION BY source, session ORDER BY name) AS place, -- 'account' replaces 'close'
+-- Events that arrive after the end make a later account, with more rows. That account replaces the earlier ones.
+WITH stated AS (
+  SELECT source, session,
     CAST(regexp_replace(attributes, '^.*"account":\{"rows":([0-9]+),.*$', '\1') AS BIGINT) AS stored,
     CAST(regexp_replace(attributes, '^.*"account":\{[^}]*"expected":([0-9]+).*$', '\1') AS BIGINT) AS expected,
     CAST(regexp_replace(attributes, '^.*"account":\{[^}]*"seen":([0-9]+).*$', '\1') AS BIGINT) AS seen,
@@ -13,6 +14,8 @@ WITH accounts AS (
   FROM events
   WHERE kind = 'session' AND name IN ('account', 'close') AND "time" IS NOT NULL AND "start" IS NULL
     AND attributes LIKE '%"account":{"rows":%'
+), accounts AS (
+  SELECT *, row_number() OVER (PARTITION BY source, session ORDER BY stored DESC) AS place FROM stated
 ), stored AS (
   -- A row of kind 'begin' is replaced by the row of its span. `found_by` marks gaps that another session wrote.
   SELECT source, session, count(*) AS stored,

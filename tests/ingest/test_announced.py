@@ -24,6 +24,7 @@ from tests.ingest.log import (
     run,
 )
 from tests.ingest.test_machine import assert_conserved, assert_replays, attributes, of
+from tests.simulation.aftermath import check_accounts
 
 
 @pytest.fixture
@@ -155,6 +156,40 @@ def test_a_datagram_that_announces_a_session_is_of_the_session_as_a_whole(log):
     assert [row["session"] for row in of(rows, "session") if row["name"] == "close"] == ["session0"]
     assert_conserved(ingest)
     assert_replays(log.entries, *range(0, len(log.entries), 2))
+
+
+def test_the_account_of_an_ended_session_follows_late_events(log):
+    """A reader of the bare table compares accounts with rows, long before the collector forgets the session."""
+    session = log.open(transport="udp")
+    log.datagrams(session, [introduced(1) + events(0, 1, 2, 4) + heph_goodbye({1: 5})])
+    log.tick(3)
+    for late in (3, 7):  # 7 lies beyond the goodbye, and the two numbers before may still come
+        log.datagrams(session, [events(late)])
+        log.tick(0.1)
+        log.tick(3)
+        ingest, rows = run(log.entries)
+        assert check_accounts(rows) == 1
+        assert_conserved(ingest)
+    log.datagrams(session, [events(9)])
+    log.stop()
+    _, rows = run(log.entries)
+    assert check_accounts(rows) == 1
+    assert [row["name"] for row in of(rows, "session")].count("account") == 3
+    assert_replays(log.entries, *range(len(log.entries)))
+
+
+def test_the_last_account_counts_of_a_session_that_ends_twice(log):
+    """A client whose acknowledgement was lost connects again, resends events and takes leave again."""
+    for numbers_ in ((0, 1, 3), (2, 3)):
+        session = log.open()
+        log.data(session, heph_session(1) + events(*numbers_) + heph_goodbye({1: 4}))
+        log.close(session)
+        log.tick(3)
+        ingest, rows = run(log.entries)
+        assert check_accounts(rows)
+    closed = [row["session"] for row in of(rows, "session") if row["name"] == "close"]
+    assert closed.count("session0") == 2
+    assert_conserved(ingest)
 
 
 def test_a_late_announcement_does_not_bring_an_older_session_back(log):

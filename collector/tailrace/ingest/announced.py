@@ -111,7 +111,12 @@ class Announced:
 
     @property
     def waiting(self) -> bool:
-        return self.incarnation.waiting or not (self.state.ended or self._goes_on)
+        incarnation = self.incarnation
+        return (
+            incarnation.waiting
+            or incarnation.has_old_account
+            or not (self.state.ended or self._goes_on)
+        )
 
     @property
     def _goes_on(self) -> bool:
@@ -374,6 +379,7 @@ class Announcements:
             known.incarnation.expire(now)
             if known.over(now):
                 self._end(known, now)
+            known.incarnation.amend(now)
             self._watch(id_)
         for id_ in [id_ for id_ in self._away if self._known[id_].forgotten(now)]:
             self.forget(id_, now)
@@ -392,6 +398,7 @@ class Announcements:
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             self._known[id_].incarnation.settle(now)
+            self._known[id_].incarnation.amend(now)
             self._watch(id_)
 
     def weigh(self, now: int) -> None:
@@ -434,6 +441,7 @@ class Announcements:
         self._waiting.discard(id_)
         self.news.discard(id_)
         if known.state.ended:
+            known.incarnation.settle(now)
             known.incarnation.amend(now)
             known.incarnation.release()
         else:

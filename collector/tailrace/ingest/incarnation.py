@@ -414,10 +414,14 @@ class Incarnation:
         self.own.session("close", closed | self.own.account(self.account) | about, now)
         self._paces.over(self.state.name)
 
+    @property
+    def has_old_account(self) -> bool:
+        """Return whether late events have made rows that the account in the row of the end does not have."""
+        return self.state.accounted not in (None, self.state.rows)
+
     def amend(self, now: int) -> None:
-        """After the end, settle what late events have changed, and write the account anew if they made rows."""
-        self.settle(now)
-        if self.state.rows != self.state.accounted:
+        """Write the account anew if late events have made rows after the end and no further row is due."""
+        if self.has_old_account and not self.waiting:
             self.own.session("account", self.own.account(self.account), now)
 
     def release(self) -> None:
