@@ -124,9 +124,18 @@ def other_format(path: str, head: bytes, own: Format) -> str | None:
     for each in OWN.values():
         if each.files.recognises(path, head):
             return each.name
-    cut = b"\n" not in head.removeprefix(BYTE_ORDER_MARK).lstrip(b"[," + WHITE)
-    own_name = own.files.has_own_names and own.files.stream(path)
-    return None if cut and 0 < len(head) < HEAD and not own_name else ""
+    cut = b"\n" not in _records(head) and len(head) < HEAD
+    return None if cut and not (own.files.has_own_names and own.files.stream(path)) else ""
+
+
+def begins_record(head: bytes) -> bool:
+    """Return whether the first bytes of a file have a record or a part of one, and not only what a writer of JSON puts
+    before its first record."""
+    return bool(_records(head))
+
+
+def _records(head: bytes) -> bytes:
+    return head.removeprefix(BYTE_ORDER_MARK).lstrip(b"[," + WHITE)
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+
+import pytest
 import trio
 
 from tailrace.sources.tail.watch import FIRST_RECORD_SECONDS
@@ -39,6 +42,44 @@ async def test_a_first_record_that_is_not_complete_is_waited_for(
     await settle()
     assert tail.source.figures().waiting == LEFT_OUT
     assert intake.contents == []
+
+
+@pytest.mark.parametrize("ends", [(1, 2), (2,), (9,), (2, 40)])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_first_record_may_come_late(
+    autojump_clock, follow, files, intake, settle, ends, packed, restarts
+):
+    """A tracer opens its array, and writes its first events minutes later, perhaps after a restart of the daemon."""
+    line = b'{"id":%d,"name":"open","cat":"POSIX","pid":7,"tid":7,"ts":5,"dur":1,"ph":"X"}\n'
+    whole = b"[\n" + b"".join(line % number for number in range(9))
+    packer = zlib.compressobj(wbits=31)
+    tail, written, data = follow(), 0, b""
+    for end in (*ends, len(whole)):
+        part = whole[written:end]
+        data += packer.compress(part) + packer.flush(zlib.Z_SYNC_FLUSH) if packed else part
+        written = end
+        files.write("a", data)
+        await settle()
+        if restarts:
+            await tail.restart()
+            await settle()
+    assert tail.source.figures().waiting == LEFT_OUT
+    # The bytes of a bare bracket are of no session, and those of a fragment are of one that has ended.
+    assert intake.contents == [whole[: max(ends)]] * (max(ends) > 2)
+    assert all(session.closed == "other_format" for session in intake.sessions)
+
+
+async def test_a_file_with_a_bracket_alone_is_read_once_it_is_deleted(
+    autojump_clock, follow, files, intake, settle
+):
+    files.write("a", b"[\n")
+    tail = follow()
+    await settle()
+    assert tail.source.figures().waiting == {"empty": 1}
+    (files / "a").unlink()
+    await settle()
+    assert intake.contents == [b"[\n"]
 
 
 async def test_a_fragment_that_does_not_grow_is_read(autojump_clock, follow, files, intake, settle):

@@ -9,7 +9,6 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from tailrace.decoding.foreign import other_format
 from tailrace.decoding.formats import FORMATS
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
@@ -22,7 +21,7 @@ from tailrace.sources.tail.content import (
     ReadPart,
     SparseRange,
 )
-from tailrace.sources.tail.identity import ContentCheck, Judgement, Trail, judge
+from tailrace.sources.tail.identity import ContentCheck, FormatCheck, Judgement, Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, FileStamp, Location, signature
 from tailrace.sources.tail.phase import NEXT, READ, FileEvent, Phase
@@ -38,15 +37,6 @@ class Unread(NamedTuple):
     """A loss: the last `size` bytes of a file, which can no longer be read."""
 
     size: int
-
-
-class Judged(NamedTuple):
-    """The result of `other_format` for a file: `format`. `first` is the hash of the first bytes, and `changed_as` has the
-    size and times that the file had."""
-
-    format: str | None
-    first: int
-    changed_as: FileStamp | None
 
 
 class CopyProof:
@@ -127,7 +117,7 @@ class Followed:
         self._system = desk.descriptors.roots.system
         self._part = ReadPart()
         self._head: bytes | None = None
-        self._judged: Judged | None = None
+        self.format = FormatCheck()
         self._signature: FileStamp | None = None
         self._confirmed = False
         self._written_at: int | None = None
@@ -430,16 +420,23 @@ class Followed:
     def other_format(self) -> str | None:
         """Return the name of another format than the source's that the file's first bytes show; "" if they show none, and
         None if they are too few to tell. Raise OSError if the file cannot be read."""
-        known = self._judged
-        if known is None or known.changed_as != self._signature:
-            head = content.beginning(self.location.open())
-            if known is None or known.first != hash(head):
-                own = FORMATS[self._desk.config.format]
-                found = other_format(self.location.path, head, own)
-            else:
-                found = known.format
-            known = self._judged = Judged(found, hash(head), self._signature)
-        return known.format
+        check = self.format
+        if check.is_due(self._signature):
+            head, own = content.beginning(self.location.open()), FORMATS[self._desk.config.format]
+            check.make(self.location.path, head, own, self._signature)
+        return check.found
+
+    @property
+    def is_undecided(self) -> bool:
+        """Return whether the file is read although its first bytes could not show their format yet."""
+        read = self.handoff.content.offset
+        return (
+            self.phase is Phase.FOLLOWED and self.format.found is None and read < content.BEGINNING
+        )
+
+    def turn_out(self) -> None:
+        """End the session of a file whose first bytes show another format now."""
+        self._begin_incarnation(Phase.LEFT_OUT.value, 0)
 
     def read(self) -> bool:
         """Read the next piece of the file and pass it on; return whether another call may find more. Raise OSError if

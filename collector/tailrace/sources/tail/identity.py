@@ -21,6 +21,8 @@ import struct
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from tailrace.decoding.contract import Format
+from tailrace.decoding.foreign import begins_record, other_format
 from tailrace.spool.payloads import HEAD, LAST, UNSAYING, FileState, checksum
 
 _UNFINISHED, _FINISHED = b"  ", b"[\n"
@@ -173,3 +175,29 @@ def differing(before: bytes, now: bytes, offset: int) -> int:
     if before == now:
         return 0
     return sum(map(int.__ne__, before, now)) + abs(len(before) - len(now))
+
+
+class FormatCheck:
+    """A check whether the first bytes of a file show another format than the source's. It is repeated once the file has
+    changed."""
+
+    __slots__ = ("_changed_as", "_first", "found", "is_bare")
+
+    def __init__(self) -> None:
+        self.found: str | None = None
+        """The last result of `other_format`; None if no check was made, or if the first bytes were too few."""
+        self.is_bare = False
+        """Whether the first bytes are only what a writer of JSON puts before its first record."""
+        self._first: int | None = None
+        self._changed_as: tuple[int, ...] | None = None
+
+    def is_due(self, changed_as: tuple[int, ...] | None) -> bool:
+        """Return whether the size or times of the file (`changed_as`) differ from those at the last check."""
+        return self._first is None or self._changed_as != changed_as
+
+    def make(self, path: str, head: bytes, own: Format, changed_as: tuple[int, ...] | None) -> None:
+        first = hash(head)
+        if first != self._first:
+            self.found = other_format(path, head, own)
+            self.is_bare = bool(head) and not begins_record(head)
+        self._first, self._changed_as = first, changed_as

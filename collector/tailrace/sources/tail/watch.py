@@ -195,6 +195,7 @@ class Watch:
             for path in self._catalog.aliases(file):
                 self._discovery.admit(path)
         self._catalog.after_check(file, now)
+        self._judge_again(file)
         if (
             file.location.gone is None
             and not file.has_more
@@ -272,17 +273,30 @@ class Watch:
         if the file cannot be read.
 
         The configuration decides about a file whose path it has, and an import about all files. A file that shows no
-        format is read, because it may be a damaged trace."""
+        format is read, because it may be a damaged trace. So is an incomplete first record, after a second. A file that
+        has only an opening bracket so far has nothing to read."""
         at = file.location
-        if self._chosen or self._discovery.is_named(at.path):
+        if not self._is_judged(file):
             return False
         other = file.other_format()
         if other is None:
-            return at.gone is None and now - at.changed_at < min(FIRST_RECORD_SECONDS, self._linger)
+            waits = file.format.is_bare or now - at.changed_at < FIRST_RECORD_SECONDS
+            return waits and at.gone is None and not self._once
         if other:
             file.wait_for(FileEvent.OF_OTHER_FORMAT)
             self._complaints.is_left_out(at.path, OF_OTHER_FORMAT, other)
         return bool(other)
+
+    def _judge_again(self, file: Followed) -> None:
+        """End the session of a file that was read while its first record was incomplete, if the file shows another format
+        now. Raise OSError if the file cannot be read."""
+        if file.is_undecided and self._is_judged(file) and file.other_format():
+            file.turn_out()
+
+    def _is_judged(self, file: Followed) -> bool:
+        """Return whether the first bytes of a file decide if it is read, and not the configuration."""
+        at = file.location
+        return at.is_readable and not self._chosen and not self._discovery.is_named(at.path)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
         """Return "yes" if another source claims a file, and "no" if the file may get a new session.
