@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from tests import program, toml
 from tests.ingest.log import heph_event
 from tests.query.asking import ask
 from tests.system.collector import Collector, until
+from tests.system.test_import import ids, jets
 
 MUCH = 150_000
 """Events whose entries in the log are larger than what may stay: 7 MB."""
@@ -159,3 +163,36 @@ def test_what_a_stopped_collector_needs_is_there(collectors):
     gaps = ask(collector.store, "SELECT stream, first, count FROM gaps")
     assert gaps == [("9", 5, 1)]
     check(collector.store)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_repeated_last_reading_stores_no_event_twice(killed, tmp_path):
+    """An epilog that was killed runs again; so does a user's command, once a file has grown."""
+    (tmp_path / "runs").mkdir()
+    names = (b"a", b"b \xff", b"c.gz")
+    paths = [tmp_path / "runs" / os.fsdecode(name) for name in names[: 1 if killed else 3]]
+    for path in paths:
+        write(path)
+    source = toml.source("runs", "tail", "jets", paths=[tmp_path / "runs"])
+    collector = Collector(tmp_path, sources=source)
+    command = [*collector.command(), "--rest"]
+    if killed:
+        reading = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(lambda: any(collector.store.glob("spool/*.segment")), "a log")
+        reading.kill()
+        reading.wait()
+        for name in names[1:]:
+            write(tmp_path / "runs" / os.fsdecode(name))
+    for _ in range(2):
+        program.run(command, capture_output=True, check=True)
+        assert len(ids(collector.store)) == 3 * 5
+    with paths[0].open("ab") as file:
+        file.write(jets(4, first=6))
+    done = program.run(command, capture_output=True, check=True, text=True)
+    assert "left out: 2" in done.stderr
+    assert len(ids(collector.store)) == 3 * 5 + 4
+
+
+def write(path):
+    lines = jets(5, footer=False).replace(b'"r"', b'"r%d"' % len(path.name))
+    path.write_bytes(gzip.compress(lines) if path.suffix else lines)

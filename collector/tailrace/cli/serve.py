@@ -45,6 +45,10 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     SIGHUP reloads the configuration. An invalid configuration changes nothing, and /status shows its problems. SIGUSR1
     and SIGUSR2 have no effect.
 
+    With --rest, the command stores nothing twice if it is repeated, even if it was killed: it leaves out the files whose
+    sessions are closed, and reads a file again only if the file has grown or has new content. A later `serve` without
+    --rest does not: it reads all files of closed sessions again.
+
     With --json, the command prints the status at the start and at the end, each as one line in the form of /status.
     With --rest, it prints only the line at the end. The line at the end also has `missing_names`: for each source, the
     number of names to which events refer, but which no stored file of the source defines. The number is null if it is
@@ -89,6 +93,7 @@ def _read_rest(loaded: Loaded) -> Status:
 
     from tailrace import log
     from tailrace.config.schema import HeartbeatConfig, TailConfig
+    from tailrace.importing.importing import read_before
     from tailrace.run.service import read_rest
 
     log.configure(loaded.config.log)
@@ -98,7 +103,9 @@ def _read_rest(loaded: Loaded) -> Status:
         sources={name: source for name, source in sources if isinstance(source, TailConfig)},
         heartbeat=HeartbeatConfig(interval=None),
     )
-    return read_rest(loaded, config, SystemClock(), last=True)
+    # A repeated command must not read the files again whose sessions are closed, unless they have grown.
+    before = read_before(loaded._replace(config=config))
+    return read_rest(loaded, config, SystemClock(), last=True, chosen=before)
 
 
 def _print_last(loaded: Loaded, status: Status, *, as_json: bool) -> None:

@@ -322,7 +322,7 @@ def collecting(
     clock: Clock,
     mode: Mode = Mode(),  # noqa: B008 - cannot be changed
     *,
-    chosen: Chosen | None = None,
+    chosen: Mapping[str, Chosen] | None = None,
     descriptors: Descriptors | None = None,
     held: Mapping[Place, Listening] | None = None,
     memory: ProcessMemory | None = None,
@@ -331,7 +331,7 @@ def collecting(
 ) -> Iterator[Daemon]:
     """Open a collector on a store, yield it, and close its files at the end of the block.
 
-    - `chosen`: the files that sources of files read; None for all files.
+    - `chosen`: facts about the files of a source, by its name, for sources that an import or a last reading restricts.
     - `descriptors`: passes sockets to the service manager, which keeps the sockets open across a restart.
     - `held`: sockets that are already open for sources.
     - `memory`: if given, the daemon counts how many earlier daemons were killed during their start (see `Starts`).
@@ -345,7 +345,7 @@ def collecting(
         Current(loaded, clock), Health(), clock, Figures(), watchdog_seconds=mode.watchdog_seconds
     )
     configured = Configured(
-        config, clock, once=mode.once, chosen=chosen,
+        config, clock, once=mode.once, chosen=chosen or {},
         descriptors=descriptors or Descriptors(Notifier()), held=held or {},
     )  # fmt: skip
     refuse_foreign(config)

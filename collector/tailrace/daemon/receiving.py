@@ -47,7 +47,7 @@ from tailrace.spool.payloads import OpenInfo
 class Configured:
     """The sources of the current configuration by name, and their addresses, even while a source does not run.
 
-    With `once`, a source ends when it has read its input. If `chosen` is given, sources of files read only these files.
+    With `once`, a source ends when it has read its input. `chosen` has facts about the files of some sources.
     `held` are sockets that are already open. Raise ConfigError if a source cannot be created."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Configured:
         clock: Clock,
         *,
         once: bool,
-        chosen: Chosen | None,
+        chosen: Mapping[str, Chosen],
         descriptors: Descriptors,
         held: Mapping[Place, Listening],
     ) -> None:
@@ -138,7 +138,7 @@ class Configured:
         """Return a new source, and add its address to `listening`. Raise ConfigError if it cannot be created."""
         if isinstance(config, TailConfig):
             _check_dialect(name, config)
-            return _tail(name, config, self._clock, once=self._once, chosen=self._chosen)
+            return _tail(name, config, self._clock, once=self._once, chosen=self._chosen.get(name))
         if isinstance(config, UdpConfig | TcpConfig) and config.same_user and not names_users():
             problem = (
                 "this host does not name the users of sockets: allow AF_NETLINK, or remove the key"

@@ -7,6 +7,7 @@ restarted daemon.
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
@@ -29,12 +30,15 @@ from tailrace.errors import ConfigError, TailraceError, first_failure
 from tailrace.figures import SourceStatus, Status
 from tailrace.importing.choosing import TakenFile, choose
 from tailrace.importing.discover import find
-from tailrace.importing.readings import beside, mode, readings
+from tailrace.importing.readings import Reading, beside, closed, mode, readings
 from tailrace.importing.summary import Summary, summary
+from tailrace.model.spelling import find_spelled
 from tailrace.sources.tail.watch import Chosen
 from tailrace.store.presence import IMPORT
 
 LOOK_SECONDS = 0.1
+
+logger = logging.getLogger(__name__)
 
 SUMS = (
     "received_bytes", "decoded_bytes", "malformed_bytes", "rows", "expected_events", "seen_events",
@@ -113,6 +117,28 @@ def take(
     ), done
 
 
+def read_before(loaded: Loaded) -> dict[str, Chosen]:
+    """Return for each source of files that has closed sessions: the files that these have read to their ends, and the
+    sessions that a file replaces because it has grown. Raise TailraceError if the table or the spool cannot be read."""
+    by_source: dict[str, list[Reading]] = {}
+    for reading in closed(loaded):
+        by_source.setdefault(reading.source, []).append(reading)
+    found = {}
+    for source, readings_ in by_source.items():
+        paths = {reading.file.path for reading in readings_}
+        files = sorted(filter(None, map(find_spelled, paths)))
+        choice = choose({readings_[0].format: files}, readings_, again=False)
+        left_out = frozenset(files).difference(file.path for file in choice.taken)
+        replaces = {file.path: file.replaces for file in choice.taken if file.replaces}
+        if left_out:
+            logger.info(
+                "source %s: files that earlier sessions have read to their ends, and that are left out: %d",
+                source, len(left_out), extra={"source": source},
+            )  # fmt: skip
+        found[source] = Chosen(replaces, left_out=left_out)
+    return found
+
+
 def sources(
     source: str, taken: Iterable[TakenFile], dialect: str, *, formats: int
 ) -> dict[str, SourceConfig]:
@@ -145,10 +171,14 @@ def run(
     Raise TailraceError if the import fails. All data that was read before the error is in the table or the spool."""
     raise_descriptor_limit()
     loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
-    chosen = Chosen({file.path: file.replaces for file in taken}, within)
+    facts = Chosen({file.path: file.replaces for file in taken}, within)
     work = _Import(show)
     with collecting(
-        loaded, SystemClock(), mode(loaded), chosen=chosen, replayed=work.replayed
+        loaded,
+        SystemClock(),
+        mode(loaded),
+        chosen=dict.fromkeys(found, facts),
+        replayed=work.replayed,
     ) as daemon:
         marks = daemon.disk.marks
         marks.begin(IMPORT)

@@ -110,6 +110,13 @@ def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]
     return [*_closed(loaded, wanted), *open_]
 
 
+def closed(loaded: Loaded) -> list[Reading]:
+    """Return the closed sessions of the configured sources, each with the file that it has read. First, commit the data
+    that a stopped collector has left in the spool. Raise TailraceError if this fails, or if the table cannot be read."""
+    _commit_interrupted(loaded)
+    return _closed(loaded, tuple(loaded.config.sources))
+
+
 def _refuse_others(
     loaded: Loaded, sources: tuple[str, ...], own: set[str], paths: set[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 
 def spelled(name: str) -> str:
@@ -10,3 +11,9 @@ def spelled(name: str) -> str:
     if name.isascii():
         return name
     return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def find_spelled(text: str) -> str | None:
+    r"""Return the path of an existing file whose `spelled` path is `text`; None if there is none."""
+    odd = re.sub(rb"\\x([89a-f][0-9a-f])", lambda m: bytes.fromhex(m[1].decode()), text.encode())
+    return next(filter(os.path.lexists, (text, os.fsdecode(odd))), None)

@@ -11,7 +11,7 @@ import os
 import platform
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -47,6 +47,7 @@ from tailrace.run.certificate import (
 from tailrace.run.program import CUT_OFF, NOT_TRACED, RunDone, Warn
 from tailrace.run.surroundings import RunToken, located, made, sources, unguarded, variables
 from tailrace.sources.source import Refusal
+from tailrace.sources.tail.watch import Chosen
 from tailrace.store.durable import occupy_thread
 
 SETTLE_SECONDS = 0.5
@@ -288,10 +289,19 @@ def collect(loaded: Loaded, clock: Clock, around: Collecting) -> None:
         around.failure = around.failure or error
 
 
-def read_rest(loaded: Loaded, config: Config, clock: Clock, *, last: bool = False) -> Status:
+def read_rest(
+    loaded: Loaded,
+    config: Config,
+    clock: Clock,
+    *,
+    last: bool = False,
+    chosen: Mapping[str, Chosen] | None = None,
+) -> Status:
     """Run the collector a second time, to read files to their end and to close their sessions. With `last`, it closes
-    all sessions of the store. Return the last status of this second run."""
-    with collecting(loaded._replace(config=config), clock, Mode(once=True, last=last)) as daemon:
+    all sessions of the store. `chosen` has facts about the files of some sources. Return the last status of this second
+    run."""
+    loaded_again, mode = loaded._replace(config=config), Mode(once=True, last=last)
+    with collecting(loaded_again, clock, mode, chosen=chosen) as daemon:
 
         async def main() -> None:
             await daemon.run(trio.Event(), started=lambda: None)

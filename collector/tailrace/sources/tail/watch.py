@@ -46,11 +46,16 @@ UNREADABLE = "unreadable"
 
 
 class Chosen(NamedTuple):
-    """Facts about the files that an import has chosen. Each is read into a session of its own, even if it is a copy."""
+    """Facts about the files that a source reads once.
+
+    Without `left_out`, an import has chosen the files. Each of them is read into a session of its own, even if it is a
+    copy. With `left_out`, the source reads the present files of its patterns, except those with the paths in
+    `left_out`, which earlier sessions have read to their ends."""
 
     replaces: Mapping[str, tuple[str, ...]]
     """For each path, the earlier sessions whose rows the new session of this path replaces."""
     within: Mapping[str, str] = {}
+    left_out: frozenset[str] | None = None
 
 
 Wait = float | Literal["others", "room"]
@@ -75,13 +80,14 @@ class Watch:
         self._clock = clock
         self._once = once
         self._linger = 0.0 if once else LINGER
-        self._chosen = chosen is not None
+        self._chosen = chosen is not None and chosen.left_out is None
+        self._left_out = (chosen.left_out if chosen else None) or frozenset()
         files = FORMATS[config.format].files
         self._figures = SourceFigures()
         self._complaints = Complaints(name, self._figures)
         roots = Roots(files.documents, system)
         self._descriptors = TailDescriptors(config.descriptors_max, roots)
-        self._catalog = Catalog(files.copy, config, apart=chosen is not None)
+        self._catalog = Catalog(files.copy, config, apart=self._chosen)
         self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
         self._turns = Turns(config.files_max)
@@ -220,8 +226,8 @@ class Watch:
 
         Return False if the file must be kept until the next check, even if it was deleted."""
         self._turns.give_back(file)
-        nothing = not file.size or not file.location.is_readable
         at = file.location
+        nothing = not file.size or not at.is_readable or at.path in self._left_out
         silent = self._once or now - at.changed_at >= self._desk.config.rest_time
         if not file.size and at.gone is None and silent:
             self._complaints.is_left_out(at.path, EMPTY)
@@ -417,7 +423,9 @@ class Watch:
         if file.final:
             gone = file.location.gone
             if gone is None or not self._bequeath(file, self._clock.monotonic()):
-                self._close(file, gone or (END_OF_FILE if self._chosen else AT_REST))
+                # Views show a session that replaces others once it has read its file to the end.
+                replaces = self._chosen or file.location.path in self._desk.replaces
+                self._close(file, gone or (END_OF_FILE if replaces else AT_REST))
         elif self._once and file.phase in READ:
             file.final = True
             self._enqueue(file)
@@ -472,8 +480,8 @@ class Watch:
 
 
 class TailSource:
-    """The source that follows files. With `once`, it ends when the present files are read. With `chosen`, it reads
-    each file that an import has chosen, even a copy."""
+    """The source that follows files. With `once`, it ends when the present files are read. `chosen` has facts about
+    these files."""
 
     def __init__(
         self,
