@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from msgspec import structs
 
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail import identity, search
+from tailrace.sources.tail.follow import KEPT_OPEN
 from tailrace.sources.tail.location import System
 from tailrace.sources.tail.watch import LINGER, MISSING_LINGER
 from tailrace.spool.entry import EntryKind
@@ -590,6 +592,48 @@ async def test_and_are_let_go_when_that_takes_too_long_until_they_are_found(
     await settle()
     assert intake.contents == [TEXT]
     assert (intake.sessions[0].closed, intake.sessions[0].unfollowed) == (None, False)
+
+
+async def test_a_directory_that_was_moved_may_return(autojump_clock, follow, files, intake, settle):
+    """Its files are not read twice, and what is written meanwhile is read while they are open."""
+    files.write("run/quiet", b"quiet")
+    files.write("run/grows", b"first ")
+    follow()
+    await trio.sleep(2 * KEPT_OPEN)
+    files.append("run/grows", b"second ")
+    await settle()
+    elsewhere = files.directory.parent / "elsewhere"
+    (files / "run").rename(elsewhere)
+    await settle()
+    with (elsewhere / "grows").open("ab") as file:
+        file.write(b"third")
+    await settle()
+    assert b"first second third" in intake.contents
+    elsewhere.rename(files / "run")
+    files.append("run/quiet", b" no more")
+    await settle()
+    assert sorted(intake.contents) == [b"first second third", b"quiet no more"]
+    assert [session.closed for session in intake.sessions] == [None, None]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_files_of_a_directory_that_is_gone_end(
+    autojump_clock, follow, files, intake, settle, deleted
+):
+    """At once if they were open, so that nobody can have moved them; else when they were waited for."""
+    files.write("run/a", TEXT)
+    tail = follow()
+    await settle()
+    if deleted:
+        shutil.rmtree(files / "run")
+    else:
+        (files / "run").rename(files.directory.parent / "elsewhere")
+        await settle()
+        assert [session.closed for session in intake.sessions] == [None]
+        await trio.sleep(MISSING_LINGER)
+    await settle()
+    assert [session.closed for session in intake.sessions] == ["deleted"]
+    assert tail.source.figures().files == 0
 
 
 async def test_a_directory_that_cannot_be_listed_ends_nothing(

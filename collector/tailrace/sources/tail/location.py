@@ -261,6 +261,16 @@ class Location:
         return fd is not None and self._system.fstat(fd).st_nlink == 0
 
     @property
+    def may_return(self) -> bool:
+        """Return whether the directory of the file is gone, while nothing shows that the file was deleted: somebody may
+        have moved the directory for a while."""
+        try:
+            self._system.stat(os.path.dirname(self.path))  # noqa: PTH120 - as fast as it can be
+        except (FileNotFoundError, NotADirectoryError):
+            return not self.is_unlinked
+        return False
+
+    @property
     def stands(self) -> bool:
         """Return whether `path` still leads to this file, even if the path is outside the source's roots."""
         try:

@@ -34,7 +34,7 @@ LINGER = 5.0
 FIRST_RECORD_SECONDS = 1.0
 """Time (seconds) for which a file must be unchanged before its incomplete first record is read as configured."""
 MISSING_LINGER = 600.0
-"""Time (seconds) for which the session of a file waits for an unmounted file system."""
+"""Time (seconds) for which the session of a file waits for an unmounted file system or a moved directory."""
 LOOKS_AT_ONCE = 100
 READS_AT_ONCE, READ_SECONDS = 100, 0.002
 """Maximum number of reads, and maximum time (seconds) for reads, before other tasks run."""
@@ -370,6 +370,8 @@ class Watch:
             return False
         if file.phase in {Phase.NEW, Phase.CROWDED} and at.is_open and file.behind:
             return False  # keep the file until a check has decided whether to read it
+        if not self._once and now - at.gone_at < MISSING_LINGER and at.may_return:
+            return False
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
