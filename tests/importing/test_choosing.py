@@ -25,7 +25,7 @@ from click.testing import CliRunner
 from zlib_ng.zlib_ng import crc32
 
 from tailrace.cli.commands import tailrace
-from tailrace.importing import choosing
+from tailrace.importing import choosing, pieces
 from tailrace.importing.choosing import choose
 from tailrace.importing.readings import AsRead, Reading
 from tailrace.sources.tail.content import LINE_MAX, fingerprint, lines
@@ -354,10 +354,10 @@ def test_twice_as_many_equal_files_beside_other_documents_take_twice_as_many_ste
 
 
 def test_lines_of_pieces_are_compared_up_to_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(choosing, "LINES_MAX", 5)
+    monkeypatch.setattr(pieces, "LINES_MAX", 5)
     (tmp_path / "split").mkdir()
     files = [tmp_path / name for name in ("a.pfw", "split/a.pfw", "split/b.pfw", "split/c.pfw")]
-    for file, ids in zip(files, (range(9), range(4), range(2, 9), range(1, 3)), strict=True):
+    for file, ids in zip(files, (range(9), range(4), range(2, 8), range(1, 3)), strict=True):
         file.write_bytes(dftracer(*ids))
     choice = choose({"dftracer": list(map(str, files))}, [], again=False)
     assert [left.path for left in choice.left_out] == [str(files[1]), str(files[3])]

@@ -1,17 +1,24 @@
 """Split every vector of JETS, ET3 and Heph into files, as people do with long traces. The files together lack nothing that the whole does not
 lack, and each says that its beginning may be missing. (`test_dftracer_pieces` does so with DFTracer, whose pieces join.)
+Beside the file that they were cut from, they are copies.
 """
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import random
 from collections import Counter
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, strategies as st
 
 from tailrace.cli.commands import tailrace
+from tailrace.importing.choosing import choose
+from tailrace.importing.readings import AsRead, Reading
+from tailrace.sources.tail.content import fingerprint
+from tests.forms import examples
 from tests.importing.test_kinds import EVENTS, counted, events, gaps, of, whole
 from tests.ingest.log import Log, heph_epoch, heph_event, log_of_file, run
 from tests.query.asking import ask
@@ -193,3 +200,135 @@ def test_a_piece_that_begins_with_the_footer_counts_no_line_of_another_piece():
     assert of_file("jets", b"".join(lines[::-1])) == [late, healed]
     assert of_file("jets", b"".join(lines[:4:-1])) == [late]
     assert of_file("jets", b"".join(lines[:5:-1] + lines[:1])) == [late]
+
+
+def real(name):
+    return next(v for v in of(name.partition("/")[0]) if v.name == name)
+
+
+def quarters(vector):
+    begins = starts(vector)
+    places = [0, *(begins[len(begins) * part // 4] for part in (1, 2, 3)), len(vector.data)]
+    return [vector.data[begin:end] for begin, end in itertools.pairwise(places)]
+
+
+def spelled(name, data):
+    return gzip.compress(data, mtime=0) if name.endswith(".gz") else data
+
+
+def chosen(directory, format_, files, readings=()):
+    """The files that an import takes and leaves out, each with its content."""
+    for name, data in files.items():
+        (directory / name).write_bytes(spelled(name, data))
+    choice = choose({format_: [str(directory / name) for name in files]}, readings, again=False)
+    below = len(str(directory)) + 1
+    left = {left.path[below:]: left.of[below:] for left in choice.left_out}
+    assert {taken.path[below:] for taken in choice.taken} == files.keys() - left.keys()
+    return left
+
+
+BESIDE = {
+    "split": lambda parts: dict(zip("abcd", parts, strict=True)),
+    "without the last": lambda parts: dict(zip("abc", parts[:3], strict=True)),
+    "packed": lambda parts: {f"{n}.gz": part for n, part in enumerate(parts)},
+    "tail": lambda parts: {"t": b"".join(parts[2:])},
+    "split twice": lambda parts: {"a": b"".join(parts[:2]), "b": b"".join(parts[2:]), **dict(zip("cdef", parts, strict=True))},
+    "within a record": lambda parts: {"a": parts[0] + parts[1][:99], "b": parts[1][99:], "c": b"".join(parts[2:])},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("whole", ["whole", "whole.gz"])
+@pytest.mark.parametrize("way", BESIDE)
+def test_pieces_beside_their_file_are_copies_of_it(name, way, whole, tmp_path):
+    vector = real(name)
+    pieces = BESIDE[way](quarters(vector))
+    left = chosen(tmp_path, vector.format.name, {**pieces, whole: vector.data})
+    if way == "tail" and whole.endswith(".gz"):
+        assert left == {}  # the last bytes of a packed file are not looked for
+    else:
+        assert left == dict.fromkeys(pieces, whole)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_an_import_of_a_file_and_its_pieces_has_the_events_of_the_file(name, tmp_path):
+    vector = real(name)
+    counts = []
+    for way, files in {
+        "alone": {},
+        "beside": dict(zip("abcd", quarters(vector), strict=True)),
+    }.items():
+        (tmp_path / way).mkdir()
+        for piece, data in {**files, "whole": vector.data}.items():
+            (tmp_path / way / piece).write_bytes(data)
+        store = str(tmp_path / f"{way}.store")
+        said = CliRunner().invoke(tailrace, ["import", "--store", store, str(tmp_path / way)])
+        counts.append(ask(store, "SELECT kind, count(*) FROM events GROUP BY 1 ORDER BY 1"))
+    assert counts[0] == counts[1]
+    assert "4 files are copies of other files, or of parts of others" in said.output
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_file_with_other_bytes_than_the_whole_is_read(name, tmp_path):
+    vector = real(name)
+    parts = quarters(vector)
+    other = parts[2][:-9] + b"?" + parts[2][-8:]
+    left = chosen(
+        tmp_path, vector.format.name, {**dict(zip("abcd", [*parts[:2], other, parts[3]], strict=True)), "w": vector.data}
+    )  # fmt: skip
+    assert left == {"a": "w", "b": "w", "d": "w"}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_beginning_of_a_file_is_a_copy_if_it_states_when_its_run_began(name, tmp_path):
+    """Two runs of a simulator may write the same lines, and one of them may have been killed."""
+    vector = real(name)
+    left = chosen(
+        tmp_path, vector.format.name, {"w": vector.data, "h": b"".join(quarters(vector)[:2])}
+    )
+    assert left == ({"h": "w"} if vector.format.name == "heph" else {})
+
+
+@pytest.mark.parametrize("format_", ["et3", "heph", "jets"])
+def test_files_beside_what_they_were_joined_to_are_copies_of_it(format_, tmp_path):
+    one, two = [v for v in of(format_) if len(v.data) > 999 and not v.beside][:2]
+    files = {"a": one.data, "b": two.data, "c": one.data + two.data, "d": two.data + one.data}
+    left = chosen(tmp_path, format_, files)
+    assert left.keys() in ({"a", "b"}, {"a", "b", "c"}, {"a", "b", "d"})
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_file_of_which_an_earlier_import_has_all_pieces_is_a_copy(name, tmp_path):
+    """Or stored twice, if a piece was not read."""
+    vector = real(name)
+    parts = dict(zip("abcd", quarters(vector), strict=True))
+    for count in (3, 4):
+        readings = []
+        for piece in [*parts][:count]:
+            path = tmp_path / piece
+            path.write_bytes(parts[piece])
+            known, node = fingerprint(str(path)), path.stat()
+            read = AsRead(str(path), node.st_ino, known.size, node.st_dev, known.crc)
+            readings.append(Reading("import", vector.format.name, piece, read, closed=True))
+        left = chosen(tmp_path, vector.format.name, {**parts, "w": vector.data}, readings)
+        again = dict.fromkeys([*parts][:count], "")
+        assert left == again | ({"w": "a"} if count == 4 else {"d": "w"})
+
+
+DATA = random.Random(0).randbytes(3000)
+cuts = st.lists(st.sampled_from(range(0, 3001, 250)), min_size=2, max_size=4).map(sorted)
+
+
+@examples(100)
+@given(st.lists(st.lists(cuts, min_size=1, max_size=3), min_size=1, max_size=6), st.randoms())
+def test_what_is_left_out_is_in_a_file_that_is_read(tmp_path_factory, plan, rng):
+    """Whichever parts of whichever files each file has."""
+    files = {}
+    for number, ranges in enumerate(plan):
+        data = b"".join(DATA[a:b] for places in ranges for a, b in itertools.pairwise(places))
+        files[f"{number}" + rng.choice(["", ".gz"])] = data
+    files = {name: data for name, data in files.items() if data}
+    left = chosen(tmp_path_factory.mktemp("pieces"), "heph", files)
+    for name, of_ in left.items():
+        assert of_ not in left
+        assert files[name] in files[of_]

@@ -338,6 +338,9 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     # such a file, and one with the first record of another file, if other files have all its lines.
     # None if no tool splits traces.
     pieces: Callable[[str], bool] | None = None
+    # dated(head): whether the first bytes of a file state when its run began, or the process and the
+    # time of an event, so that no other run has them. Other runs of a program may begin alike.
+    dated: Callable[[bytes], bool] = lambda head: False  # noqa: ARG005
     document_max: int = 4 * 2**20  # Maximum size (bytes) of a document.
 
     @property

@@ -7,8 +7,7 @@ A file is compared with the other given files, and with the files that earlier i
 - Later state: the file's content begins with the other file's content, and both belong to one stream: they have the
   same inode, or their names show it (`Files.copy`). The file is read again, and its new session replaces the earlier
   session.
-- Piece: other files contain all lines of the file, and a tool that splits traces may have made it (`Files.pieces`). In a
-  format whose traces are split, this holds for merged and supplemented copies, too. The file is left out.
+- Piece: other files contain the whole content of the file (`pieces`). The file is left out.
 - Other content: the file is read into a session of its own.
 
 So a repeated import stores nothing, unless a file has changed.
@@ -24,9 +23,7 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Container, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
@@ -35,21 +32,15 @@ from zlib_ng.zlib_ng import crc32
 from tailrace.decoding.contract import originals, without_gz
 from tailrace.decoding.formats import FORMATS
 from tailrace.importing.discover import LeftOut, Why
+from tailrace.importing.pieces import contained
 from tailrace.importing.readings import AsRead, Reading
 from tailrace.model.spelling import spelled
-from tailrace.sources.tail.content import Fingerprint, beginning, fingerprint, lines
+from tailrace.sources.tail.content import Fingerprint, beginning, fingerprint
 from tailrace.sources.tail.inflate import MAGIC
 from tailrace.sources.tail.location import OPEN
 from tailrace.spool.payloads import HEAD
 
 Node = tuple[int, int]
-
-LINES_MAX = 2**22
-"""Maximum number of different lines in memory (about 400 MB) for the search for files that a tool has split off from
-other files.
-
-Files whose lines would exceed this number are imported without the search."""
-
 
 Prints = dict[str, Fingerprint | None]
 """Fingerprint (size and checksums) of each file, by path. None for a file that cannot be read."""
@@ -92,17 +83,9 @@ def choose(
             else:
                 choice.left_out.append(_left_out(file, Why.COPY, first))
         known = _Known(readings)
-        if split := FORMATS[format_].files.pieces:
-            read = {reading.file.path for reading in readings}
-            copies: dict[str, str] = {}
-            for find in (partial(filter, split), _longer, _merged, _supplemented):
-                pieces = _pieces(own, {file for file in find(own) if spelled(file) not in read})
-                own = [file for file in own if file not in pieces]
-                copies |= pieces
-            for file, original in copies.items():
-                while original in copies:
-                    original = copies[original]  # noqa: PLW2901 - name a file that is read
-                choice.left_out.append(_left_out(file, Why.COPY, original))
+        copies = contained(own, FORMATS[format_].files, {each.file.path for each in readings})
+        choice.left_out.extend(_left_out(file, Why.COPY, of) for file, of in copies.items())
+        own = [file for file in own if file not in copies]
         for group in _groups(format_, own):
             _Group(format_, group, *known.of(format_, group)).choose(choice)
     return choice
@@ -170,115 +153,6 @@ def _begin(file: str) -> _FileBegin:
             os.close(fd)
     except OSError:  # Ignore this error: it is reported when the file is read later.
         return _FileBegin(None, 0, packed=False)
-
-
-def _longer(files: list[str]) -> Iterator[str]:
-    """Yield the files that a tool may have merged from other files, if several were merged: of the files with the same
-    first record, all but the one with the fewest records. None of the three functions yields the first of equal files."""
-    for alike in _alike(files):
-        yield from sorted(alike, key=_records)[1:]
-
-
-def _merged(files: list[str]) -> Iterator[str]:
-    """Yield the files that a tool may have merged from other files: of the files with the same first record,
-    the one with the most records."""
-    for alike in _alike(files):
-        yield max(reversed(alike), key=_records)
-
-
-def _supplemented(files: list[str]) -> Iterator[str]:
-    """Yield the files to which a tool may have added records in a copy: of the files with the same first
-    record, all but the one with the most records."""
-    for alike in _alike(files):
-        most = max(alike, key=_records)
-        yield from (file for file in alike if file != most)
-
-
-def _records(file: str) -> int:
-    """Return the number of lines with a record in a file, as far as it can be read."""
-    count = 0
-    with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
-        for _ in _hashes(file):
-            count += 1
-    return count
-
-
-def _alike(files: list[str]) -> list[list[str]]:
-    """Return the files in groups of several files with the same first record. Omit files whose names show that they may
-    be copies of another of the files: `_Group` compares these."""
-    paths, names = set(files), set(map(without_gz, files))
-    found: dict[int, list[str]] = {}
-    for file in files:
-        packed = without_gz(file) != file and without_gz(file) in paths
-        if packed or not names.isdisjoint(originals(file)):
-            continue
-        with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
-            first = next(_hashes(file), None)
-            if first is not None:
-                found.setdefault(first, []).append(file)
-    return [alike for alike in found.values() if len(alike) > 1]
-
-
-def _pieces(files: list[str], candidates: Container[str]) -> dict[str, str]:
-    """Return those of the `candidates` all of whose lines are in files that are no candidates: copies of these files or of
-    parts of them. For each, return the first of these files that contains one of its lines."""
-    pieces = [file for file in files if file in candidates]
-    originals = [file for file in files if file not in candidates] if pieces else []
-    if not originals:
-        return {}
-    unseen: dict[int, str | list[str]] = {}
-    """The piece (a file that was split off from another file) that contains a line, by the line's hash. The value is a
-    list if several pieces contain the line."""
-    left: dict[str, int] = {}
-    for piece in pieces:
-        with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
-            count = _note(piece, unseen)
-            if count is not None:
-                left[piece] = count
-    found: dict[str, str] = {}
-    for original in originals:
-        with suppress(OSError):  # Ignore this error: it is reported when `original` is read later.
-            for each in _hashes(original):
-                having = unseen.pop(each, [])
-                for piece in [having] if isinstance(having, str) else having:
-                    if piece in left:
-                        found.setdefault(piece, original)
-                        left[piece] -= 1
-    return {piece: original for piece, original in found.items() if not left[piece]}
-
-
-def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
-    """Add the lines of a piece (a file that was split off from another file) to `unseen`, by their hashes.
-
-    Return the number of different lines in the piece, or None if `unseen` would exceed `LINES_MAX` lines. Raise OSError
-    if the piece cannot be read."""
-    count = 0
-    for each in _hashes(piece):
-        having = unseen.get(each)
-        if having is None:
-            if len(unseen) >= LINES_MAX:
-                return None
-            unseen[each] = piece
-        elif isinstance(having, list):
-            if having[-1] == piece:
-                continue
-            having.append(piece)
-        elif having == piece:
-            continue
-        else:
-            unseen[each] = [having, piece]
-        count += 1
-    return count
-
-
-def _hashes(file: str) -> Iterator[int]:
-    """Yield the hash of each line with a record in a file, and a hash that no other file has for each damage, because
-    nobody knows which records were there. Raise OSError if the file cannot be read."""
-    for number, line in enumerate(lines(file)):
-        if line is None:
-            yield hash((file, number))
-        elif record := line.strip(b" \t\r,[]"):
-            yield hash(record)
 
 
 class _Known:

@@ -505,12 +505,19 @@ def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
     return Fingerprint(offset, crc, begins)
 
 
+def chunks(path: str) -> Iterator[bytes | None]:
+    """Yield a file's content in parts, and None for each hole and each damage. Raise OSError if the file cannot be
+    read."""
+    for piece in _pieces(path):
+        yield piece if isinstance(piece, bytes) else None
+
+
 def lines(path: str) -> Iterator[bytes | None]:
     """Yield the lines of a file's content, in parts of at most `LINE_MAX` bytes, and None for each hole and each damage.
     Raise OSError if the file cannot be read."""
     left = b""
-    for piece in _pieces(path):
-        if isinstance(piece, bytes):
+    for piece in chunks(path):
+        if piece is not None:
             *whole, last = (left + piece).split(b"\n")
             for line in whole:
                 yield from _cut(line)

@@ -29,6 +29,9 @@ _RECORD = re.compile(
 _PIECE = re.compile(r"(?:\A|/)split/[^/]*\Z|_chunk\d+\.pfw(?:\.gz)?\Z")
 """Paths of trace pieces that the tool dftracer_split writes: its default directory or its default file names."""
 
+_TIME = re.compile(rb"""[{,]\s*"ts"\s*:\s*"?\d{15}""")
+"""A time in microseconds of this century, as it stands in each event."""
+
 
 def _is_trace(path: str) -> bool:
     name = path.rpartition("/")[2]
@@ -53,6 +56,7 @@ FORMAT = Format(
         stream=_is_trace,
         recognises=_recognises,
         pieces=lambda path: _PIECE.search(path) is not None,
+        dated=lambda head: _TIME.search(head) is not None,
     ),
     encoder=DFTracerEncoder,
     suffix=".pfw",

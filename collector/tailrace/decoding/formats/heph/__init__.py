@@ -45,6 +45,11 @@ def _are_events(data: bytes, at: int, end: int) -> bool:
     return True
 
 
+def _is_dated(head: bytes) -> bool:
+    """Return whether a file begins with an epoch in this century. Producers without a wall clock may count from 0."""
+    return head[8:15] == b"\0\5epoch" and int.from_bytes(head[15:23]) >= 10**18
+
+
 FORMAT = Format(
     name="heph",
     transports=("udp", "tcp", "unix", "tail"),
@@ -64,7 +69,7 @@ FORMAT = Format(
     ),
     counter_bits=32,
     whole=of_events if kernels.active() else _of_events,
-    files=Files(recognises=lambda _, head: head[:4] in MAGICS),
+    files=Files(recognises=lambda _, head: head[:4] in MAGICS, dated=_is_dated),
     acknowledge=acknowledge,
     encoder=HephEncoder,
     suffix=".heph",

@@ -1,0 +1,304 @@
+"""Find the given files that other given files contain: pieces beside their file, or a joined or merged file beside its parts.
+
+- In a format whose tools split and merge traces (`Files.pieces`), a file is left out if other files have all its lines,
+  and its name or its first record shows that a tool may have made it.
+- In any format, a file is left out if it is a piece of a longer one (`sources.tail.pieces`): it begins where another
+  piece ends, or ends where the longer file ends.
+
+A piece at the end of a file has at least `HEAD` bytes, because many files end alike."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Container, Iterator
+from contextlib import suppress
+from functools import cache, partial
+from typing import NamedTuple
+
+from zlib_ng.zlib_ng import crc32
+
+from tailrace.decoding.contract import Files, originals, without_gz
+from tailrace.model.spelling import spelled
+from tailrace.sources.tail.content import BEGINNING, chunks, inflated, lines
+from tailrace.sources.tail.inflate import MAGIC
+from tailrace.sources.tail.location import OPEN
+from tailrace.sources.tail.pieces import ALIKE_MAX, Cover, Piece
+from tailrace.spool.payloads import HEAD, UNSAYING
+
+LINES_MAX = 2**22
+"""Maximum number of different lines in memory (about 400 MB) for the search for files that a tool has split off from
+other files.
+
+Files whose lines would exceed this number are imported without the search."""
+
+
+def contained(files: list[str], format_: Files, read: Container[str]) -> dict[str, str]:
+    """Return the files that other files contain, each with a file that the import reads instead. `read` are the
+    paths of files that earlier imports have read."""
+    copies: dict[str, str] = {}
+    if format_.pieces:
+        for find in (partial(filter, format_.pieces), _longer, _merged, _supplemented):
+            left = [file for file in files if file not in copies]
+            copies |= _pieces(left, {file for file in find(left) if spelled(file) not in read})
+    copies = _Alike(files, format_, read).pieces(copies) | copies
+    for file, original in copies.items():
+        while original in copies:
+            original = copies[original]  # noqa: PLW2901 - name a file that is read
+        copies[file] = original
+    return copies
+
+
+class _File(NamedTuple):
+    """A file, its first and last content bytes, and its size. `last` and `size` are unknown if it is compressed."""
+
+    path: str
+    head: bytes
+    last: bytes | None
+    size: int | None
+
+    def has(self, data: bytes, at: int) -> bool:
+        """Return whether the file has these bytes at an offset; also True for a compressed file, without a look."""
+        if self.size is None:
+            return True
+        with open(self.path, "rb", opener=_open) as file:
+            return os.pread(file.fileno(), len(data), at) == data
+
+
+class _Alike:
+    """Finds files of one format that are pieces of others. Only files with equal first or last bytes are compared."""
+
+    def __init__(self, files: list[str], format_: Files, read: Container[str]) -> None:
+        self._format = format_
+        self._read = read
+        self._files: list[_File] = []
+        self._begin: dict[bytes, list[_File]] = {}
+        self._end: dict[bytes, list[_File]] = {}
+        for path in files if len(files) > 1 else ():
+            with suppress(
+                OSError
+            ):  # Ignore this error: it is reported when the file is read later.
+                file = _file(path)
+                self._files.append(file)
+                for size in {HEAD, BEGINNING} if len(file.head) == BEGINNING else {HEAD}:
+                    self._begin.setdefault(file.head[:size], []).append(file)
+                if file.last:
+                    self._end.setdefault(file.last, []).append(file)
+        self._short = {len(head) for head in self._begin if len(head) < HEAD} | {HEAD}
+        self._sum = cache(_sum)
+
+    def pieces(self, copies: Container[str]) -> dict[str, str]:
+        """Return the files that are pieces of others, and those that consist of files which earlier imports have read,
+        each with another file that has its content. `copies` are files that are left out anyway."""
+        found: dict[str, str] = {}
+        for file in sorted(self._files, key=lambda each: -(each.size or 0)):
+            if file.path in copies:
+                continue
+            with suppress(
+                OSError
+            ):  # Ignore this error: it is reported when the file is read later.
+                for piece in (*self._covered(file, found), *self._at_end(file)):
+                    if self._may_leave_out(piece, file):
+                        found.setdefault(piece.path, file.path)
+        return found
+
+    def _covered(self, file: _File, found: dict[str, str]) -> list[_File]:
+        """Return the pieces of a file from its beginning on. If earlier imports have read them all, and they are the
+        whole file, record this in `found`, and return none."""
+        begins = partial(self._beginning_with, file)
+        if next(begins(file.head, 0), None) is None:
+            return []
+        cover = Cover[_File](begins)
+        for data in chunks(file.path):
+            if data is None:
+                return []
+            cover.feed(data)
+            if cover.is_over:
+                break
+        pieces, whole = cover.found(dated=self._format.dated(file.head))
+        if spelled(file.path) in self._read or not whole:
+            return pieces
+        if all(spelled(piece.path) in self._read for piece in whole):
+            found.setdefault(file.path, whole[0].path)
+        return pieces
+
+    def _beginning_with(self, whole: _File, data: bytes, at: int) -> Iterator[Piece[_File]]:
+        """Yield the files that begin with `data`, which stands at the offset `at` of the file `whole`."""
+        alike: list[_File] = []
+        for size in self._short:
+            same = self._begin.get(data[:size], [])
+            if len(same) > ALIKE_MAX:
+                same = self._begin.get(data[:BEGINNING], [])
+            alike += same if len(same) <= ALIKE_MAX else []
+        for file in alike:
+            if file is whole or not data.startswith(file.head):
+                continue
+            if file.last and not whole.has(file.last, at + (file.size or 0) - len(file.last)):
+                continue
+            known = self._sum(file.path)
+            if known is not None and (at or known[0] != self._size(whole)):
+                yield Piece(file, *known)
+
+    def _size(self, file: _File) -> int:
+        if file.size is not None:
+            return file.size
+        known = self._sum(file.path)
+        return known[0] if known else 0
+
+    def _at_end(self, whole: _File) -> Iterator[_File]:
+        """Yield the files whose content is at the end of the file `whole`, but does not begin it."""
+        alike = self._end.get(whole.last or b"", ())
+        for file in alike if len(alike) <= ALIKE_MAX else ():
+            at = (whole.size or 0) - (file.size or 0)
+            if at > 0 and whole.has(file.head, at):
+                known = self._sum(file.path)
+                if known is not None and known == _sum(whole.path, at):
+                    yield file
+
+    def _may_leave_out(self, piece: _File, whole: _File) -> bool:
+        """Return whether nothing is lost if a piece is left out. An earlier import may have read it, or other documents
+        may stand beside it than beside the whole file."""
+        if spelled(piece.path) in self._read:
+            return False
+        place = posixpath.dirname(piece.path)
+        return place == posixpath.dirname(whole.path) or not any(
+            os.path.lexists(posixpath.join(place, name))
+            for name in self._format.documents(piece.path)
+        )
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | OPEN)
+
+
+def _file(path: str) -> _File:
+    fd = os.open(path, OPEN)
+    try:
+        if os.pread(fd, len(MAGIC), 0) == MAGIC:
+            return _File(path, inflated(fd, BEGINNING), None, None)
+        size = os.fstat(fd).st_size
+        last = os.pread(fd, HEAD, size - HEAD) if size >= HEAD else None
+        return _File(path, os.pread(fd, BEGINNING, 0), last, size)
+    finally:
+        os.close(fd)
+
+
+def _sum(path: str, begin: int = 0) -> tuple[int, int] | None:
+    """Return the size and the checksum of a file's content from the offset `begin` on, as `Piece` has them. Return None
+    for an empty or damaged file. Raise OSError if the file cannot be read."""
+    at = crc = 0
+    for data in chunks(path):
+        if data is None:
+            return None
+        crc = crc32(data[max(0, begin + UNSAYING - at) :], crc)
+        at += len(data)
+    return (at - begin, crc) if at > begin else None
+
+
+def _longer(files: list[str]) -> Iterator[str]:
+    """Yield the files that a tool may have merged from other files, if several were merged: of the files with the same
+    first record, all but the one with the fewest records. None of the three functions yields the first of equal files."""
+    for alike in _alike(files):
+        yield from sorted(alike, key=_records)[1:]
+
+
+def _merged(files: list[str]) -> Iterator[str]:
+    """Yield the files that a tool may have merged from other files: of the files with the same first record,
+    the one with the most records."""
+    for alike in _alike(files):
+        yield max(reversed(alike), key=_records)
+
+
+def _supplemented(files: list[str]) -> Iterator[str]:
+    """Yield the files to which a tool may have added records in a copy: of the files with the same first
+    record, all but the one with the most records."""
+    for alike in _alike(files):
+        most = max(alike, key=_records)
+        yield from (file for file in alike if file != most)
+
+
+def _records(file: str) -> int:
+    """Return the number of lines with a record in a file, as far as it can be read."""
+    count = 0
+    with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
+        for _ in _hashes(file):
+            count += 1
+    return count
+
+
+def _alike(files: list[str]) -> list[list[str]]:
+    """Return the files in groups of several files with the same first record. Omit files whose names show that they may
+    be copies of another of the files: `_Group` compares these."""
+    paths, names = set(files), set(map(without_gz, files))
+    found: dict[int, list[str]] = {}
+    for file in files:
+        packed = without_gz(file) != file and without_gz(file) in paths
+        if packed or not names.isdisjoint(originals(file)):
+            continue
+        with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
+            first = next(_hashes(file), None)
+            if first is not None:
+                found.setdefault(first, []).append(file)
+    return [alike for alike in found.values() if len(alike) > 1]
+
+
+def _pieces(files: list[str], candidates: Container[str]) -> dict[str, str]:
+    """Return those of the `candidates` all of whose lines are in files that are no candidates: copies of these files or of
+    parts of them. For each, return the first of these files that contains one of its lines."""
+    pieces = [file for file in files if file in candidates]
+    originals = [file for file in files if file not in candidates] if pieces else []
+    if not originals:
+        return {}
+    unseen: dict[int, str | list[str]] = {}
+    """The piece (a file that was split off from another file) that contains a line, by the line's hash. The value is a
+    list if several pieces contain the line."""
+    left: dict[str, int] = {}
+    for piece in pieces:
+        with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
+            count = _note(piece, unseen)
+            if count is not None:
+                left[piece] = count
+    found: dict[str, str] = {}
+    for original in originals:
+        with suppress(OSError):  # Ignore this error: it is reported when `original` is read later.
+            for each in _hashes(original):
+                having = unseen.pop(each, [])
+                for piece in [having] if isinstance(having, str) else having:
+                    if piece in left:
+                        found.setdefault(piece, original)
+                        left[piece] -= 1
+    return {piece: original for piece, original in found.items() if not left[piece]}
+
+
+def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
+    """Add the lines of a piece (a file that was split off from another file) to `unseen`, by their hashes.
+
+    Return the number of different lines in the piece, or None if `unseen` would exceed `LINES_MAX` lines. Raise OSError
+    if the piece cannot be read."""
+    count = 0
+    for each in _hashes(piece):
+        having = unseen.get(each)
+        if having is None:
+            if len(unseen) >= LINES_MAX:
+                return None
+            unseen[each] = piece
+        elif isinstance(having, list):
+            if having[-1] == piece:
+                continue
+            having.append(piece)
+        elif having == piece:
+            continue
+        else:
+            unseen[each] = [having, piece]
+        count += 1
+    return count
+
+
+def _hashes(file: str) -> Iterator[int]:
+    """Yield the hash of each line with a record in a file, and a hash that no other file has for each damage, because
+    nobody knows which records were there. Raise OSError if the file cannot be read."""
+    for number, line in enumerate(lines(file)):
+        if line is None:
+            yield hash((file, number))
+        elif record := line.strip(b" \t\r,[]"):
+            yield hash(record)
