@@ -16,15 +16,13 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import NamedTuple
 
-from zlib_ng.zlib_ng import crc32
-
 from tailrace.decoding.contract import Files, originals, without_gz
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail.content import BEGINNING, chunks, inflated, lines
 from tailrace.sources.tail.inflate import MAGIC
 from tailrace.sources.tail.location import OPEN
 from tailrace.sources.tail.pieces import ALIKE_MAX, Cover, Piece
-from tailrace.spool.payloads import HEAD, UNSAYING
+from tailrace.spool.payloads import HEAD, checksum
 
 LINES_MAX = 2**22
 """Maximum number of different lines in memory (about 400 MB) for the search for files that a tool has split off from
@@ -97,33 +95,35 @@ class _Alike:
             with suppress(
                 OSError
             ):  # Ignore this error: it is reported when the file is read later.
-                for piece in (*self._covered(file, found), *self._at_end(file)):
+                pieces, whole = self._pieces(file)
+                for piece in pieces:
                     if self._may_leave_out(piece, file):
                         found.setdefault(piece.path, file.path)
+                is_read = bool(whole) and all(spelled(piece.path) in self._read for piece in whole)
+                if is_read and spelled(file.path) not in self._read:
+                    found.setdefault(file.path, whole[0].path)
         return found
 
-    def _covered(self, file: _File, found: dict[str, str]) -> list[_File]:
-        """Return the pieces of a file from its beginning on. If earlier imports have read them all, and they are the
-        whole file, record this in `found`, and return none."""
-        begins = partial(self._beginning_with, file)
-        if next(begins(file.head, 0), None) is None:
-            return []
-        cover = Cover[_File](begins)
-        for data in chunks(file.path):
+    def _pieces(self, whole: _File) -> tuple[list[_File], list[_File]]:
+        """Return the pieces of a file, and those that together are the whole file. Raise OSError if a file cannot be
+        read."""
+        begins = partial(self._beginning_with, whole)
+        at_end: dict[int, list[Piece[_File]]] = {}
+        for piece in self._ending_with(whole):
+            at_end.setdefault(self._size(whole) - piece.size, []).append(piece)
+        if not at_end and next(begins(whole.head, 0), None) is None:
+            return [], []
+        cover = Cover[_File](begins, at_end)
+        for data in chunks(whole.path):
             if data is None:
-                return []
+                return [], []
             cover.feed(data)
             if cover.is_over:
                 break
-        pieces, whole = cover.found(dated=self._format.dated(file.head))
-        if spelled(file.path) in self._read or not whole:
-            return pieces
-        if all(spelled(piece.path) in self._read for piece in whole):
-            found.setdefault(file.path, whole[0].path)
-        return pieces
+        return cover.found(dated=self._format.dated(whole.head))
 
     def _beginning_with(self, whole: _File, data: bytes, at: int) -> Iterator[Piece[_File]]:
-        """Yield the files that begin with `data`, which stands at the offset `at` of the file `whole`."""
+        """Yield files that may begin with `data`, which stands at the offset `at` of the file `whole`."""
         alike: list[_File] = []
         for size in self._short:
             same = self._begin.get(data[:size], [])
@@ -135,9 +135,24 @@ class _Alike:
                 continue
             if file.last and not whole.has(file.last, at + (file.size or 0) - len(file.last)):
                 continue
-            known = self._sum(file.path)
-            if known is not None and (at or known[0] != self._size(whole)):
-                yield Piece(file, *known)
+            piece = self._piece(file)
+            if piece is not None and (at or piece.size != self._size(whole)):
+                yield piece
+
+    def _ending_with(self, whole: _File) -> Iterator[Piece[_File]]:
+        """Yield the files that may be the last piece of the file `whole`."""
+        alike = self._end.get(whole.last or b"", ())
+        for file in alike if len(alike) <= ALIKE_MAX else ():
+            size = file.size or 0
+            if size < self._size(whole) and whole.has(file.head, self._size(whole) - size):
+                piece = self._piece(file)
+                if piece is not None:
+                    yield piece
+
+    def _piece(self, file: _File) -> Piece[_File] | None:
+        """Return a file as a possible piece; None if it is empty or damaged. Raise OSError if it cannot be read."""
+        known = self._sum(file.path)
+        return Piece(file, file.head, *known) if known else None
 
     def _size(self, file: _File) -> int:
         if file.size is not None:
@@ -183,16 +198,16 @@ def _file(path: str) -> _File:
         os.close(fd)
 
 
-def _sum(path: str, begin: int = 0) -> tuple[int, int] | None:
-    """Return the size and the checksum of a file's content from the offset `begin` on, as `Piece` has them. Return None
-    for an empty or damaged file. Raise OSError if the file cannot be read."""
-    at = crc = 0
+def _sum(path: str) -> tuple[int, int] | None:
+    """Return the size and the checksum of a file's content, as `Piece` has them; None if the file is empty or damaged.
+    Raise OSError if it cannot be read."""
+    size = crc = 0
     for data in chunks(path):
         if data is None:
             return None
-        crc = crc32(data[max(0, begin + UNSAYING - at) :], crc)
-        at += len(data)
-    return (at - begin, crc) if at > begin else None
+        crc = checksum(crc, data, size)
+        size += len(data)
+    return (size, crc) if size else None
 
 
 def _longer(files: list[str]) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Find out which files are pieces of another file: together, one behind another, they have its first bytes or all of them.
+"""Find out which files are pieces of another file: one behind another, they have its first bytes, or all of them.
 
-`split` and `csplit` cut a file into pieces, and `cat` joins files. In both cases the events of the long file and those of
-the pieces are the same. Names prove nothing, so contents are compared: the long file is read once, and wherever a piece
-ends, another one may begin.
+`split` and `csplit` cut a file into pieces, `tail` copies its last piece, and `cat` joins files. The events of the long file
+and those of the pieces are the same. Names prove nothing, so contents are compared: the long file is read once, and
+where a piece ends, another one may begin.
 
 A piece at the beginning of a file proves nothing if it is the only one: two runs of one program may write the same
 bytes, and one of them may have died early. Such a piece counts if another one follows, if the pieces are the whole file,
@@ -10,7 +10,7 @@ or if the bytes state when the run began (`dated`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
@@ -19,8 +19,8 @@ from zlib_ng.zlib_ng import crc32
 from tailrace.spool.payloads import HEAD, UNSAYING
 
 ALIKE_MAX = 16
-"""Maximum number of files with equal first bytes that are compared. If there are more, none of them counts as a piece,
-because each comparison costs a checksum."""
+"""Maximum number of files with equal first or last bytes that are compared. If there are more, none of them counts as a
+piece, because each comparison costs a checksum."""
 
 AHEAD = 4096
 """Number of bytes of the long file that must be known to find the pieces which may begin there."""
@@ -29,10 +29,11 @@ T = TypeVar("T")
 
 
 class Piece(NamedTuple, Generic[T]):
-    """A file that may be a piece of another file: its size (bytes), and the checksum of its content without the first
-    `UNSAYING` bytes."""
+    """A file that may be a piece of another file: its first bytes (up to `AHEAD`), its size, which is not 0, and the
+    checksum of its content without the first `UNSAYING` bytes."""
 
     file: T
+    head: bytes
     size: int
     crc: int
 
@@ -53,11 +54,16 @@ class _Place(Generic[T]):
 class Cover(Generic[T]):
     """Finds the pieces in the content of a long file, which is passed to `feed` part by part.
 
-    `beginning_with` returns the files that may be pieces and begin with the given bytes. These are the next `AHEAD` bytes of
-    the long file, or fewer at its end, at the given offset. No piece may be empty."""
+    `beginning_with` returns files that may be pieces, by the next bytes of the long file (`AHEAD`, or fewer at its end)
+    and their offset. `at_end` has files that may be its last piece, by the offset at which they would begin."""
 
-    def __init__(self, beginning_with: Callable[[bytes, int], Iterable[Piece[T]]]) -> None:
+    def __init__(
+        self,
+        beginning_with: Callable[[bytes, int], Iterable[Piece[T]]],
+        at_end: Mapping[int, list[Piece[T]]],
+    ) -> None:
         self._beginning_with = beginning_with
+        self._at_end = {begin: pieces for begin, pieces in at_end.items() if begin > 0}
         self._data = b""
         self._at = 0
         self._open: list[_Place[T]] = []
@@ -67,22 +73,24 @@ class Cover(Generic[T]):
     @property
     def is_over(self) -> bool:
         """Return whether no further piece can be found."""
-        return not self._open and self._at not in self._found
+        return not self._open and not self._at_end and self._at not in self._found
 
     def feed(self, data: bytes) -> None:
         self._data += data
         self._go(self._at + max(0, len(self._data) - AHEAD))
 
     def found(self, *, dated: bool) -> tuple[list[T], list[T]]:
-        """Return all pieces of the file; and those that together are the whole file, in order, or none. All content of the file must
-        have been passed on, unless `is_over`."""
+        """Return all pieces of the file; and those that together are the whole file, in order, or none. All content of
+        the file must have been passed on, unless `is_over`."""
         if not self.is_over:
             self._go(self._at + len(self._data))
         whole: list[_Place[T]] = []
         end = 0 if self._data else self._at
-        while end and end in self._found:
+        while end and self._found.get(end):
             whole.insert(0, self._found[end][0])
             end = whole[0].begin
+        if end:
+            whole = []
         pieces = [
             place
             for place in chain.from_iterable(self._found.values())
@@ -92,16 +100,19 @@ class Cover(Generic[T]):
         for (
             place
         ) in pieces:  # What precedes a piece is a piece, too. The list grows while it is read.
-            pieces += (other for other in self._found[place.begin] if other not in pieces)
+            before = self._found.get(place.begin, [])
+            pieces += (other for other in before if other not in pieces)
         return [place.piece.file for place in pieces], [place.piece.file for place in whole]
 
     def _go(self, stop: int) -> None:
         """Compare the content up to the offset `stop`."""
         while self._at < stop:
+            begun = self._at_end.pop(self._at, [])
             if self._at in self._found:
-                begun = self._beginning_with(self._data[:AHEAD], self._at)
-                self._open += [_Place(piece, self._at) for piece in begun]
-            end = min([stop, *(place.end for place in self._open)])
+                begun = [*begun, *self._beginning_with(self._data[:AHEAD], self._at)]
+            same = (piece for piece in dict.fromkeys(begun) if self._data.startswith(piece.head))
+            self._open += [_Place(piece, self._at) for piece in same]
+            end = min([stop, *self._at_end, *(place.end for place in self._open)])
             part = self._data[: end - self._at]
             for place in self._open:
                 place.add(part, self._at)
