@@ -172,6 +172,9 @@ class SourceIntake:
     def drops_before(self, socket: int) -> tuple[int, int]:
         return self._ahead.drops_told(self._name, socket), self._ahead.now
 
+    def session(self, number: int) -> str:
+        return self._open_now[number].session
+
     def file(self, number: int, facts: FileFacts) -> None:
         self._spool.append(EntryKind.FILE, number, encode(facts))
 

@@ -13,7 +13,7 @@ import os
 import posixpath
 from collections.abc import Container, Iterator
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.decoding.contract import Files, originals, without_gz
@@ -83,7 +83,7 @@ class _Alike:
                 if file.last:
                     self._end.setdefault(file.last, []).append(file)
         self._short = {len(head) for head in self._begin if len(head) < HEAD} | {HEAD}
-        self._sum = cache(_sum)
+        self._sums: dict[str, tuple[int, int] | None] = {}
 
     def pieces(self, copies: Container[str]) -> dict[str, str]:
         """Return the files that are pieces of others, and those that consist of files which earlier imports have read,
@@ -151,24 +151,16 @@ class _Alike:
 
     def _piece(self, file: _File) -> Piece[_File] | None:
         """Return a file as a possible piece; None if it is empty or damaged. Raise OSError if it cannot be read."""
-        known = self._sum(file.path)
+        if file.path not in self._sums:
+            self._sums[file.path] = _sum(file.path)
+        known = self._sums[file.path]
         return Piece(file, file.head, *known) if known else None
 
     def _size(self, file: _File) -> int:
         if file.size is not None:
             return file.size
-        known = self._sum(file.path)
-        return known[0] if known else 0
-
-    def _at_end(self, whole: _File) -> Iterator[_File]:
-        """Yield the files whose content is at the end of the file `whole`, but does not begin it."""
-        alike = self._end.get(whole.last or b"", ())
-        for file in alike if len(alike) <= ALIKE_MAX else ():
-            at = (whole.size or 0) - (file.size or 0)
-            if at > 0 and whole.has(file.head, at):
-                known = self._sum(file.path)
-                if known is not None and known == _sum(whole.path, at):
-                    yield file
+        piece = self._piece(file)
+        return piece.size if piece else 0
 
     def _may_leave_out(self, piece: _File, whole: _File) -> bool:
         """Return whether nothing is lost if a piece is left out. An earlier import may have read it, or other documents

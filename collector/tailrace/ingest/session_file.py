@@ -32,7 +32,8 @@ class SessionFile:
     def read(self, data: bytes, own: OwnRows, now: int) -> None:
         """Count the next bytes of the file. If the file had stopped growing, write a row about the renewed growth."""
         if file := self._state.file:
-            if file.facts.rest:
+            if file.facts.rest or file.facts.copied_in:
+                file.facts = replace(file.facts, copied_in="")
                 self._rest(file, None, own, now)
             file.read(data)
 
@@ -45,8 +46,8 @@ class SessionFile:
             facts = replace(file.facts, rest=_unfollowed(file.facts.rest, own.wall(now)))
         if facts.path != file.facts.path:
             own.session("moved", {"peer": facts.path}, now)
-        before, file.facts = file.facts.rest, facts
-        if facts.rest != before:
+        before, file.facts = file.facts, facts
+        if (facts.rest, facts.copied_in) != (before.rest, before.copied_in):
             self._rest(file, facts.rest, own, now)
 
     def rest_again(self, own: OwnRows, now: int) -> None:
@@ -118,10 +119,10 @@ class SessionFile:
         rest, lacks = file.facts.rest, self._lacks(own, process)
         about: dict[str, object] = {"rest": rest.why if rest else ""}
         about["since"] = rest.since if rest else own.wall(now)
-        if rest:
-            # State pending bytes only for a file at rest: the rest of a growing file's last record is still to come.
-            if pending := self.decoder.pending + rest.pending:
-                about["pending"] = pending
+        # State pending bytes only for a file at rest: the rest of a growing file's last record is still to come.
+        if rest and (pending := self.decoder.pending + rest.pending):
+            about["pending"] = pending
+        if rest or file.facts.copied_in:
             about["file"] = _as_read(file)
         if lacks is not None:
             about["lacks"] = lacks
@@ -176,4 +177,6 @@ def _as_read(file: FileState) -> dict[str, object]:
         "path": facts.path, "device": facts.device, "inode": facts.inode,
         "size": file.offset, "crc": file.crc,
     }  # fmt: skip
+    if facts.copied_in:
+        about["copied_in"] = facts.copied_in
     return about | ({"documents": file.documents} if file.documents else {})

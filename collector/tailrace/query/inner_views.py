@@ -412,7 +412,8 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   coalesce(bool_or(kind = 'begin'), false), coalesce(bool_or(kind = 'name' AND id IS NOT NULL), false),
   coalesce(bool_or(kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"')), false),
   coalesce(bool_or(own = 'open' AND contains(attributes, '"replaces"')), false)
-    OR count(*) FILTER (own IS NOT NULL AND contains(attributes, '"file"') AND NOT contains(attributes, '"end of file"')) > 1,
+    OR count(*) FILTER (own IS NOT NULL AND contains(attributes, '"file"') AND NOT contains(attributes, '"end of file"')) > 1
+    OR count(*) FILTER (own IS NOT NULL AND contains(attributes, '"copied_in"')) > 0,
   coalesce(bool_or(kind = 'session' AND contains(attributes, '"asks"')), false),
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
@@ -455,15 +456,27 @@ followed AS (
     AND words ->> '$.file.crc' IS NOT NULL
     AND (try_cast(words ->> '$.file.size' AS BIGINT) >= {HEAD} OR words ->> '$.lacks' = '')
 )
-SELECT source, root AS session, path, first_value(root) OVER alike AS original
-FROM followed
-WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
-QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
+,
+repeats AS (
+  SELECT r.source, r.root AS session, r.words ->> '$.file.path' AS path, o.root AS original
+  FROM last AS r
+  JOIN last AS o ON o.source = r.source AND o.format = r.format AND o.root = r.words ->> '$.file.copied_in'
+  WHERE o.opened
+),
+equal AS (
+  SELECT source, root AS session, path, first_value(root) OVER alike AS original
+  FROM followed
+  WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
+  QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
+)
+FROM repeats
+UNION ALL
+FROM equal ANTI JOIN repeats USING (source, session)
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files.
-`within` limits which rows are searched.
+"""SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files, or of parts of
+them. `within` limits which rows are searched.
 
-A file counts as a copy if the collector expects no more growth of it, and another file with the same rank has the
+A file counts as a copy if the collector has found all its content in a longer file (`copied_in`), or if the collector expects no more growth of it, and another file with the same rank has the
 same content. These files are no copies:
 
 - A file that was truncated, rewritten or replaced, because a later run may write equal bytes elsewhere.

@@ -119,6 +119,10 @@ class FileIntake(Protocol):
         Its rows later replace those of the sessions `replaces`, which have read the same file before."""
         ...
 
+    def session(self, number: int) -> str:
+        """Return the id of an open session."""
+        ...
+
     def file(self, number: int, facts: FileFacts) -> None:
         """Record changed facts about a session's file, such as its path."""
         ...

@@ -33,7 +33,7 @@ class TestClock:
 
 class Session:
     def __init__(self, facts: FileFacts, group: str) -> None:
-        self.state = FileState(facts)
+        self.state = FileState(facts, crc=0)
         self.group = group
         self.content = bytearray()
         """The content of the file. Holes are zeros."""
@@ -87,6 +87,9 @@ class Recorder:
         self.sessions.append(Session(facts, group))
         return len(self.sessions) - 1
 
+    def session(self, number: int) -> str:
+        return f"session{number}"
+
     def file(self, number: int, facts: FileFacts) -> None:
         session = self._session(number)
         session.moves.append(facts)
@@ -98,6 +101,9 @@ class Recorder:
         session = self._session(number)
         session.content += data
         session.state.read(data)
+        session.state.facts = structs.replace(
+            session.state.facts, copied_in=""
+        )  # as the ingest does
         self.chunks.append((number, len(data)))
         if len(self.chunks) == self.fills_after:
             self.fill()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, Protocol
 
 from tailrace.sources.source import CHUNK_MAX
@@ -34,7 +34,7 @@ from tailrace.sources.tail.inflate import (
     StatedLoss,
     Torn,
 )
-from tailrace.sources.tail.location import OPEN, FileStamp
+from tailrace.sources.tail.location import OPEN
 from tailrace.spool.payloads import HEAD, Member, checksum
 
 
@@ -420,9 +420,11 @@ def _whole(fd: int) -> Reader:
 class ContentSum:
     """Computes, in steps, the trail of a file's whole content."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, take: Callable[[bytes], object] = len) -> None:
+        """Pass on each piece of the content to `take`."""
         self.trail = Trail()
         self._reader = _whole(fd)
+        self._take = take
 
     def step(self, fd: int, size: int) -> bool | None:
         """Read about `VERIFY_BYTES` more bytes of the file. Return None while content is left, and then whether it is
@@ -435,6 +437,7 @@ class ContentSum:
             piece = self._reader.next(view)
             if isinstance(piece, bytes):
                 self.trail.add(piece)
+                self._take(piece)
             elif not isinstance(piece, InflationBegun):
                 pending = self._reader.pending if isinstance(self._reader, Compressed) else 0
                 return piece is None and not pending and self._reader.trail.offset == size
@@ -546,29 +549,3 @@ def _pieces(path: str) -> Iterator[bytes | SparseRange | Torn | Bad | StatedLoss
 
 def _size(piece: bytes | SparseRange) -> int:
     return piece.size if isinstance(piece, SparseRange) else len(piece)
-
-
-class Compared:
-    """A comparison of a file with another file, from which bytes were read.
-
-    - `part`: the part of the other file that was read; None if the session of that file has ended.
-    - `changed_as`: the size and times that the compared file had at the comparison.
-    - `trail`: the bytes that are equal so far.
-    - `found`: the result; None while the comparison is unfinished."""
-
-    def __init__(
-        self,
-        part: ReadPart | None,
-        changed_as: FileStamp | None = None,
-        trail: Trail | None = None,
-    ) -> None:
-        self.part = part
-        self.changed_as = changed_as
-        self.trail = trail or Trail()
-        self.check = ContentCheck(self.trail)
-        self.found: bool | None = None
-
-    @property
-    def taken(self) -> int:
-        """Return the number of bytes read from the file with which this file is compared."""
-        return (self.part or self).trail.offset

@@ -12,16 +12,15 @@ from typing import NamedTuple
 from tailrace.decoding.formats import FORMATS
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail import content, identity
+from tailrace.sources.tail.comparison import Compared, CopyProof
 from tailrace.sources.tail.content import (
     BEGIN,
-    Compared,
     Compressed,
-    ContentSum,
     ContentView,
     ReadPart,
     SparseRange,
 )
-from tailrace.sources.tail.identity import ContentCheck, FormatCheck, Judgement, Trail, judge
+from tailrace.sources.tail.identity import FormatCheck, Judgement, Trail, judge
 from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
 from tailrace.sources.tail.location import AnotherFileError, FileStamp, Location, signature
 from tailrace.sources.tail.phase import NEXT, READ, FileEvent, Phase
@@ -37,63 +36,6 @@ class Unread(NamedTuple):
     """A loss: the last `size` bytes of a file, which can no longer be read."""
 
     size: int
-
-
-class CopyProof:
-    """A comparison, in steps, that can prove that an unchanged file is a copy of another file.
-
-    The file is a copy if its checksum equals the checksum of the other file, or of as many bytes at the beginning of a
-    longer file."""
-
-    def __init__(self, fd: int) -> None:
-        self.is_found = False
-        self._content: ContentSum | Trail | None = ContentSum(fd)
-        self._checks: dict[ReadPart, ContentCheck | bool] = {}
-        """For each read part of another file, the comparison of this file with the part, or later its result."""
-
-    @property
-    def is_summing(self) -> bool:
-        """Return whether the file's checksum is still being computed, which may need a decompressor."""
-        return isinstance(self._content, ContentSum)
-
-    @property
-    def content_size(self) -> int | None:
-        """Return the content's size (bytes); None until its checksum is computed, and if the content is damaged."""
-        return self._content.offset if isinstance(self._content, Trail) else None
-
-    def step(self, fd: int, size: int, other: Followed, part: ReadPart) -> bool | None:
-        """Continue the comparison with the read part of `other`. Return whether this file is a copy; None while
-        unfinished.
-
-        Raise OSError if a file cannot be read."""
-        if isinstance(self._content, ContentSum):
-            whole = self._content.step(fd, size)
-            if whole is not None:
-                self._content = self._content.trail if whole else None
-            return None if whole is not False else False
-        if self._content is None:
-            return False
-        check = self._checks.get(part)
-        if check is None:
-            check = self._checks[part] = _comparison(self._content, other, part)
-        if isinstance(check, ContentCheck):
-            found = check.step(other.location.open())
-            if found is None:
-                return None
-            check = self._checks[part] = found
-        self.is_found |= check
-        return check
-
-
-def _comparison(own: Trail, other: Followed, part: ReadPart) -> ContentCheck | bool:
-    """Return whether the content read from `other` begins with the content `own`. If the checksums known so far do not
-    show this, return a check that reads `other` again."""
-    read = other.handoff.content
-    if other.handoff.lost or own.crc is None or own.offset > read.offset:
-        return False
-    if own.offset == read.offset and read.crc is not None:
-        return own.crc == read.crc
-    return ContentCheck(own) if part.is_plain else False
 
 
 class Followed:
@@ -124,6 +66,8 @@ class Followed:
         self._touched = False
         """Whether the modification time has changed but not the size, so that bytes may have been overwritten."""
         self._resting = Resting(desk)
+        self.copied_in = ""
+        """Id of a session whose file was reported to have all content of this file."""
         self._compared: dict[Followed | Trail, Compared] = {}
         """Comparisons of this file with its possible originals: known files, or the content of ended files."""
         self._proof: CopyProof | None = None
@@ -141,7 +85,9 @@ class Followed:
         file.handoff = Handoff.resumed(desk, number, state)
         if state.offset or (facts.member or BEGIN) != BEGIN:
             file._part = ReadPart(file.handoff.content, facts.member, origin="earlier")
+            file.handoff.content.crc = state.crc
         file._resting = Resting(desk, facts.rest)
+        file.copied_in = facts.copied_in
         file.location.lose_path("deleted", now)
         return file
 
@@ -150,7 +96,7 @@ class Followed:
         at = self.location
         return FileFacts(
             path=spelled(at.path), device=at.device, inode=at.inode, birth=at.birth,
-            member=self._part.member, rest=self._resting.told,
+            member=self._part.member, rest=self._resting.told, copied_in=self.copied_in,
         )  # fmt: skip
 
     @property
@@ -278,6 +224,11 @@ class Followed:
         unchanged, pending = now - at.changed_at, self._part.pending
         if self._resting.look(at.path, at.birth, self._written_at, unchanged, pending):
             self.handoff.tell(self.facts)
+
+    def repeats(self, session: str) -> None:
+        """Report that the file of another session has all content of this file."""
+        self.copied_in = session
+        self.handoff.tell(self.facts)
 
     def let_rest(self, now: float) -> None:
         """Close a file until it changes, if it rests or has not changed for `KEPT_OPEN` seconds. All its bytes must
@@ -481,6 +432,7 @@ class Followed:
         """Pass the next piece of the file to its session, which is opened if necessary."""
         handoff, desk = self.handoff, self._desk
         self._resting.grows()
+        self.copied_in = ""
         if isinstance(piece, InflationBegun):
             self._reach(piece.member)
             return
@@ -582,6 +534,7 @@ class Followed:
         self.handoff = Handoff(self._desk)
         self._part = ReadPart()
         self._resting = Resting(self._desk)
+        self.copied_in = ""
         self._forget_originals()
 
     def _forget_originals(self) -> None:

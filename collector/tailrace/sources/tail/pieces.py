@@ -69,11 +69,23 @@ class Cover(Generic[T]):
         self._open: list[_Place[T]] = []
         self._found: dict[int, list[_Place[T]]] = {0: []}
         """By the offset at which they end: the places that have the content of a piece."""
+        self._heads: dict[int, bytes] = {}
+        """The next bytes (`HEAD`) at each offset at which a piece ends."""
 
     @property
     def is_over(self) -> bool:
         """Return whether no further piece can be found."""
         return not self._open and not self._at_end and self._at not in self._found
+
+    @property
+    def is_vain(self) -> bool:
+        """Return whether no piece was found, and none can be found."""
+        return self.is_over and len(self._found) == 1
+
+    @property
+    def awaited(self) -> list[bytes]:
+        """Return the first bytes (`HEAD`) of pieces that may follow those that were found, and are not known yet."""
+        return [self._heads[end] for end in self._found if end and end in self._heads]
 
     def feed(self, data: bytes) -> None:
         self._data += data
@@ -109,6 +121,7 @@ class Cover(Generic[T]):
         while self._at < stop:
             begun = self._at_end.pop(self._at, [])
             if self._at in self._found:
+                self._heads[self._at] = self._data[:HEAD]
                 begun = [*begun, *self._beginning_with(self._data[:AHEAD], self._at)]
             same = (piece for piece in dict.fromkeys(begun) if self._data.startswith(piece.head))
             self._open += [_Place(piece, self._at) for piece in same]

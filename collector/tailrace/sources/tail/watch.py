@@ -25,6 +25,7 @@ from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.location import SYSTEM, Roots, System, TailDescriptors, name_of
 from tailrace.sources.tail.phase import NEXT, READ, WAITING, FileEvent, Phase
+from tailrace.sources.tail.repeats import Repeats
 from tailrace.sources.tail.search import EMPTY, OF_OTHER_FORMAT, PATHS_SHOWN, Complaints, Discovery
 from tailrace.sources.tail.session import Desk, DocumentWatch, Writers
 from tailrace.sources.tail.turns import Inflaters, Turns
@@ -104,6 +105,7 @@ class Watch:
         self._discovery = Discovery(
             self._desk, self._catalog, self._complaints, chosen.within if chosen else {}, once=once
         )
+        self._repeats = Repeats(name, files, intake)
         self._resume(intake.files(self))
 
     def steps(self) -> Generator[Wait, None, None]:
@@ -123,13 +125,14 @@ class Watch:
                     if checks % LOOKS_AT_ONCE == 0:
                         yield "others"
                 yield from self._look_at_documents()
+                yield from self._compare()
                 now = self._clock.monotonic()
                 if self._ready or self._inflaters.next <= now:
                     yield from self._read()
                 elif not self._once:
                     wake = min(
                         self._discovery.due, self._documents_due, self._catalog.next_due,
-                        self._inflaters.next,
+                        self._inflaters.next, self._repeats.due,
                     )  # fmt: skip
                     yield max(SLEEP_MIN, wake - now)
                 elif self._catalog.next_due > now:
@@ -189,6 +192,15 @@ class Watch:
                 yield "others"
         self._documents_due = self._clock.monotonic() + self._catalog.idle_interval(len(documents))
 
+    def _compare(self) -> Iterator[Wait]:
+        """Compare files that do not change any more a step further."""
+        if self._repeats.has_work:
+            try:
+                self._repeats.step()
+            except OSError as error:
+                self._complaints.failed(name_of(error))
+            yield "others"
+
     def _check(self, file: Followed, now: float) -> None:
         """Check a file, and decide whether to read it, to end its session, or to stop following it. Raise OSError if
         that fails."""
@@ -211,6 +223,7 @@ class Watch:
         ):
             if file.phase is Phase.FOLLOWED:
                 file.rest(now)
+                self._repeats.settle(file, now)
             file.let_rest(now)
             if file.phase is Phase.FOLLOWED:
                 return  # the most frequent case: nothing has changed
@@ -453,6 +466,7 @@ class Watch:
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
         file.location.close()
+        self._repeats.forget(file)
         self._turns.forget(file)
         self._inflaters.forget(file)
         for other in waiting:
