@@ -13,15 +13,19 @@ from collections import Counter
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from tailrace.cli.commands import tailrace
 from tailrace.importing.choosing import choose
 from tailrace.importing.readings import AsRead, Reading
 from tailrace.sources.tail.content import fingerprint
+from tailrace.spool.entry import LAST
+from tailrace.spool.payloads import HEAD, FileFacts
 from tests.forms import examples
-from tests.importing.test_kinds import EVENTS, counted, events, gaps, of, whole
+from tests.importing.test_kinds import EVENTS, counted, events, gaps, of, readable, whole
 from tests.ingest.log import Log, heph_epoch, heph_event, log_of_file, run
 from tests.query.asking import ask
+from tests.query.memory import Views
 
 MISREAD = {
     # The file itself breaks the rule that shows a loss, and the other piece has the lines that show this.
@@ -133,6 +137,67 @@ def test_pieces_of_a_file_lack_nothing_that_the_others_have(format_, torn):
                     wrong[vector.name, *cuts] = "a beginning is missing unsaid"
     assert not wrong
     assert said > 20
+
+
+COUNTS = "SELECT kind, count(*) AS n FROM events WHERE kind IN ('span', 'instant', 'counter') GROUP BY 1 ORDER BY 1"
+MISSING = "SELECT reason, sum(remaining) AS n, bool_or(remaining IS NULL) AS unknown FROM gaps GROUP BY 1 ORDER BY 1"
+
+
+def beside(vector, parts, order, hidden, others):
+    """The rows of files that a daemon follows, in this order; -1 is the whole file. The daemon has found the content of those
+    that are `hidden` in the `others`."""
+    log, files = Log(), {}
+    for number in order:
+        files[number] = log.open_file(
+            vector.format.name, f"/runs/{number}", record_max=vector.limit
+        )
+        log.data(files[number], vector.data if number < 0 else parts[number])
+        log.tick(3)
+    for number in hidden:
+        facts = FileFacts(path=f"/runs/{number}", device=1, inode=2, birth=3)
+        found = tuple(f"session{files[other]}" for other in others)
+        log.file(files[number], replace(facts, copied_in=found))
+    log.tick(3)
+    log.stop(LAST)
+    return readable(run(log.entries)[1])
+
+
+def cut_in_three(format_):
+    rng = random.Random(format_)
+    for vector in [v for v in of(format_) if not v.beside and HEAD <= len(v.data) < 10**4][::4]:
+        if len(starts(vector)) > 2 and b"tailrace.session" not in vector.data:
+            places = sorted(rng.sample(starts(vector), 2))
+            ends = itertools.pairwise([0, *places, len(vector.data)])
+            yield vector, [vector.data[a:b] for a, b in ends]
+
+
+@pytest.mark.parametrize("format_", ["et3", "heph", "jets"])
+@pytest.mark.parametrize("order", [(-1, 0, 1, 2), (0, -1, 1, 2), (0, 1, 2, -1)])
+def test_followed_pieces_that_their_file_repeats_change_no_answer(format_, order):
+    views, wrong = Views(), []
+    for vector, parts in cut_in_three(format_):
+        alone = beside(vector, parts, [-1], (), ())
+        both = beside(vector, parts, order, (0, 1, 2), (-1,))
+        answers = [[views.of(rows, sql) for sql in (COUNTS, MISSING)] for rows in (alone, both)]
+        if answers[0] != answers[1]:
+            wrong.append(vector.name)
+    assert not wrong
+
+
+@pytest.mark.parametrize("order", [(-1, 0, 1, 2), (0, 1, 2, -1)])
+def test_a_followed_trace_that_others_repeat_is_there_if_it_has_gaps_of_its_run(order):
+    """Pieces of DFTracer join, and the gaps of a run are in any of its sessions."""
+    views, wrong, hidden = Views(), [], 0
+    later, first = ((0, 1, 2), (-1,)) if order[0] < 0 else ((-1,), (0, 1, 2))
+    missing = MISSING.replace("GROUP", "WHERE reason NOT IN ('malformed', 'unresolved') GROUP")
+    for vector, parts in cut_in_three("dftracer"):
+        all_ = beside(vector, parts, order, (), ())
+        some = beside(vector, parts, order, later, first)
+        if views.of(all_, missing) != views.of(some, missing):
+            wrong.append(vector.name)
+        hidden += views.of(all_, COUNTS) != views.of(some, COUNTS)
+    assert not wrong
+    assert hidden
 
 
 REAL = ["et3/agent_threads", "et3/spec_simple", "heph/busy", "jets/tracegen_tiny"]

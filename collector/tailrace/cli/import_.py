@@ -81,7 +81,10 @@ def import_command(
 
     Files of equal content are copies, wherever they are. A DFTracer file is a copy, too, if other given files have all
     its lines, and dftracer_split may have written it, or it begins with the record of another given file, as a merged
-    file does. Lines are compared up to 4 million different ones. A file whose name is derived from another file in
+    file does. Lines are compared up to 4 million different ones. In any format, a file is a copy, too, if it is a piece
+    of a longer one: if it ends where that one ends, or if pieces follow one another from the beginning. The beginning
+    alone is a copy only if it states when its run began (Heph and DFTracer): of other formats, a killed run of the same
+    program may have written it. More than 16 files that begin or end alike are not compared. A file whose name is derived from another file in
     its directory (NAME~, NAME.part, NAME.1) is a copy, too, if it holds only the beginning of that file, and at least
     256 bytes. A file of several gzip members is a copy only beside the original (NAME and NAME.gz, say), or if another
     given file has the same compressed bytes.

@@ -33,7 +33,7 @@ class SessionFile:
         """Count the next bytes of the file. If the file had stopped growing, write a row about the renewed growth."""
         if file := self._state.file:
             if file.facts.rest or file.facts.copied_in:
-                file.facts = replace(file.facts, copied_in="")
+                file.facts = replace(file.facts, copied_in=())
                 self._rest(file, None, own, now)
             file.read(data)
 

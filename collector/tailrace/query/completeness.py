@@ -157,7 +157,7 @@ def missing_names(engine: Engine, where: RowCondition) -> dict[str, int | None]:
 
 
 class CopiedFiles(NamedTuple):
-    """Followed files whose content equals that of another file of the same source, and the number of events in them."""
+    """Followed files whose content other files of the same source have, and the number of events in them."""
 
     files: int
     events: int
@@ -172,9 +172,9 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
     found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
     if not any(True for _ in found):
         return {}
-    # The views have no rows of a copied file, so count the events of the original file.
-    counts = "SELECT source, part.root(session) AS original, sum(event_count) AS total FROM part.session_counts GROUP BY ALL"
-    sql = f"SELECT source, count(*), coalesce(sum(total), 0)::BIGINT FROM part.copies LEFT JOIN ({counts}) USING (source, original) GROUP BY source"  # noqa: S608 - our own words
+    # The views have no rows of a copied file. Its original may have more events.
+    counts = f"SELECT source, part.root(session) AS session, count(*) AS total FROM stored WHERE {_EVENTS} AND kind <> 'begin' GROUP BY ALL"  # noqa: S608 - our own words
+    sql = f"SELECT source, count(*), coalesce(sum(total), 0)::BIGINT FROM part.copies LEFT JOIN ({counts}) USING (source, session) GROUP BY source"  # noqa: S608 - our own words
     return {source: CopiedFiles(files, events) for source, files, events in engine.rows(sql)}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from tailrace.decoding.formats import FORMATS
 from tailrace.rows.schema import IS_OWN
 from tailrace.spool.payloads import HEAD, LossDetail
 
@@ -429,6 +430,9 @@ _REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '
 
 _LOSSES = ", ".join(f"'{detail}'" for detail in get_args(LossDetail))
 
+_JOINED = ", ".join(f"'{each.name}'" for each in FORMATS.values() if each.files.pieces)
+"""Formats in which the ledger joins the pieces of a run. Any session of the run may have the run's gaps."""
+
 COPIES = f"""
 CREATE OR REPLACE TABLE part.copies AS
 WITH last AS (
@@ -455,13 +459,30 @@ followed AS (
   WHERE coalesce(words ->> '$.closed', words ->> '$.left', '') NOT IN ('end of file', 'replaced', 'rewritten', 'truncated')
     AND words ->> '$.file.crc' IS NOT NULL
     AND (try_cast(words ->> '$.file.size' AS BIGINT) >= {HEAD} OR words ->> '$.lacks' = '')
-)
-,
+),
+named AS (
+  SELECT source, format, root, words ->> '$.file.path' AS path,
+    unnest(from_json(words -> '$.file.copied_in', '["VARCHAR"]')) AS original
+  FROM last
+  -- Several files may bring the events of an announced session, and each event is stored with the first of them.
+  ANTI JOIN (
+    SELECT source, part.root(session) AS root FROM part.kept_few WHERE kind = 'session' AND name = 'tailrace.session'
+  ) USING (source, root)
+  ANTI JOIN (
+    SELECT source, part.root(session) AS root
+    FROM part.kept_few
+    WHERE kind IN ('gap', 'heal') AND format IN ({_JOINED}) AND name NOT IN ('malformed', 'unresolved')
+    GROUP BY ALL
+    HAVING bool_or(kind = 'gap' AND missing > 0) OR count(*) FILTER (kind = 'gap') > count(*) FILTER (kind = 'heal')
+  ) USING (source, root)
+  WHERE words ->> '$.file.copied_in' IS NOT NULL
+    AND (format NOT IN ({_JOINED}) OR coalesce(words ->> '$.lacks', '') = '')
+),
 repeats AS (
-  SELECT r.source, r.root AS session, r.words ->> '$.file.path' AS path, o.root AS original
-  FROM last AS r
-  JOIN last AS o ON o.source = r.source AND o.format = r.format AND o.root = r.words ->> '$.file.copied_in'
-  WHERE o.opened
+  SELECT source, root AS session, any_value(path) AS path, min(original) AS original
+  FROM named AS n LEFT JOIN (SELECT source, format, root AS original, opened FROM last) AS o USING (source, format, original)
+  GROUP BY source, root
+  HAVING bool_and(coalesce(o.opened, false))
 ),
 equal AS (
   SELECT source, root AS session, path, first_value(root) OVER alike AS original
@@ -476,13 +497,14 @@ FROM equal ANTI JOIN repeats USING (source, session)
 """SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files, or of parts of
 them. `within` limits which rows are searched.
 
-A file counts as a copy if the collector has found all its content in a longer file (`copied_in`), or if the collector expects no more growth of it, and another file with the same rank has the
-same content. These files are no copies:
+A file counts as a copy if the collector has found all its content in other files (`copied_in`), or if the collector expects
+no more growth of it, and another file with the same rank has the same content. These files are no copies:
 
 - A file that was truncated, rewritten or replaced, because a later run may write equal bytes elsewhere.
 - A file with the path of the other file, because two runs wrote it one after the other.
 - A file of fewer than `HEAD` bytes whose stream has not ended, because many files begin with the same header.
 - A file with lost bytes, because its size and checksum leave out these bytes.
+- A file that has gaps of a run of which other files have parts, although these have all its content.
 """
 
 HIDE = f"""

@@ -273,7 +273,8 @@ SESSIONS = View(
             "copies",
             "VARCHAR",
             "JSON list: the paths of other followed files that have the same content and rest (are taken to grow no more), as its own"
-            " file does; all views leave out the rows of these files, and the table `stored` has them",
+            " file does, or of unchanged files that are pieces of its file; all views leave out the rows of these files, and the"
+            " table `stored` has them",
         ),
     ),
     """

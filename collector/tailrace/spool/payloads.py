@@ -52,8 +52,8 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Position from which a restart decompresses the file again; None for an uncompressed file."""
     rest: Rest | None = None
     """The reason why the file is assumed not to grow any more; None for a file that may grow."""
-    copied_in: str = ""
-    """Id of another session whose file has all content of this file, as long as this file does not grow."""
+    copied_in: tuple[str, ...] = ()
+    """Ids of sessions whose files together have all content of this file, as long as this file does not grow."""
 
 
 LossDetail = Literal[

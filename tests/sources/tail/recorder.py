@@ -102,7 +102,7 @@ class Recorder:
         session.content += data
         session.state.read(data)
         session.state.facts = structs.replace(
-            session.state.facts, copied_in=""
+            session.state.facts, copied_in=()
         )  # as the ingest does
         self.chunks.append((number, len(data)))
         if len(self.chunks) == self.fills_after:

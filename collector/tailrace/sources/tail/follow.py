@@ -66,8 +66,8 @@ class Followed:
         self._touched = False
         """Whether the modification time has changed but not the size, so that bytes may have been overwritten."""
         self._resting = Resting(desk)
-        self.copied_in = ""
-        """Id of a session whose file was reported to have all content of this file."""
+        self.copied_in: tuple[str, ...] = ()
+        """Ids of the sessions whose files together were reported to have all content of this file."""
         self._compared: dict[Followed | Trail, Compared] = {}
         """Comparisons of this file with its possible originals: known files, or the content of ended files."""
         self._proof: CopyProof | None = None
@@ -225,9 +225,9 @@ class Followed:
         if self._resting.look(at.path, at.birth, self._written_at, unchanged, pending):
             self.handoff.tell(self.facts)
 
-    def repeats(self, session: str) -> None:
-        """Report that the file of another session has all content of this file."""
-        self.copied_in = session
+    def repeats(self, sessions: tuple[str, ...]) -> None:
+        """Report that the files of other sessions together have all content of this file."""
+        self.copied_in = sessions
         self.handoff.tell(self.facts)
 
     def let_rest(self, now: float) -> None:
@@ -432,7 +432,7 @@ class Followed:
         """Pass the next piece of the file to its session, which is opened if necessary."""
         handoff, desk = self.handoff, self._desk
         self._resting.grows()
-        self.copied_in = ""
+        self.copied_in = ()
         if isinstance(piece, InflationBegun):
             self._reach(piece.member)
             return
@@ -534,7 +534,7 @@ class Followed:
         self.handoff = Handoff(self._desk)
         self._part = ReadPart()
         self._resting = Resting(self._desk)
-        self.copied_in = ""
+        self.copied_in = ()
         self._forget_originals()
 
     def _forget_originals(self) -> None:

@@ -3,9 +3,12 @@ beside its parts.
 
 All of them are read while they grow, because nothing tells a piece from a new trace then. Once files do not change any
 more, their contents are compared (`pieces`). In a format whose tools merge traces, the records of a file are compared with
-those of other files in any order. A file whose content is in a longer one is reported; readers leave out its session. If
-the file grows, the report is void. A report always names a file with more records, or with as many records and more
-bytes. So reports have no circle, and each event is in a session that readers show.
+those of other files in any order. A file whose content is in others is reported; readers leave out its session. If the
+file grows, the report is void.
+
+Reports have no circle, so each event is in a session that readers show: in most formats, a report names a longer file. In a
+format whose traces are split and merged, the ledger joins the pieces of a run, and the session that was read first has its
+gaps, so a report names files that were read earlier.
 
 To bound the work, only files whose first or last bytes are equal are compared, one at a time, in short steps."""
 
@@ -176,11 +179,14 @@ class Repeats:
             yield
         if not sound or not _is_same(content.trail, known):
             return
-        pieces, together = cover.found(dated=self._files.dated(content.trail.head))
-        if records and not together:
-            pieces += yield from self._parts(whole, records)
-        for piece in dict.fromkeys(pieces):
-            self._repeats(piece, whole)
+        pieces, parts = cover.found(dated=self._files.dated(content.trail.head))
+        if records and not parts:
+            parts = yield from self._parts(whole, records)
+        if records:
+            self._report_later(whole, pieces, parts)
+        else:
+            for piece in pieces:
+                self._report(piece, [whole])
         for head in cover.awaited if whole in self._places else ():
             self._awaiting.setdefault(head, {})[whole] = None
             self._places[whole].append((self._awaiting, head))
@@ -196,11 +202,17 @@ class Repeats:
             if not sound or known is None or not _is_same(content.trail, known):
                 return []
             total -= own.end()
-        # Of two files with the same records, the one with fewer bytes is reported.
-        is_more = len(parts) > 1 or [
-            p for p in parts if self._settled[p].size < self._settled[whole].size
-        ]
-        return parts if not total and is_more else []
+        return parts if not total else []
+
+    def _report_later(self, whole: Followed, pieces: list[Followed], parts: list[Followed]) -> None:
+        """Report pieces or parts of a file, or the file itself, if they were read later. Only the session that was read first has
+        the gaps of a run (`ledger.split_runs`)."""
+        if parts and all(_number(part) < _number(whole) for part in parts):
+            self._report(whole, parts)
+        elif all(_number(part) > _number(whole) for part in parts):
+            for piece in dict.fromkeys([*pieces, *parts]):
+                if _number(piece) > _number(whole):
+                    self._report(piece, [whole])
 
     def _is_begun(self, whole: Followed) -> bool:
         """Return whether another file may be the first piece of a file, or have its first record."""
@@ -235,21 +247,24 @@ class Repeats:
     def _piece(self, file: Followed) -> Piece[Followed]:
         return Piece(file, file.handoff.content.head, *self._settled[file])
 
-    def _repeats(self, file: Followed, whole: Followed) -> None:
-        """Report that `whole` has all content of `file`, unless a file has changed."""
-        files = (file, whole)
-        if file.copied_in or any(self._settled.get(each) != _content(each) for each in files):
+    def _report(self, file: Followed, others: list[Followed]) -> None:
+        """Report that other files together have all content of `file`, unless a file has changed."""
+        if file.copied_in or any(self._settled.get(f) != _content(f) for f in (file, *others)):
             return
-        number = whole.handoff.number
-        if number is None:
-            return
-        file.repeats(self._intake.session(number))
+        file.repeats(tuple(self._intake.session(_number(other)) for other in others))
         self._named += 1
         if self._named <= NAMED:
             logger.info(
-                "source %s: %r has all content of %r; views leave out the copy; the first %d are named",
-                self._source, whole.location.path, file.location.path, NAMED, extra={"source": self._source},
+                "source %s: all content of %r is in %r%s; views leave out the copy; the first %d are named",
+                self._source, file.location.path, others[0].location.path,
+                f" and {len(others) - 1} more" if len(others) > 1 else "", NAMED,
+                extra={"source": self._source},
             )  # fmt: skip
+
+
+def _number(file: Followed) -> int:
+    """Return the number of a file's session. Later sessions have higher numbers."""
+    return -1 if file.handoff.number is None else file.handoff.number
 
 
 def _content(file: Followed) -> Content | None:
