@@ -2,7 +2,7 @@
 
 - In a format whose tools split and merge traces (`Files.pieces`), a file is left out if other files have all its lines,
   and its name or its first record shows that a tool may have made it.
-- In any format, a file is left out if it is a piece of a longer one (`sources.tail.pieces`): it begins where another
+- In any format, a file is left out if it is a piece of a longer one (`sources.tail.comparison`): it begins where another
   piece ends, or ends where the longer file ends.
 
 A piece at the end of a file has at least `HEAD` bytes, because many files end alike."""
@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from tailrace.decoding.contract import Files, originals, without_gz
 from tailrace.model.spelling import spelled
+from tailrace.sources.tail.comparison import ALIKE_MAX, Cover, PieceFile
 from tailrace.sources.tail.content import BEGINNING, chunks, inflated, lines
 from tailrace.sources.tail.inflate import MAGIC
 from tailrace.sources.tail.location import OPEN
-from tailrace.sources.tail.pieces import ALIKE_MAX, Cover, Piece
 from tailrace.spool.payloads import HEAD, checksum
 
 LINES_MAX = 2**22
@@ -108,7 +108,7 @@ class _Alike:
         """Return the pieces of a file, and those that together are the whole file. Raise OSError if a file cannot be
         read."""
         begins = partial(self._beginning_with, whole)
-        at_end: dict[int, list[Piece[_File]]] = {}
+        at_end: dict[int, list[PieceFile[_File]]] = {}
         for piece in self._ending_with(whole):
             at_end.setdefault(self._size(whole) - piece.size, []).append(piece)
         if not at_end and next(begins(whole.head, 0), None) is None:
@@ -122,7 +122,7 @@ class _Alike:
                 break
         return cover.found(dated=self._format.dated(whole.head))
 
-    def _beginning_with(self, whole: _File, data: bytes, at: int) -> Iterator[Piece[_File]]:
+    def _beginning_with(self, whole: _File, data: bytes, at: int) -> Iterator[PieceFile[_File]]:
         """Yield files that may begin with `data`, which stands at the offset `at` of the file `whole`."""
         alike: list[_File] = []
         for size in self._short:
@@ -139,7 +139,7 @@ class _Alike:
             if piece is not None and (at or piece.size != self._size(whole)):
                 yield piece
 
-    def _ending_with(self, whole: _File) -> Iterator[Piece[_File]]:
+    def _ending_with(self, whole: _File) -> Iterator[PieceFile[_File]]:
         """Yield the files that may be the last piece of the file `whole`."""
         alike = self._end.get(whole.last or b"", ())
         for file in alike if len(alike) <= ALIKE_MAX else ():
@@ -149,12 +149,12 @@ class _Alike:
                 if piece is not None:
                     yield piece
 
-    def _piece(self, file: _File) -> Piece[_File] | None:
+    def _piece(self, file: _File) -> PieceFile[_File] | None:
         """Return a file as a possible piece; None if it is empty or damaged. Raise OSError if it cannot be read."""
         if file.path not in self._sums:
             self._sums[file.path] = _sum(file.path)
         known = self._sums[file.path]
-        return Piece(file, file.head, *known) if known else None
+        return PieceFile(file, file.head, *known) if known else None
 
     def _size(self, file: _File) -> int:
         if file.size is not None:
@@ -191,7 +191,7 @@ def _file(path: str) -> _File:
 
 
 def _sum(path: str) -> tuple[int, int] | None:
-    """Return the size and the checksum of a file's content, as `Piece` has them; None if the file is empty or damaged.
+    """Return the size and the checksum of a file's content, as `PieceFile` has them; None if the file is empty or damaged.
     Raise OSError if it cannot be read."""
     size = crc = 0
     for data in chunks(path):

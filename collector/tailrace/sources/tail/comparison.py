@@ -1,15 +1,60 @@
-"""Compare a file with files from which bytes were read, in steps: is it a copy of one of them, or of its beginning?"""
+"""Compare the contents of files: is a file a copy of another one, of its beginning, or of a piece of it?
+
+`split` cuts a file into pieces, `tail` copies its last piece, and `cat` joins files. The events of the long file
+and those of the pieces are the same. Names prove nothing, so contents are compared: the long file is read once, and
+where a piece ends, another one may begin (`Cover`). A piece at the beginning of a file proves nothing if it is the only
+one: two runs of one program may write the same bytes, and one of them may have died early. Such a piece counts if
+another one follows, if the pieces are the whole file, or if the bytes state when the run began (`dated`).
+
+Followed files are read while they grow, because nothing tells a piece from a new trace then. Once files do not change any
+more, they are compared with each other (`Repeats`). In a format whose tools merge traces, the records of a file are compared
+with those of other files in any order. A file whose content is in others is reported; readers leave out its session. If
+the file grows, the report is void. Reports have no circle, so each event is in a session that readers show: in most
+formats, a report names a longer file. In a format whose traces are split and merged, the ledger joins the pieces of a
+run, and the session that was read first has its gaps, so a report names files that were read earlier.
+
+To bound the work, only files whose first or last bytes are equal are compared, one at a time, in short steps."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
+from zlib_ng.zlib_ng import crc32
+
+from tailrace.decoding.contract import Files
+from tailrace.sources.source import FileIntake
 from tailrace.sources.tail.content import ContentSum, ReadPart
 from tailrace.sources.tail.identity import ContentCheck, Trail
 from tailrace.sources.tail.location import FileStamp
+from tailrace.sources.tail.phase import Phase
+from tailrace.spool.payloads import HEAD, UNSAYING
 
 if TYPE_CHECKING:
     from tailrace.sources.tail.follow import Followed
+
+ALIKE_MAX = 16
+"""Maximum number of files with equal first or last bytes that are compared. If there are more, none of them counts as a
+piece, because each comparison costs a checksum."""
+
+AHEAD = 4096
+"""Number of bytes of the long file that must be known to find the pieces which may begin there."""
+
+SETTLED = 5.0
+"""Time (seconds) without a change after which a file is compared with others."""
+
+RECORD = 150
+"""Number of bytes of a first record by which a merged file and its parts are found."""
+
+NAMED = 5
+_BESIDE = b" \t\r\n,[]"
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Compared:
@@ -93,3 +138,353 @@ def _comparison(own: Trail, other: Followed, part: ReadPart) -> ContentCheck | b
     if own.offset == read.offset and read.crc is not None:
         return own.crc == read.crc
     return ContentCheck(own) if part.is_plain else False
+
+
+class PieceFile(NamedTuple, Generic[T]):
+    """A file that may be a piece of another file: its first bytes (up to `AHEAD`), its size, which is not 0, and the
+    checksum of its content without the first `UNSAYING` bytes."""
+
+    file: T
+    head: bytes
+    size: int
+    crc: int
+
+
+class _Candidate(Generic[T]):
+    """A place in the long file, from the offset `begin` on, where the content of a piece may be."""
+
+    def __init__(self, piece: PieceFile[T], begin: int) -> None:
+        self.piece = piece
+        self.begin = begin
+        self.end = begin + piece.size
+        self.crc = 0
+
+    def add(self, data: bytes, at: int) -> None:
+        self.crc = crc32(data[max(0, self.begin + UNSAYING - at) :], self.crc)
+
+
+class Cover(Generic[T]):
+    """Finds the pieces in the content of a long file, which is passed to `feed` part by part.
+
+    `beginning_with` returns files that may be pieces, by the next bytes of the long file (`AHEAD`, or fewer at its end)
+    and their offset. `at_end` has files that may be its last piece, by the offset at which they would begin."""
+
+    def __init__(
+        self,
+        beginning_with: Callable[[bytes, int], Iterable[PieceFile[T]]],
+        at_end: Mapping[int, list[PieceFile[T]]],
+    ) -> None:
+        self._beginning_with = beginning_with
+        self._at_end = {begin: pieces for begin, pieces in at_end.items() if begin > 0}
+        self._data = b""
+        self._at = 0
+        self._open: list[_Candidate[T]] = []
+        self._found: dict[int, list[_Candidate[T]]] = {0: []}
+        """By the offset at which they end: the places that have the content of a piece."""
+        self._heads: dict[int, bytes] = {}
+        """The next bytes (`HEAD`) at each offset at which a piece ends."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether no further piece can be found."""
+        return not self._open and not self._at_end and self._at not in self._found
+
+    @property
+    def is_vain(self) -> bool:
+        """Return whether no piece was found, and none can be found."""
+        return self.is_over and len(self._found) == 1
+
+    @property
+    def awaited(self) -> list[bytes]:
+        """Return the first bytes (`HEAD`) of pieces that may follow those that were found, and are not known yet."""
+        return [self._heads[end] for end in self._found if end and end in self._heads]
+
+    def feed(self, data: bytes) -> None:
+        self._data += data
+        self._go(self._at + max(0, len(self._data) - AHEAD))
+
+    def found(self, *, dated: bool) -> tuple[list[T], list[T]]:
+        """Return all pieces of the file; and those that together are the whole file, in order, or none. All content of
+        the file must have been passed on, unless `is_over`."""
+        if not self.is_over:
+            self._go(self._at + len(self._data))
+        whole: list[_Candidate[T]] = []
+        end = 0 if self._data else self._at
+        while end and self._found.get(end):
+            whole.insert(0, self._found[end][0])
+            end = whole[0].begin
+        if end:
+            whole = []
+        pieces = [
+            place
+            for place in chain.from_iterable(self._found.values())
+            if place.piece.size >= HEAD and (place.begin or dated)
+        ]
+        pieces += (place for place in whole if place not in pieces)
+        for (
+            place
+        ) in pieces:  # What precedes a piece is a piece, too. The list grows while it is read.
+            before = self._found.get(place.begin, [])
+            pieces += (other for other in before if other not in pieces)
+        return [place.piece.file for place in pieces], [place.piece.file for place in whole]
+
+    def _go(self, stop: int) -> None:
+        """Compare the content up to the offset `stop`."""
+        while self._at < stop:
+            begun = self._at_end.pop(self._at, [])
+            if self._at in self._found:
+                self._heads[self._at] = self._data[:HEAD]
+                begun = [*begun, *self._beginning_with(self._data[:AHEAD], self._at)]
+            same = (piece for piece in dict.fromkeys(begun) if self._data.startswith(piece.head))
+            self._open += [_Candidate(piece, self._at) for piece in same]
+            end = min([stop, *self._at_end, *(place.end for place in self._open)])
+            part = self._data[: end - self._at]
+            for place in self._open:
+                place.add(part, self._at)
+            self._data, self._at = self._data[len(part) :], end
+            for place in [each for each in self._open if each.end == end]:
+                self._open.remove(place)
+                if place.crc == place.piece.crc:
+                    self._found.setdefault(end, []).append(place)
+
+
+class ReadContent(NamedTuple):
+    """The size and the checksum of a file's content."""
+
+    size: int
+    crc: int
+
+
+FileIndex: TypeAlias = "dict[bytes, dict[Followed, None]]"
+IndexPlace: TypeAlias = tuple[FileIndex, bytes]
+
+
+class RecordSum:
+    """Sums the hashes of a file's records, whatever their order, and finds the first records of other files in it."""
+
+    def __init__(self, firsts: FileIndex) -> None:
+        self.total = 0
+        self.files: dict[Followed, None] = {}
+        self._firsts = firsts
+        self._left = b""
+
+    def feed(self, data: bytes) -> None:
+        *whole, self._left = (self._left + data).split(b"\n")
+        self._add(whole)
+
+    def end(self) -> int:
+        self._add([self._left])
+        self._left = b""
+        return self.total
+
+    def _add(self, lines: list[bytes]) -> None:
+        for line in lines:
+            if record := line.strip(_BESIDE):
+                self.total += hash(record)
+                if (first := record[:RECORD]) in self._firsts:
+                    self.files |= self._firsts[first]
+
+
+class Repeats:
+    """The files of one source that do not change at present, and the comparisons between them."""
+
+    def __init__(self, source: str, files: Files, intake: FileIntake) -> None:
+        self._source = source
+        self._files = files
+        self._intake = intake
+        self._settled: dict[Followed, ReadContent] = {}
+        self._begin: FileIndex = {}
+        self._end: FileIndex = {}
+        self._first: FileIndex = {}
+        """Files by their first record, in a format whose tools merge traces."""
+        self._awaiting: FileIndex = {}
+        """Files of which the first pieces are known, by the first bytes of the next piece."""
+        self._places: dict[Followed, list[IndexPlace]] = {}
+        """Where each file stands in these indexes."""
+        self._queue: dict[Followed, None] = {}
+        self._steps: Iterator[None] | None = None
+        self._named = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._queue) or self._steps is not None
+
+    @property
+    def due(self) -> float:
+        """Return the time of the next step: now, or never."""
+        return float("-inf") if self.has_work else float("inf")
+
+    def settle(self, file: Followed, now: float) -> None:
+        """Compare a file that has not changed for `SETTLED` seconds with other such files, unless this was done."""
+        if now - file.location.changed_at < SETTLED or (known := _content(file)) is None:
+            return
+        if self._settled.get(file) == known:
+            return
+        self.forget(file)
+        self._settled[file] = known
+        self._places[file] = self._keys(file)
+        for index, key in self._places[file]:
+            alike = index.setdefault(key, {})
+            alike[file] = None
+            if 1 < len(alike) <= ALIKE_MAX:
+                self._queue |= alike
+        self._queue |= self._awaiting.pop(file.handoff.content.head, {})
+
+    def forget(self, file: Followed) -> None:
+        self._queue.pop(file, None)
+        self._settled.pop(file, None)
+        for index, key in self._places.pop(file, ()):
+            if key in index:
+                index[key].pop(file, None)
+                if not index[key]:
+                    del index[key]
+
+    def step(self) -> None:
+        """Compare the next bytes. Raise OSError if a file cannot be read, and do not compare this file again."""
+        if self._steps is None:
+            if not self._queue:
+                return
+            file = next(iter(self._queue))
+            del self._queue[file]
+            self._steps = self._compare(file)
+        steps, self._steps = self._steps, None
+        if next(steps, self) is not self:
+            self._steps = steps
+
+    def _keys(self, file: Followed) -> list[IndexPlace]:
+        content = file.handoff.content
+        keys: list[IndexPlace] = [(self._begin, content.head)]
+        if content.offset >= HEAD:
+            keys.append((self._end, content.last))
+        if self._files.pieces:
+            first = content.head.lstrip(_BESIDE)
+            record, ended, _ = first.partition(b"\n")
+            if ended or len(record) >= RECORD:
+                keys.append(
+                    (self._first, record.rstrip(_BESIDE)[:RECORD] if ended else record[:RECORD])
+                )
+        return keys
+
+    def _compare(self, whole: Followed) -> Iterator[None]:
+        """Find the pieces and parts of a file, in steps."""
+        if (known := self._settled.get(whole)) is None:
+            return
+        at_end = self._ending_with(whole)
+        if not at_end and not self._is_begun(whole):
+            return
+        cover = Cover(partial(self._beginning_with, whole), at_end)
+        records = RecordSum(self._first) if self._files.pieces else None
+
+        def take(data: bytes) -> None:
+            cover.feed(data)
+            if records:
+                records.feed(data)
+
+        content = ContentSum(whole.location.open(), take)
+        while (sound := content.step(whole.location.open(), whole.size)) is None:
+            if cover.is_vain and not records:
+                return
+            yield
+        if not sound or not _is_same(content.trail, known):
+            return
+        pieces, parts = cover.found(dated=self._files.dated(content.trail.head))
+        if records and not parts:
+            parts = yield from self._parts(whole, records)
+        if records:
+            self._report_later(whole, pieces, parts)
+        else:
+            for piece in pieces:
+                self._report(piece, [whole])
+        for head in cover.awaited if whole in self._places else ():
+            self._awaiting.setdefault(head, {})[whole] = None
+            self._places[whole].append((self._awaiting, head))
+
+    def _parts(self, whole: Followed, records: RecordSum) -> Generator[None, None, list[Followed]]:
+        """Return the files that together have the records of a file, whatever their order; none if there are none."""
+        total, parts = records.end(), [file for file in records.files if file is not whole]
+        for part in parts:
+            own, known = RecordSum({}), self._settled.get(part)
+            content = ContentSum(part.location.open(), own.feed)
+            while (sound := content.step(part.location.open(), part.size)) is None:
+                yield
+            if not sound or known is None or not _is_same(content.trail, known):
+                return []
+            total -= own.end()
+        return parts if not total else []
+
+    def _report_later(self, whole: Followed, pieces: list[Followed], parts: list[Followed]) -> None:
+        """Report pieces or parts of a file, or the file itself, if they were read later. Only the session that was read first has
+        the gaps of a run (`ledger.split_runs`)."""
+        if parts and all(_number(part) < _number(whole) for part in parts):
+            self._report(whole, parts)
+        elif all(_number(part) > _number(whole) for part in parts):
+            for piece in dict.fromkeys([*pieces, *parts]):
+                if _number(piece) > _number(whole):
+                    self._report(piece, [whole])
+
+    def _is_begun(self, whole: Followed) -> bool:
+        """Return whether another file may be the first piece of a file, or have its first record."""
+        head = whole.handoff.content.head
+        if any(True for _ in self._beginning_with(whole, head, 0)):
+            return True
+        return any(
+            1 < len(index[key]) <= ALIKE_MAX
+            for index, key in self._keys(whole)
+            if index is self._first
+        )
+
+    def _beginning_with(
+        self, whole: Followed, data: bytes, at: int
+    ) -> Iterator[PieceFile[Followed]]:
+        """Yield the files that may begin with `data`, which stands at the offset `at` of the file `whole`."""
+        for size in range(1, min(len(data), HEAD) + 1):
+            alike = self._begin.get(data[:size], {})
+            if len(alike) <= ALIKE_MAX:
+                pieces = (self._piece(file) for file in alike if file is not whole)
+                yield from (p for p in pieces if at or p.size < self._settled[whole].size)
+
+    def _ending_with(self, whole: Followed) -> dict[int, list[PieceFile[Followed]]]:
+        """Return the files that may be the last piece of a file, by the offset at which they would begin."""
+        found: dict[int, list[PieceFile[Followed]]] = {}
+        alike = self._end.get(whole.handoff.content.last, {})
+        for file in alike if len(alike) <= ALIKE_MAX else ():
+            piece = self._piece(file)
+            begin = self._settled[whole].size - piece.size
+            if begin > 0:
+                found.setdefault(begin, []).append(piece)
+        return found
+
+    def _piece(self, file: Followed) -> PieceFile[Followed]:
+        return PieceFile(file, file.handoff.content.head, *self._settled[file])
+
+    def _report(self, file: Followed, others: list[Followed]) -> None:
+        """Report that other files together have all content of `file`, unless a file has changed."""
+        if file.copied_in or any(self._settled.get(f) != _content(f) for f in (file, *others)):
+            return
+        file.repeats(tuple(self._intake.session(_number(other)) for other in others))
+        self._named += 1
+        if self._named <= NAMED:
+            logger.info(
+                "source %s: all content of %r is in %r%s; views leave out the copy; the first %d are named",
+                self._source, file.location.path, others[0].location.path,
+                f" and {len(others) - 1} more" if len(others) > 1 else "", NAMED,
+                extra={"source": self._source},
+            )  # fmt: skip
+
+
+def _number(file: Followed) -> int:
+    """Return the number of a file's session. Later sessions have higher numbers."""
+    return -1 if file.handoff.number is None else file.handoff.number
+
+
+def _content(file: Followed) -> ReadContent | None:
+    """Return the content that was read from a file; None if bytes of it are unread or lost."""
+    handoff = file.handoff
+    read = handoff.content
+    if file.phase is not Phase.FOLLOWED or handoff.number is None or handoff.lost or file.has_more:
+        return None
+    return ReadContent(read.offset, read.crc) if read.offset and read.crc is not None else None
+
+
+def _is_same(trail: Trail, known: ReadContent) -> bool:
+    return (trail.offset, trail.crc) == known

@@ -22,10 +22,10 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
 from tailrace.sources.tail import catalog
 from tailrace.sources.tail.catalog import Catalog
+from tailrace.sources.tail.comparison import Repeats
 from tailrace.sources.tail.follow import Followed
 from tailrace.sources.tail.location import SYSTEM, Roots, System, TailDescriptors, name_of
 from tailrace.sources.tail.phase import NEXT, READ, WAITING, FileEvent, Phase
-from tailrace.sources.tail.repeats import Repeats
 from tailrace.sources.tail.search import EMPTY, OF_OTHER_FORMAT, PATHS_SHOWN, Complaints, Discovery
 from tailrace.sources.tail.session import Desk, DocumentWatch, Writers
 from tailrace.sources.tail.turns import Inflaters, Turns
