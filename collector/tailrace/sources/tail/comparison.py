@@ -223,7 +223,7 @@ class Cover(Generic[T]):
         pieces += (place for place in whole if place not in pieces)
         for (
             place
-        ) in pieces:  # What precedes a piece is a piece, too. The list grows while it is read.
+        ) in pieces:  # All places before a piece hold pieces, too. The list grows while it is read.
             before = self._found.get(place.begin, [])
             pieces += (other for other in before if other not in pieces)
         return [place.piece.file for place in pieces], [place.piece.file for place in whole]
