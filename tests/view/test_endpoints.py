@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -19,7 +20,8 @@ from tailrace.view.answers import FileAnswer, encoded
 from tailrace.view.application import ENDPOINTS
 from tailrace.view.leases import ServedStore, SnapshotLease
 from tests.export.traces import EPOCH, crowds, stores
-from tests.query.tables import compact, dicts, make
+from tests.program import COMMAND, run
+from tests.query.tables import clocked, compact, dicts, gap, make, row
 
 MANY = settings(
     max_examples=40,
@@ -349,6 +351,67 @@ def test_a_comparison_is_aligned_at_a_marker(desk_of, few_store):
     assert [(e["group"], e["a"], e["b"]) for e in aligned["differences"]] == [(["step"], "2", "2")]
 
 
+@pytest.mark.parametrize("figure", ["p50", "total", "count", "max"])
+def test_a_comparison_has_the_verdicts_of_diff(desk_of, tmp_path, figure):
+    """The second run lacks two spans of `lossy`, and each of its `solve` takes three times as long."""
+    random, stores = Random(1), []
+    for slow in (1, 3):
+        rows = [clocked(epoch=EPOCH)]
+        usual = {"solve": 1000 * slow, "step": 1000, "odd": None, "rare": 7}
+        for at in range(120):
+            for name, length in usual.items():
+                if name == "rare" and at % 12:
+                    continue
+                start = (4 * at + len(rows) % 4) * 10_000
+                end = start + (length or random.randrange(1, 2000 << at // 30))
+                rows.append(row(name=name, start=start, end=end, offset=len(rows)))
+        rows += [row(name=f"only {slow}", start=9, end=10, offset=len(rows))]
+        rows += [
+            row(name="lossy", stream="2", seq=at, start=at * 9_000, end=at * 9_000 + 1000 + at, offset=1000 + at)
+            for at in range(120)
+        ]  # fmt: skip
+        rows += [gap(20, 120, stream="2", offset=2000)] if slow > 1 else []
+        stores.append(make(tmp_path / f"store {slow}", rows))
+    desk = desk_of(*stores)
+    for threshold, exact in ((0.0, False), (0.1, False), (0.1, True)):
+        command = [*COMMAND, "diff", "--json", "--figure", figure, *["--exact"] * exact]
+        done = run(
+            [*command, "--threshold", f"{threshold:.0%}", *map(str, stores)], capture_output=True
+        )
+        wanted = {each["name"]: each for each in map(json.loads, done.stdout.splitlines())}
+        found = desk.ask("compare", b_store=1, figure=figure, threshold=threshold, exact=exact)
+        for each in found["differences"]:
+            of_diff = wanted.pop(each["group"][0])
+            words = [each[key] for key in ("verdict", "because", "word", "count_a", "count_b")]
+            assert words == [
+                of_diff[key] for key in ("verdict", "because", "change", "count_a", "count_b")
+            ]
+        assert wanted == {}
+        counts = Counter(each["verdict"] for each in found["differences"])
+        assert found["verdicts"] == counts
+        if figure == "p50" and threshold and not exact:
+            assert found["summary"] == (
+                "1 grew, 1 new, 1 undecided because of loss, 2 undecided because of noise, 1 undecided because of few spans"
+            )
+
+
+def test_a_comparison_uses_each_bound_that_is_given(desk_of, few_store):
+    """Of two bounds at the end, the earlier one counts. A length without a beginning is refused."""
+    desk = desk_of(few_store)
+    sides = {"a_session": ["aa"], "b_session": ["ab"], "figure": "count", "exact": True}
+
+    def steps(**bounds):
+        found = desk.ask("compare", **sides, **bounds)["differences"]
+        return next((each["a"], each["b"]) for each in found if each["group"] == ["step"])
+
+    assert steps(a_from=EPOCH + 10_000, b_to=EPOCH + 20_000) == ("9", "3")
+    assert steps(align="mark", a_to=EPOCH + 60_000) == ("1", "4")
+    assert steps(align="mark", a_to=EPOCH + 60_000, length=20_000) == ("1", "2")
+    assert steps(align="mark", a_to=EPOCH + 90_000, length=20_000) == ("2", "2")
+    with pytest.raises(msgspec.ValidationError, match="`length` needs `align`"):
+        steps(length=20_000)
+
+
 def test_tables_are_given_as_csv_too(desk_of, few_store):
     desk = desk_of(few_store)
     lines = desk.ask("statistics", format="csv").body.decode().splitlines()
@@ -358,6 +421,7 @@ def test_tables_are_given_as_csv_too(desk_of, few_store):
     sides = {"a_session": ["aa"], "b_session": ["ab"]}
     lines = desk.ask("compare", format="csv", **sides).body.decode().splitlines()
     assert (
-        lines[0] == "name,unit,p95 a,p95 a low,p95 a high,p95 b,p95 b low,p95 b high,change,verdict"
+        lines[0]
+        == "name,unit,p95 a,p95 a low,p95 a high,p95 b,p95 b low,p95 b high,change,verdict,because"
     )
-    assert "step,ns,3000,3000,,6000,6000,,cannot be told,undecided" in lines
+    assert "step,ns,3000,3000,,6000,6000,,cannot be told,undecided,few spans" in lines

@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tailrace.analysis.comparison import Doubt
+from tailrace.analysis.comparison import Doubt, Lacks, may_lack
 from tailrace.analysis.noise import Evidence
 from tailrace.analysis.statistics import (
     FIGURES,
@@ -26,10 +26,11 @@ from tailrace.analysis.statistics import (
     GroupKey,
     GroupUnit,
     SpanStatistics,
+    statistics,
 )
 
 if TYPE_CHECKING:
-    from tailrace.query.completeness import Window
+    from tailrace.query.completeness import Completeness, Window
     from tailrace.query.engine import Engine
 
 Reals = NDArray[np.float64]
@@ -63,18 +64,48 @@ NO_LOGARITHM = -1
 """Number of the class for durations of at most 0, which have no logarithm."""
 
 
+class MeasuredRun(NamedTuple):
+    """The spans of one run in groups, measured for the comparison of one figure."""
+
+    engine: Engine
+    window: Window
+    by: Sequence[GroupKey]
+    figure: str
+    whole: Completeness
+    statistics: list[SpanStatistics]
+    lacks: Lacks
+
+    @classmethod
+    def read(
+        cls,
+        engine: Engine,
+        window: Window,
+        by: Sequence[GroupKey],
+        figure: str,
+        whole: Completeness,
+    ) -> Self:
+        """Measure the spans of a window, whose completeness is `whole`. Raise QueryError or StoreError if the table
+        cannot be read."""
+        found = statistics(engine, window, whole, by, self_time=figure == "self")
+        return cls(engine, window, by, figure, whole, found, may_lack(engine, window, by, whole))
+
+    def evidence(self) -> dict[GroupUnit, Evidence | Doubt]:
+        """Read how much the figure of each group varies within the run. Raise QueryError or StoreError."""
+        return evidence(self.engine, self.window, self.by, self.statistics, self.figure)
+
+
 def evidence(
     engine: Engine,
     window: Window,
     by: Sequence[GroupKey],
-    statistics: Iterable[SpanStatistics],
+    groups: Iterable[SpanStatistics],
     figure: str,
 ) -> dict[GroupUnit, Evidence | Doubt]:
-    """Return mean and noise of a figure in one run, by group of spans. `statistics` has the figures of each group. The
+    """Return mean and noise of a figure in one run, by group of spans. `groups` has the figures of each group. The
     number of spans counts as a figure without noise. For self time, minimum and maximum, each group gets `Doubt.NOISE`,
     because blocks of time do not show how much these figures vary. Raise QueryError or StoreError if the table cannot
     be read."""
-    chosen = {(each.group, each.unit): each for each in statistics}
+    chosen = {(each.group, each.unit): each for each in groups}
     if figure == "count":
         return {key: _of_count(each) for key, each in chosen.items()}
     found: dict[GroupUnit, Evidence | Doubt] = dict.fromkeys(chosen, Doubt.FEW)

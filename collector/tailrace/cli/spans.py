@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xml.etree import ElementTree
@@ -43,14 +42,13 @@ from tailrace.terminal import printable
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from tailrace.analysis.comparison import FigureChange, Lacks
-    from tailrace.analysis.noise import Evident
+    from tailrace.analysis.blocks import MeasuredRun
+    from tailrace.analysis.comparison import FigureChange
     from tailrace.analysis.statistics import GroupKey, SpanStatistics
     from tailrace.cli.output.console import Console
     from tailrace.config.load import Loaded
-    from tailrace.query.completeness import Completeness
     from tailrace.query.filters import JobFilter, RunLabel
     from tailrace.reading.question import Filters
 
@@ -141,15 +139,11 @@ def _shown(each: SpanStatistics) -> tuple[str | int | None, ...]:
 
 
 class Run(NamedTuple):
-    """A traced program run that `tailrace diff` compares: its statistics, and which of its events are missing."""
+    """A traced program run that `tailrace diff` compares."""
 
     word: str
     """The store or certificate of the run, as the user spelled it on the command line."""
-    statistics: list[SpanStatistics]
-    whole: Completeness
-    lacks: Lacks
-    evidence: Callable[[], Evident]
-    """Function that reads how much the compared figure of each group varies within the run."""
+    measured: MeasuredRun
     console: Console
 
 
@@ -362,9 +356,7 @@ def _read(
     the user gave a certificate, use only the sessions of the certified run. With `demand`, raise an error if events are
     missing.
     """
-    from tailrace.analysis.blocks import evidence
-    from tailrace.analysis.comparison import may_lack
-    from tailrace.analysis.statistics import statistics
+    from tailrace.analysis.blocks import MeasuredRun
     from tailrace.cli.output.console import Console
     from tailrace.query.completeness import completeness
 
@@ -374,10 +366,7 @@ def _read(
     whole = completeness(engine, window.scope, live)
     if demand:
         whole.demand(f"{GAPS} --store {store}")
-    lacks = may_lack(engine, window, by, whole)
-    figures = statistics(engine, window, whole, by, self_time=figure == "self")
-    within = partial(evidence, engine, window, by, figures, figure)
-    return Run(path, figures, whole, lacks, within, Console(engine))
+    return Run(path, MeasuredRun.read(engine, window, by, figure, whole), Console(engine))
 
 
 def _compared(
@@ -387,14 +376,16 @@ def _compared(
     from tailrace.analysis.noise import RepeatedRuns, judged, judged_by_runs, repeated_changes
 
     before, after = (
-        RepeatedRuns([run.statistics for run in side], [run.lacks for run in side])
+        RepeatedRuns(
+            [run.measured.statistics for run in side], [run.measured.lacks for run in side]
+        )
         for side in (a, b)
     )
     found = _named(repeated_changes(before, after, figure), names)
     if exact:
         return found
     if len(a) == 1:
-        return judged(found, a[0].evidence(), b[0].evidence())
+        return judged(found, a[0].measured.evidence(), b[0].measured.evidence())
     return judged_by_runs(found, before, after, figure)
 
 
@@ -567,7 +558,7 @@ class DiffReport(NamedTuple):
     def _missing(self) -> list[str]:
         """Return a phrase for each run that states what is missing from it."""
         return [
-            printable(f"{letter} {run.word}: {run.whole.text}")
+            printable(f"{letter} {run.word}: {run.measured.whole.text}")
             for letter, side in zip("AB", self.sides, strict=True)
             for run in side
         ]

@@ -199,8 +199,9 @@ class OfStatement(ApiQuestion, frozen=True, kw_only=True):
 
 class OfComparison(ApiQuestion, frozen=True, kw_only=True):
     """Two runs, `a` and `b`. Each is a selection from one store, by the store's number in the answer of the endpoint
-    `store`. With `align`, each run begins at its first event with this name. With `length`, it ends after this
-    number of nanoseconds."""
+    `store`. With `align`, each run begins at its first event with this name. With `length`, it ends at most this
+    number of nanoseconds later. Verdicts allow for noise, as those of `tailrace diff A B`; with `exact`, they do not.
+    """
 
     a_store: Offset = 0
     a_source: list[Word] = []
@@ -223,8 +224,14 @@ class OfComparison(ApiQuestion, frozen=True, kw_only=True):
     threshold: Annotated[float, Meta(ge=0)] | None = None
     align: Word = ""
     length: Annotated[int, Meta(ge=1)] | None = None
+    exact: bool = False
     limit: RowLimit = 1000
     format: Literal["json", "csv"] = "json"
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a `length` without a beginning."""
+        if self.length is not None and not self.align:
+            raise ValueError("`length` needs `align`, which sets where each run begins")
 
     @property
     def stores(self) -> tuple[int, ...]:

@@ -497,10 +497,9 @@ class SqlColumn(msgspec.Struct, kw_only=True):
 
 
 class SqlAnswer(WholeAnswer, kw_only=True):
-    """The rows that an SQL statement returned. Each row is a list in the order of `columns`.
-
-    Integers beyond 2^53 and decimal numbers are texts. Times and other types are texts as DuckDB writes them. `more`
-    states whether rows were left out, and `cut` counts texts that were shortened."""
+    """The rows that an SQL statement returned. Each row is a list in the order of `columns`. Integers beyond 2^53,
+    decimal numbers, times and other types are texts. `more` states whether rows were left out, and `cut` counts texts
+    that were shortened."""
 
     columns: list[SqlColumn]
     rows: list[list[Any]]
@@ -526,8 +525,8 @@ class Difference(msgspec.Struct, kw_only=True):
     """A group of spans in both runs or in one of them. `a` and `b` are its figures in the two runs, from the stored
     spans. If spans are missing, the true figures lie in `a_bounds` and `b_bounds`.
 
-    `growth` is a share (0.1 means 10 percent more); null if `a` or `b` is null or `a` is 0. `word` is the growth with
-    bounds as text. `verdict` is the verdict of `tailrace diff`."""
+    `growth` is a share (0.1 means 10 percent more); null if `a` or `b` is null or `a` is 0. `word` is the interval of the
+    true growth as text. `verdict` is the verdict of `tailrace diff`; if it is `undecided`, `because` has the reason."""
 
     group: list[str | None]
     unit: str
@@ -540,13 +539,15 @@ class Difference(msgspec.Struct, kw_only=True):
     growth: float | None
     word: str
     verdict: str
+    because: str | None
 
 
 class Comparison(msgspec.Struct, kw_only=True):
     """The compared groups: first groups only in the second run, then groups only in the first run, then the others,
     those that grew most first.
 
-    `total` is the number of all groups, and `verdicts` their number by verdict. `differences` may list fewer groups."""
+    `total` counts all groups. `verdicts` counts them by verdict, and `summary` does so in words, with the reasons of
+    undecided ones. `differences` may list fewer groups."""
 
     version: int
     a: Side
@@ -555,6 +556,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     figure: str
     total: int
     verdicts: dict[str, int]
+    summary: str
     differences: list[Difference]
 
 

@@ -346,9 +346,10 @@ def test_the_line_of_a_counter_ends_with_its_session(page_of):
     assert last < box["width"] * 0.55
 
 
-def test_a_comparison_lists_new_and_gone_names_first_and_says_that_noise_is_not_judged(page_of):
+def two_runs(one="aa", other="ab", count=20):
+    """Return rows of two sessions. In the second one, each step takes twice as long."""
     rows = []
-    for name, words in (("aa", ("step", "old")), ("ab", ("step", "fresh"))):
+    for name, words in ((one, ("step", "old")), (other, ("step", "fresh"))):
         rows.append(clocked(session=name, epoch=EPOCH))
         rows += [
             row(
@@ -356,18 +357,73 @@ def test_a_comparison_lists_new_and_gone_names_first_and_says_that_noise_is_not_
                 seq=n,
                 offset=n,
                 start=n * MILLISECOND,
-                end=n * MILLISECOND + (1 + (name == "ab")) * 1000,
+                end=n * MILLISECOND + (1 + (name == other)) * 1000,
                 name=words[n % 2],
             )
-            for n in range(20)
+            for n in range(count)
         ]
-    page = page_of(rows, "#/compare?a=0:aa&b=0:ab&figure=p50&threshold=10")
+    return rows
+
+
+def verdicts(page):
+    cells = page.page.locator(".grid tbody tr").all_inner_texts()
+    return [tuple(each.split("\t")[:2]) for each in cells if each.split("\t")[0].strip()]
+
+
+def test_a_comparison_lists_new_and_gone_names_first_and_judges_noise(page_of):
+    """If each step is repeated 10 times, noise cannot be judged; if it is 40 times, it can be."""
+    page = page_of(two_runs(), "#/compare?a=0:aa&b=0:ab&figure=p50&threshold=10&exact=true")
     page.until_text(
         "section[aria-label=Differences] h2",
         "1 new: fresh; 1 gone: old; one name got slower, most of all step",
     )
-    page.until_text("section[aria-label=Differences]", "Noise is not judged here")
+    page.until_text("section[aria-label=Differences]", "Noise is not judged")
     page.until_text(".grid", "grew")
-    cells = page.page.locator(".grid tbody tr").all_inner_texts()
-    assert [each.split("\t")[0] for each in cells[:3]] == ["new", "gone", "grew"]
-    assert parse_qs(page.hash.partition("?")[2])["threshold"] == ["10"]
+    assert [verdict for verdict, _ in verdicts(page)] == ["new", "gone", "grew"]
+    page.page.get_by_label("ignore noise").uncheck()
+    page.page.get_by_role("button", name="Compare", exact=True).click()
+    page.until_text(".grid", "undecided: few spans")
+    page.until_text(
+        "section[aria-label=Differences] h2",
+        "1 new: fresh; 1 gone: old; nothing is known to have got slower by that much; 1 undecided",
+    )
+    answer = page.text("section[aria-label=Differences]")
+    assert "3 groups: 1 new, 1 gone, 1 undecided because of few spans." in answer
+    assert "cannot show noise that lasts as long as a run" in answer
+    assert parse_qs(page.hash.partition("?")[2]).keys() == {"a", "b", "figure", "threshold"}
+
+    page = page_of(two_runs(count=80), "#/compare?a=0:aa&b=0:ab&figure=p50&threshold=10")
+    page.until_text("section[aria-label=Differences] h2", "one name got slower, most of all step")
+    assert verdicts(page) == [("new", "fresh"), ("gone", "old"), ("grew", "step")]
+
+
+def test_one_end_of_a_time_is_used_and_what_is_no_time_is_refused(page_of):
+    """The id of the first session contains the sign that stands before times in the address."""
+    rows = two_runs("a@1", "b")
+    page = page_of(rows, "#/compare?a=0:a@1@-&b=0:b&figure=count&exact=true")
+    page.until_text(".grid", "old")
+    side = page.page.get_by_role("group", name="A, the run before")
+    assert side.get_by_label("Session").input_value() == "a@1"
+    begin, end = side.get_by_label("From"), side.get_by_label("To", exact=True)
+
+    def compared(steps, text):
+        page.page.get_by_role("button", name="Compare", exact=True).click()
+        page.until(lambda: parse_qs(page.hash.partition("?")[2])["a"] == [text], "the address")
+        page.until(lambda: spans("step") == steps, "the spans of the time")
+
+    def spans(name):
+        rows = [each.split("\t") for each in page.page.locator(".grid tbody tr").all_inner_texts()]
+        return next((int(row[2]) for row in rows if row[1] == name), 0)
+
+    compared(10, "0:a@1@-")
+    begin.fill(str(EPOCH + 10 * MILLISECOND))
+    compared(5, f"0:a@1@{EPOCH + 10 * MILLISECOND}-")
+    begin.fill("")
+    end.fill(str(EPOCH + 4 * MILLISECOND))
+    compared(2, f"0:a@1@-{EPOCH + 4 * MILLISECOND}")
+    before = page.hash
+    begin.fill("12:30")
+    page.page.get_by_role("button", name="Compare", exact=True).click()
+    assert not begin.evaluate("element => element.validity.valid")
+    page.page.wait_for_timeout(300)
+    assert page.hash == before

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from tailrace.analysis.comparison import FigureChange, Lacks, changes, may_lack, verdict_counts
+from tailrace.analysis.blocks import MeasuredRun
+from tailrace.analysis.comparison import FigureChange, changes, summary, verdict_counts
 from tailrace.analysis.flame import flame as flame_graph
+from tailrace.analysis.noise import judged
 from tailrace.analysis.statistics import (
     FIGURES,
     GroupKey,
@@ -20,7 +22,7 @@ from tailrace.analysis.statistics import (
     statistics as of_spans,
 )
 from tailrace.errors import UnknownError
-from tailrace.query.completeness import Completeness, Window
+from tailrace.query.completeness import Window
 from tailrace.query.output import FORMULA
 from tailrace.view import wire
 from tailrace.view.answers import (
@@ -122,11 +124,8 @@ _MARKER = "SELECT min(time) FROM events WHERE name = ? AND kind NOT IN ('gap', '
 class ComparedRun(NamedTuple):
     store: int
     version: int
-    window: Window
     marker: int | None
-    whole: Completeness
-    statistics: list[SpanStatistics]
-    lacks: Lacks
+    measured: MeasuredRun
 
 
 def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | FileAnswer:
@@ -135,12 +134,15 @@ def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | File
         _run(lease, store, side, asked, by)
         for store, side in zip(asked.stores, asked.sides, strict=True)
     )
-    found = sorted(
-        changes(a.statistics, b.statistics, asked.figure, (a.lacks, b.lacks)),
+    one, other = a.measured, b.measured
+    found = changes(one.statistics, other.statistics, asked.figure, (one.lacks, other.lacks))
+    if not asked.exact:
+        found = judged(found, one.evidence(), other.evidence())
+    found.sort(
         key=lambda each: (
             each.before is not None,
             each.before is not None and each.after is not None,
-        ),
+        )
     )
     threshold = asked.threshold or 0.0
     if asked.format == "csv":
@@ -153,6 +155,7 @@ def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | File
         figure=asked.figure,
         total=len(found),
         verdicts=verdict_counts(found, threshold),
+        summary=summary(found, threshold),
         differences=[_difference(each, threshold) for each in found[: asked.limit]],
     )
 
@@ -166,12 +169,12 @@ def _run(
     window, marker = side.window, None
     if asked.align:
         marker = _marker(snapshot, window, asked.align)
-        until = window.until if asked.length is None else marker + asked.length
+        end = None if asked.length is None else marker + asked.length
+        until = min((each for each in (window.until, end) if each is not None), default=None)
         window = window._replace(since=marker, until=until)
     found = snapshot.whole(window.scope)
-    figures = of_spans(snapshot.engine, window, found, by, self_time=asked.figure == "self")
-    lacks = may_lack(snapshot.engine, window, by, found)
-    return ComparedRun(store, snapshot.version, window, marker, found, figures, lacks)
+    measured = MeasuredRun.read(snapshot.engine, window, by, asked.figure, found)
+    return ComparedRun(store, snapshot.version, marker, measured)
 
 
 def _marker(snapshot: LeasedSnapshot, window: Window, name: str) -> int:
@@ -188,9 +191,9 @@ def _side(lease: SnapshotLease, run: ComparedRun) -> wire.Side:
     return wire.Side(
         store=cut(lease.stores[run.store].name),
         version=run.version,
-        whole=whole(run.whole),
-        from_=decimal(run.window.since),
-        to=decimal(run.window.until),
+        whole=whole(run.measured.whole),
+        from_=decimal(run.measured.window.since),
+        to=decimal(run.measured.window.until),
         marker=decimal(run.marker),
     )
 
@@ -209,6 +212,7 @@ def _difference(each: FigureChange, threshold: float) -> wire.Difference:
         a_bounds=a_bounds,
         b_bounds=b_bounds,
         verdict=each.verdict(threshold),
+        because=each.doubt(threshold),
     )
 
 
@@ -216,10 +220,10 @@ def _csv(
     found: Sequence[FigureChange], by: Sequence[GroupKey], figure: str, threshold: float
 ) -> FileAnswer:
     sides = [f"{figure} {side}" for side in ("a", "a low", "a high", "b", "b low", "b high")]
-    heading = [*(key.word for key in by), "unit", *sides, "change", "verdict"]
+    heading = [*(key.word for key in by), "unit", *sides, "change", "verdict", "because"]
     rows = []
     for each in found:
         (a, b), (of_a, of_b) = (each.from_, each.to), (side or (None, None) for side in each.bounds)
-        verdict = each.verdict(threshold)
-        rows.append((*each.group, each.unit, a, *of_a, b, *of_b, each.word, verdict))
+        judgement = each.word, each.verdict(threshold), each.doubt(threshold)
+        rows.append((*each.group, each.unit, a, *of_a, b, *of_b, *judgement))
     return FileAnswer(table(heading, rows), CSV, "comparison.csv")

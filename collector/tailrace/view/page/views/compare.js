@@ -19,6 +19,7 @@ class Compare {
     this._rows = [];
     this._figure = h("select", { "aria-label": "Figure" }, frame.store.figures.map((each) => h("option", { value: each }, FIGURES[each] ?? each)));
     this._threshold = h("input", { type: "number", min: "0", step: "1", "aria-label": "Threshold in percent" });
+    this._exact = h("input", { type: "checkbox" });
     this._sides = new Sides(frame.store);
     this._answer = h("div");
     this._grid = new Grid({
@@ -32,6 +33,7 @@ class Compare {
       h("div", { class: "row" },
         h("label", { class: "field" }, "Figure ", this._figure),
         h("label", { class: "field" }, "slower from ", this._threshold, " % on"),
+        h("label", { class: "field" }, this._exact, " ignore noise"),
         h("button", { type: "button", class: "primary", on: { click: () => this._go() } }, "Compare")),
       this._answer));
     this._begin(params);
@@ -41,6 +43,7 @@ class Compare {
     this._params = params;
     this._figure.value = params.figure && this._frame.store.figures.includes(params.figure) ? params.figure : this._frame.store.figures.includes("p95") ? "p95" : this._frame.store.figures[0];
     this._threshold.value = params.threshold ?? "10";
+    this._exact.checked = params.exact === "true";
     this._sides.show(params);
     if (params.a || params.b) this._load();
   }
@@ -62,7 +65,9 @@ class Compare {
   }
 
   _go() {
-    this._frame.address.go("compare", { ...this._sides.params, figure: this._figure.value, threshold: this._threshold.value });
+    if (!this._sides.valid() || !this._threshold.reportValidity()) return;
+    const exact = this._exact.checked || null;
+    this._frame.address.go("compare", { ...this._sides.params, figure: this._figure.value, threshold: this._threshold.value, exact });
   }
 
   async _load() {
@@ -70,31 +75,33 @@ class Compare {
     fill(this._answer, h("p", { class: "note", role: "status" }, "Comparing …"));
     try {
       const threshold = Number(this._threshold.value) / 100;
-      const answer = await this._ask.ask("compare", { ...sideOf("a", a), ...sideOf("b", b), ...placesOfSide("a", this._params), ...placesOfSide("b", this._params), align, figure: this._figure.value, threshold });
-      if (answer) this._show(answer);
+      const answer = await this._ask.ask("compare", { ...sideOf("a", a), ...sideOf("b", b), ...placesOfSide("a", this._params), ...placesOfSide("b", this._params), align, figure: this._figure.value, threshold, exact: this._exact.checked });
+      if (answer) this._show(answer, this._exact.checked);
     } catch (error) {
       fill(this._answer, problem(error));
     }
   }
 
-  _show(answer) {
+  _show(answer, exact) {
     this._shown = answer;
-    this._rows = answer.differences.map((each) => ({ ...each, name: each.group.map((word) => word ?? "(none)").join(" · "), kind: each.verdict }));
+    this._rows = answer.differences.map((each) => ({ ...each, name: each.group.map((word) => word ?? "(none)").join(" · ") }));
     const sure = state(answer.a.whole) === "complete" && state(answer.b.whole) === "complete";
     fill(this._answer, h("section", { class: "panel", "aria-label": "Differences" },
       h("header", {}, h("h2", {}, verdict(this._rows, answer)), mark(answer.a.whole, "A: "), mark(answer.b.whole, "B: ")),
       sure ? null : h("p", { class: "body note" }, "Events are missing. A verdict holds whatever they were; where they leave more than one possible, it is undecided."),
-      h("p", { class: "body note" }, "Noise is not judged here: runs of one program differ, too. ", h("code", {}, "tailrace diff A1 A2 A3 -- B1 B2 B3"), " tests whether a difference is larger than noise."),
+      answer.total ? h("p", { class: "body note" }, `${answer.total === 1 ? "1 group" : `${count(answer.total)} groups`}${answer.summary ? `: ${answer.summary}` : ""}.`) : null,
+      answer.total > this._rows.length ? h("p", { class: "body note" }, `The first ${count(this._rows.length)} are listed.`) : null,
+      h("p", { class: "body note" }, exact ? "Noise is not judged: runs of one program differ, too. " : "One run on each side cannot show noise that lasts as long as a run. ", "Repeat the runs to be sure: ", h("code", {}, "tailrace diff A1 A2 A3 -- B1 B2 B3"), "."),
       this._grid.element));
     const figure = FIGURES[answer.figure] ?? answer.figure;
     const spell = (row) => (value) => (answer.figure === "count" ? count(value) : length(value, row.unit));
     const lacks = (whole) => (state(whole) === "complete" ? "" : " ⚠");
     this._grid.replace([
-      { name: "kind", label: "" },
+      { name: "verdict", label: "Verdict", text: (value, row) => (row.because ? `${value}: ${row.because}` : value) },
       { name: "name", label: answer.by.join(" · ") },
       { name: "a", label: `${figure} A${lacks(answer.a.whole)}`, number: true, loss: true, lossy: (row) => isWide(row.a_bounds), text: (value, row) => figureOf(value, row.a_bounds, spell(row)) },
       { name: "b", label: `${figure} B${lacks(answer.b.whole)}`, number: true, loss: true, lossy: (row) => isWide(row.b_bounds), text: (value, row) => figureOf(value, row.b_bounds, spell(row)) },
-      { name: "word", label: "Change", number: true, loss: true, lossy: (row) => row.kind === "grew" },
+      { name: "word", label: "Change", number: true, loss: true, lossy: (row) => row.verdict === "grew" },
       { name: "count_a", label: "Spans A", number: true, text: count },
       { name: "count_b", label: "Spans B", number: true, text: count },
     ], listed(() => this._rows));
@@ -114,10 +121,10 @@ const NAMED = 3;
 function verdict(rows, { figure, total, verdicts }) {
   if (!total) return "Nothing to compare";
   const more = figure === "count" ? "more frequent" : "slower";
-  const slower = rows.find((each) => each.kind === "grew");
+  const slower = rows.find((each) => each.verdict === "grew");
   const said = [
     listedNames(rows, verdicts, "new"), listedNames(rows, verdicts, "gone"),
-    slower ? `${verdicts.grew === 1 ? "one name" : `${count(verdicts.grew)} names`} got ${more}, most of all ${cut(slower.name, 60)} (${slower.word})` : `nothing is known to have got ${more} by that much`,
+    verdicts.grew ? `${verdicts.grew === 1 ? "one name" : `${count(verdicts.grew)} names`} got ${more}${slower ? `, most of all ${cut(slower.name, 60)} (${slower.word})` : ""}` : `nothing is known to have got ${more} by that much`,
     ...["unknown", "undecided"].filter((kind) => verdicts[kind]).map((kind) => `${count(verdicts[kind])} ${kind}`),
   ].filter(Boolean).join("; ");
   return said[0].toUpperCase() + said.slice(1);
@@ -127,8 +134,8 @@ function verdict(rows, { figure, total, verdicts }) {
 function listedNames(rows, verdicts, kind) {
   const number = verdicts[kind];
   if (!number) return null;
-  const names = rows.filter((each) => each.kind === kind).slice(0, NAMED).map((each) => cut(each.name, 40)).join(", ");
-  return `${count(number)} ${kind}: ${names}${number > NAMED ? ", …" : ""}`;
+  const names = rows.filter((each) => each.verdict === kind).slice(0, NAMED).map((each) => cut(each.name, 40)).join(", ");
+  return `${count(number)} ${kind}${names ? `: ${names}${number > NAMED ? ", …" : ""}` : ""}`;
 }
 
 export function open(root, frame, params) {

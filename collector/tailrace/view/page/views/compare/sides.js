@@ -4,7 +4,7 @@ import { choose, h } from "../../parts/dom.js";
 import { Places } from "../../parts/places.js";
 import { cut, moment } from "../../parts/text.js";
 
-const TEXT = /^(?:(\d+):)?([^@]*)(?:@(-?\d+)-(-?\d+))?$/;
+const TEXT = /^(?:(\d+):)?(.*?)(?:@(-?\d+)?-(-?\d+)?)?$/s;
 
 /** Return the parameters of a side from its text in the address: `STORE:SESSION@FROM-TO`, each part optional. */
 export function sideOf(name, text) {
@@ -47,7 +47,7 @@ export class Sides {
   /** Return the contents of the forms, as parameters of the address. */
   get params() {
     const text = ({ store, session, from, to }) => {
-      const range = from.value && to.value ? `@${from.value}-${to.value}` : "";
+      const range = from.value || to.value || session.value.includes("@") ? `@${from.value}-${to.value}` : "";
       return `${store.value}:${session.value}${range}`;
     };
     const [a, b] = this._forms.map(text);
@@ -55,10 +55,15 @@ export class Sides {
     return { a, b, align: this._align.value, ...Object.fromEntries(places) };
   }
 
+  /** Return whether all times are numbers; else let the browser say which one is not. */
+  valid() {
+    return this._forms.every(({ from, to }) => from.reportValidity() && to.reportValidity());
+  }
+
   _form(name) {
     const store = h("select", {}, this._stores.map((each, index) => h("option", { value: String(index) }, each)));
     const session = h("select", {}, h("option", { value: "" }, this._certified ? "All sessions, or those of the certificate" : "All sessions"));
-    const [from, to] = ["first", "last"].map((word) => h("input", { type: "text", inputmode: "numeric", pattern: "-?[0-9]*", placeholder: `${word} nanosecond` }));
+    const [from, to] = ["first", "last"].map((word) => h("input", { type: "text", inputmode: "numeric", pattern: "-?[0-9]+", placeholder: `${word} nanosecond` }));
     const known = this._stores.length > 1 ? { ranks: [], nodes: [], jobs: [] } : this._store;  // those of another store are not
     const places = new Places(known, {}, () => {});
     const element = h("fieldset", {},
