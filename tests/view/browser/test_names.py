@@ -260,6 +260,109 @@ def test_lanes_are_sorted_selected_and_pinned_and_the_address_has_it(page_of):
     assert "9 events missing from the others" in page.text(".status")
 
 
+def test_lanes_are_sorted_by_the_time_in_which_a_span_runs(page_of):
+    """A lane of many short spans is less busy than one of few, and a span within another one adds nothing."""
+    rows = [clocked(epoch=EPOCH)]
+    for stream, count, length, inner in (("1", 9, 100, 0), ("2", 3, 900, 0), ("3", 2, 700, 8)):
+        for n in range(count):
+            start = n * MILLISECOND
+            for size in [length] * (1 + inner):
+                place = {"stream": stream, "seq": len(rows), "offset": len(rows), "name": "step"}
+                rows.append(row(start=start, end=start + size * 1000, **place))
+    page = page_of(rows, "#/timeline?sort=events")
+    page.until_text(".status", "3 lanes")
+    names = [f"sim · s · stream {stream}" for stream in "123"]
+
+    def sorted_so(*order):
+        shown = [names[each - 1].split(" · ")[-1] for each in order]
+        page.until(
+            lambda: [each.split(" · ")[-1] for each in lanes_shown(page)] == shown, f"{shown}"
+        )
+
+    sorted_so(3, 1, 2)
+    held = []
+
+    def hold(request):
+        held.append(request)
+
+    page.page.route("**/api/v1/statistics?*", hold)
+    page.page.get_by_label("Order of lanes").select_option("busy")
+    page.until_text(".status", "reading busy times")
+    sorted_so(1, 2, 3)
+    for request in held:
+        request.continue_()
+    sorted_so(2, 3, 1)
+    assert "busy" not in page.text(".status")
+    page.page.unroute("**/api/v1/statistics?*", hold)
+    page.expected.append("Failed to load resource")
+    page.page.route("**/api/v1/statistics?*", lambda request: request.abort())
+    page.page.get_by_label("Order of lanes").select_option("events")
+    sorted_so(3, 1, 2)
+    page.page.get_by_label("Order of lanes").select_option("busy")
+    page.until_text(".status", "not sorted, because the busy times cannot be read")
+    sorted_so(1, 2, 3)
+
+
+def test_pinned_lanes_stay_in_sight_where_one_scrolls(page_of):
+    """They can be pointed at there, and show their losses. More of them than half of the height scroll."""
+    lanes = 60
+    rows = [clocked(epoch=EPOCH), gap(5, 2, stream="7", offset=9_999)]
+    for n in range(lanes):
+        for seq in (0, 1, 7):
+            start = seq * MILLISECOND
+            place = {"stream": str(n), "seq": seq, "offset": 10 * n + seq, "name": f"of {n}"}
+            rows.append(row(start=start, end=start + MILLISECOND, **place))
+    page = page_of(rows)
+    page.until_text(".status", f"{lanes} lanes")
+    canvas = page.page.locator("canvas.lanes")
+    canvas.focus()
+
+    def streams():
+        return [int(each.split(" · stream ")[1]) for each in lanes_shown(page)]
+
+    def pin(stream):
+        page.page.keyboard.press("/")
+        page.page.get_by_label("Search a name").fill(f"of {stream}")
+        page.until_text(".details h2", f"of {stream}")
+        page.page.keyboard.press("Escape")
+        page.page.keyboard.press("Escape")
+        before = page.hash
+        page.page.keyboard.press("p")
+        page.until(lambda: page.hash != before and "pins=" in page.hash, "the pin in the address")
+
+    pin(7)
+    page.page.keyboard.press("0")
+    page.until(lambda: streams()[:2] == [7, 0], "the pinned lane on top")
+    page.page.keyboard.press("PageDown")
+    page.page.keyboard.press("PageDown")
+    page.until(lambda: streams()[0] == 7 and streams()[1] > 20, "other lanes below the pinned one")
+    assert page.lossy_columns(), "the loss of the pinned lane"
+    assert "5 events missing" in hovered(page, 600, 80)
+    box = canvas.bounding_box()
+    page.page.mouse.click(box["x"] + 60, box["y"] + 80)
+    page.until_text(".details h2", "stream 7")
+    for _ in range(9):
+        page.page.keyboard.press("PageDown")
+    page.until(lambda: streams()[-1] == lanes - 1, "the last lane")
+    page.page.keyboard.press("ArrowDown")
+    page.page.keyboard.press("ArrowDown")
+    page.until(
+        lambda: streams()[:2] == [7, 0] and page.page.locator("[role=status]").count(),
+        "the lanes below it",
+    )
+    pinned = {7, *range(20, 34)}
+    for n in sorted(pinned - {7}):
+        pin(n)
+    page.page.keyboard.press("0")
+    page.until(lambda: streams()[:3] == [7, 20, 21], "the pinned lanes")
+    page.page.keyboard.press("PageDown")
+    page.page.keyboard.press("PageDown")
+    page.until(lambda: streams()[-1] not in pinned, "the other lanes")
+    kept = [each for each in streams() if each in pinned]
+    assert kept == sorted(pinned)[: len(kept)]
+    assert 5 < len(kept) < len(pinned)
+
+
 def test_the_legend_lists_the_names_in_sight(page_of):
     early = [
         row(seq=n, offset=n, start=n * MILLISECOND, end=n * MILLISECOND + 900_000, name="early")

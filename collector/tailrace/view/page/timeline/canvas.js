@@ -33,6 +33,7 @@ export class TimeCanvas {
     this.bare = false;
     this.height = 0;
     this.left = 0;
+    this.pinned = 0;
     this._waiting = 0;
     this._measures = 0;
     this.element = h("canvas", { class: "lanes", tabindex: "0", role: "application", "aria-label": "Timeline", "aria-describedby": "timeline-keys" });
@@ -58,6 +59,7 @@ export class TimeCanvas {
     if (!width || !height) return;
     scale(this.element, this._pen);
     this.height = height;
+    this._pinned();
     this._divide(width);
     this.resized?.();
     this._paint();
@@ -66,7 +68,13 @@ export class TimeCanvas {
   /** Take another layout. */
   show(layout) {
     this.layout = layout;
+    this._pinned();
     if (this.height) this._divide(this.element.clientWidth);
+  }
+
+  /** Take note of how much of the room pinned lanes keep: half of it at most. */
+  _pinned() {
+    this.pinned = this.layout?.pinned(this.room / 2) ?? 0;
   }
 
   _divide(width) {
@@ -88,20 +96,42 @@ export class TimeCanvas {
     this.draw();
   }
 
-  /** Return the lanes in sight. */
-  seen() {
-    return this.layout ? this.layout.between(this.scroll, this.scroll + this.room) : [];
+  /** Scroll so that a lane is in sight. */
+  bringIn({ lane, y, height }) {
+    const { pinned, room, scroll } = this;
+    if (y < pinned || (y >= scroll + pinned + lane.groups.length * HEADING && y + height <= scroll + room)) return;
+    this.scrollTo(y - pinned - (room - pinned) / 3);
+  }
+
+  /** Return the lanes in sight, the pinned ones first, and those of `more` screens above and below. */
+  seen(more = 0) {
+    const { layout, pinned, room, scroll } = this;
+    if (!layout) return [];
+    const rest = layout.between(Math.max(pinned, scroll + pinned - more * room), scroll + (1 + more) * room);
+    return pinned ? [...layout.between(0, pinned), ...rest] : rest;
+  }
+
+  /** Return where a height of the layout is on the canvas. Pinned lanes stay where they are. */
+  topOf(y) {
+    return AXIS_HEIGHT + y - (y < this.pinned ? 0 : this.scroll);
+  }
+
+  /** Return the place of the lane at a height of the canvas, or undefined. */
+  placeAt(y) {
+    const inside = y - AXIS_HEIGHT;
+    return this.layout?.at(inside < this.pinned ? inside : inside + this.scroll);
   }
 
   /** Return the headings in sight, each with its place `top` on the canvas. Those of the first lane in sight stay at the
    * top while their lanes are in sight, and come last, because they lie over the others. */
   headings() {
     if (!this.layout) return [];
-    const [first] = this.seen();
+    const first = this.seen().find(({ y }) => y >= this.pinned);
     const [sight, kept] = [[], []];
     for (const each of this.layout.headings) {
-      const [top, least] = [AXIS_HEIGHT - this.scroll + each.y, AXIS_HEIGHT + each.level * HEADING];
-      if (top + HEADING > AXIS_HEIGHT && top < this.height) sight.push({ ...each, top });
+      const begin = AXIS_HEIGHT + (each.y < this.pinned ? 0 : this.pinned);
+      const [top, least] = [this.topOf(each.y), begin + each.level * HEADING];
+      if (top + HEADING > begin && top < this.height) sight.push({ ...each, top });
       if (top < least && first?.lane.groups.includes(each.key)) kept.push({ ...each, top: least, kept: true });
     }
     return [...sight, ...kept];
@@ -109,17 +139,18 @@ export class TimeCanvas {
 
   /** Return where lanes come out from under the headings that stay at the top. */
   get roof() {
-    return AXIS_HEIGHT + this.headings().filter(({ kept }) => kept).length * HEADING;
+    return AXIS_HEIGHT + this.pinned + this.headings().filter(({ kept }) => kept).length * HEADING;
   }
 
   /** Return the heading at a height of the canvas, or undefined. */
   headingAt(y) {
-    return y < AXIS_HEIGHT ? undefined : this.headings().findLast(({ top }) => y >= top && y < top + HEADING);
+    const isPinned = y < AXIS_HEIGHT + this.pinned;
+    return y < AXIS_HEIGHT ? undefined : this.headings().findLast((each) => each.y < this.pinned === isPinned && y >= each.top && y < each.top + HEADING);
   }
 
   /** Return the lane whose name is at a place of the canvas, or undefined. */
   nameAt(x, y) {
-    return x >= this.left || y < AXIS_HEIGHT ? undefined : this.layout?.at(y - AXIS_HEIGHT + this.scroll)?.lane;
+    return x >= this.left || y < AXIS_HEIGHT ? undefined : this.placeAt(y)?.lane;
   }
 
   /** Return the gaps of a lane in a part of the frame, which are those of its stream, and the lanes whose events may be
@@ -135,14 +166,14 @@ export class TimeCanvas {
     for (const place of this.seen()) {
       const stream = streamId(place.lane);
       const known = carriers.get(stream);
-      if (!known || this.foot(known) < roof + BAND) carriers.set(stream, place);
+      if (!known || (known.y >= this.pinned && this.foot(known) < roof + BAND)) carriers.set(stream, place);
     }
     return new Set(carriers.values());
   }
 
   /** Return where the foot of a lane is: where the lane ends, or the part of it in sight. */
   foot({ y, height }) {
-    return Math.min(Math.round(AXIS_HEIGHT - this.scroll + y + height) - 1, this.height);
+    return Math.min(Math.round(this.topOf(y) + height) - 1, this.height);
   }
 
   /** Return whether the frame has everything in sight, however coarse. */
@@ -170,36 +201,47 @@ export class TimeCanvas {
     pen.fillStyle = colours().surface;
     pen.fillRect(0, 0, left + width, this.height);
     if (this.layout?.lanes.length) drawAxis(pen, view, { left, width, height: this.height, clock: this.clock });
-    pen.save();
-    pen.beginPath();
-    pen.rect(0, AXIS_HEIGHT, left + width, this.room);
-    pen.clip();
     if (this.layout) this._lanes(pen, left, width);
-    pen.restore();
     this._range(pen, left);
     this._measure(began);
     this.painted?.();
   }
 
   _lanes(pen, left, width) {
-    const top = AXIS_HEIGHT - this.scroll;
-    const seen = this.seen();
+    const [seen, headings] = [this.seen(), this.headings()];
     const sights = sightsOf(this.view, this.frame, left);
     for (const { broken, x, end } of this.view.pieces()) if (broken) drawBreak(pen, left + x, end - x, AXIS_HEIGHT, this.room);
     const carriers = this.carriers();
     let drawn = false;
     this.sight = { names: new Map(), instants: false, gaps: false };
-    for (const place of seen) {
-      const y = top + place.y;
+    for (const [isPinned, top, height] of [[true, AXIS_HEIGHT, this.pinned], [false, AXIS_HEIGHT + this.pinned, this.room - this.pinned]]) {
+      const among = ({ y }) => y < this.pinned === isPinned;
+      pen.save();
+      pen.beginPath();
+      pen.rect(0, top, left + width, height);
+      pen.clip();
+      drawn = this._section(pen, { places: seen.filter(among), headings: headings.filter(among), sights, carriers, left, width }) || drawn;
+      pen.restore();
+    }
+    this.bare = !drawn && !headings.some(({ folded }) => folded);
+    if (!this.pinned) return;
+    pen.fillStyle = colours().soft;
+    pen.fillRect(0, AXIS_HEIGHT + this.pinned - 1, left + width, 1);
+  }
+
+  /** Draw lanes and headings: the pinned ones, or the others. Return whether the lanes have anything in sight. */
+  _section(pen, { places, headings, sights, carriers, left, width }) {
+    let drawn = false;
+    for (const place of places) {
+      const y = this.topOf(place.y);
       pen.fillStyle = colours().line;
       pen.fillRect(left, y + place.height - 1, width, 1);
       for (const sight of sights) drawn = this._lane(pen, place, y, sight, carriers.has(place)) || drawn;
       if (this.frame) this._marked(pen, place, y + 2);
     }
-    const headings = this.headings();
-    this.bare = !drawn && !headings.some(({ folded }) => folded);
-    for (const place of seen) drawName(pen, place, { y: top + place.y, left, focused: this.focused === place.lane.id });
+    for (const place of places) drawName(pen, place, { y: this.topOf(place.y), left, focused: this.focused === place.lane.id });
     for (const heading of headings) drawHeading(pen, heading, { y: heading.top, left, width });
+    return drawn;
   }
 
   /** Draw what a lane has in a part of the frame, and its narrow gaps if it carries them. Return whether the lane has

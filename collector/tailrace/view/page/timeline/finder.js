@@ -4,7 +4,6 @@ import { get } from "../api.js";
 import { cut } from "../parts/text.js";
 import { spanItem } from "./hit.js";
 import { laneId } from "./lanes.js";
-import { HEADING } from "./layout.js";
 import { placeText } from "./row.js";
 
 export class Finder {
@@ -97,7 +96,7 @@ export class Finder {
     const place = canvas.layout?.of(id);
     if (!place) return;
     canvas.focused = id;
-    if (place.y < canvas.scroll + place.lane.groups.length * HEADING || place.y + place.height > canvas.scroll + canvas.room) canvas.scrollTo(place.y - canvas.room / 3);
+    canvas.bringIn(place);
     this._timeline.moved(false);
   }
 

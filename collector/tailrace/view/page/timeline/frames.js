@@ -48,8 +48,7 @@ export class Frames {
 
   /** Return ids of the lanes in sight, and of a screen above and below. */
   _lanes() {
-    const { layout, scroll, room } = this._canvas;
-    return layout.between(scroll - room, scroll + 2 * room).map((place) => place.lane.id);
+    return this._canvas.seen(1).map((place) => place.lane.id);
   }
 
   _covers() {

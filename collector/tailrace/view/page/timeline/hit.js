@@ -14,9 +14,9 @@ export function itemAt(canvas, x, y) {
   const { layout, frame, left } = canvas;
   if (!layout || !frame || x < left || y < AXIS_HEIGHT) return null;
   const sight = canvas.sightAt(x);
-  const place = layout.at(y - AXIS_HEIGHT + canvas.scroll);
+  const place = canvas.placeAt(y);
   if (!place || !sight) return null;
-  const inside = y - AXIS_HEIGHT + canvas.scroll - place.y - 2;
+  const inside = y - canvas.topOf(place.y) - 2;
   const foot = y > canvas.foot(place) - BAND - SLACK && canvas.carriers().has(place);
   return gapAt(canvas, place, sight, x, foot) ?? spanAt(place, sight, x, inside)
     ?? instantAt(place, sight, x, inside) ?? counterAt(place, sight, x, inside)

@@ -1,5 +1,7 @@
 // Where lanes are: a heading for each node and process, below it its lanes, in each lane a row for each depth and counter.
 
+import { PINNED } from "./order.js";
+
 export const ROW = 20;
 export const BAR = 17;
 export const HEADING = 30;
@@ -67,6 +69,17 @@ export class Layout {
 
   of(id) {
     return this._byId.get(id);
+  }
+
+  /** Return the height of the pinned lanes that stay at the top, with their heading: of as many as have room. */
+  pinned(room) {
+    if (this.headings[0]?.key !== PINNED || room < HEADING) return 0;
+    let bottom = HEADING;
+    for (const { lane, y, height } of this.places) {
+      if (lane.groups[0] !== PINNED || y + height > room) break;
+      bottom = y + height;
+    }
+    return bottom;
   }
 
   /** Return the lanes that lie between two heights. */

@@ -6,10 +6,11 @@ import { hash } from "../parts/theme.js";
 export const PINNED = "pinned";
 const NAME = "name";
 /** How lanes can be sorted: a group stands where its first lane stands. */
-export const ORDERS = [[NAME, "by name"], ["first", "by first event"], ["events", "by events"], ["loss", "by loss"]];
+export const ORDERS = [[NAME, "by name"], ["first", "by first event"], ["events", "by events"], ["busy", "by busy time"], ["loss", "by loss"]];
 const VALUES = {
   first: (lane) => (lane.first === null ? Infinity : Number(lane.first)),
   events: (lane) => -lane.events,
+  busy: (lane) => -(lane.busy ?? -1),
   loss: (lane) => (lane.missing === null ? -Infinity : -lane.missing),
 };
 

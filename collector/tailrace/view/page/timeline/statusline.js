@@ -11,6 +11,8 @@ export class StatusLine {
     this._canvas = canvas;
     this._hover = h("span", { class: "hover" });
     this._status = h("span");
+    /** What to say of the order of lanes, or "". */
+    this.order = "";
     this.element = h("div", { class: "status" }, this._hover, this._status, h("span", { id: "timeline-keys" }, HELP));
   }
 
@@ -26,6 +28,6 @@ export class StatusLine {
     const selected = selection ? `${clock.length(Number(selection.to - selection.from))} selected · ` : "";
     const gaps = frame?.gaps ?? 0;
     const hidden = hiddenWords(all, layout.lanes);
-    this._status.textContent = `${selected}${count(layout.lanes.length)}${hidden.of} lanes${hidden.lacks}${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}${newest ? " · the newest events; 0 shows earlier ones too" : ""}`;
+    this._status.textContent = `${selected}${count(layout.lanes.length)}${hidden.of} lanes${hidden.lacks}${gaps ? ` · ${count(gaps)} ${gaps === 1 ? "gap" : "gaps"} near` : ""}${this.order ? ` · ${this.order}` : ""}${newest ? " · the newest events; 0 shows earlier ones too" : ""}`;
   }
 }

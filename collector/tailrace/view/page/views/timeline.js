@@ -5,6 +5,7 @@ import { address, get } from "../api.js";
 import { Again } from "../parts/again.js";
 import { h } from "../parts/dom.js";
 import { placesOf } from "../parts/places.js";
+import { Busy } from "../timeline/busy.js";
 import { breaksOf, firstLook, isWithin } from "../timeline/breaks.js";
 import { TimeCanvas } from "../timeline/canvas.js";
 import { OwnClock, WALL_CLOCK } from "../timeline/clock.js";
@@ -64,6 +65,7 @@ export class Timeline {
       selected: (from, to, done) => this.select(from, to, done),
     });
     this._again = new Again(() => this._load());
+    this._busy = new Busy(() => this.filters, () => this._sorted());
     this._shapes = new Shapes();
     this._folds = new Folds(params.folded);
     this._breaks = NO_BREAKS;
@@ -105,6 +107,7 @@ export class Timeline {
   close() {
     this._stop();
     this._again.close();
+    this._busy.close();
     this.frames.close();
     this._notice.close();
     this.canvas.close();
@@ -124,6 +127,7 @@ export class Timeline {
     this.toolbar.arrange(params);
     if (lanes) this._anew();
     else {
+      this._order();
       this._relay();
       this._restore();
     }
@@ -255,6 +259,7 @@ export class Timeline {
   /** Sort, select or pin lanes in another way, and show the first of them. */
   arrange(changes) {
     this.note(changes);
+    this._order();
     this._relay();
     this.canvas.scrollTo(0);
     this.moved(false);
@@ -336,6 +341,7 @@ export class Timeline {
       if (turn !== this._turn || this._closed) return;
       await Promise.all([breaks, this.bar.load(this._lanes(all, axes, axis, bounds))]);
       this._showSample();
+      this._order();
     } catch (error) {
       if (turn !== this._turn || this._closed) return;
       this._failed(error);
@@ -449,7 +455,24 @@ export class Timeline {
     this._status.draw(this._isNewest, this._listed);
   }
 
+  /** Read the busy times, if lanes are sorted by these, and say how far the lanes are sorted. */
+  _order(ask = true) {
+    if (ask && this.params.sort === "busy") this._busy.want();
+    this._status.order = this.params.sort === "busy" ? this._busy.words : "";
+  }
+
+  /** Sort the lanes anew: busy times have come. */
+  _sorted() {
+    if (this.params.sort !== "busy") return;
+    const { scroll } = this.canvas;
+    this._order(false);
+    this._relay();
+    if (!scroll) this.canvas.scrollTo(0);
+    this.moved(false);
+  }
+
   _lay() {
+    for (const lane of this._listed) lane.busy = this._busy.of(lane);
     const lanes = arranged(this._listed, this.params);
     this.canvas.hidden = lanes.length < this._listed.length;
     this.canvas.show(new Layout(lanes, this._shapes, headingsOf(lanes), this._folds));
@@ -458,10 +481,11 @@ export class Timeline {
   /** Lay the lanes out anew: some need more rows, or were folded. The lane at the top stays where it is. */
   _relay() {
     if (!this.canvas.layout) return;
-    const [top] = this.canvas.seen();
-    const before = top?.y ?? 0;
+    const top = this.canvas.seen().find(({ y }) => y >= this.canvas.pinned);
+    const before = (top?.y ?? 0) - this.canvas.pinned;
     this._lay();
-    const after = (top && this.canvas.layout.of(top.lane.id)?.y) ?? before;
+    const place = top && this.canvas.layout.of(top.lane.id);
+    const after = place ? place.y - this.canvas.pinned : before;
     this.canvas.scrollTo(this.canvas.scroll + after - before);
     this.frames.want();
   }
