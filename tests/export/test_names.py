@@ -18,7 +18,7 @@ from tailrace.export.drawing import TrackIds
 from tailrace.export.otf2_archive import write as write_otf2
 from tailrace.export.output import Directory, RowCount
 from tailrace.export.selected import export
-from tailrace.query.names import ProgramNames, StatedNames
+from tailrace.query.names import ProgramNames, StatedNames, short_ids
 from tests.export.drawn import READERS, asked
 from tests.export.exports import make_export
 from tests.export.test_otf2 import by_time, noted, printed, select
@@ -241,6 +241,29 @@ def test_titles_that_are_alike_get_what_tells_them_apart():
     ]  # fmt: skip
     assert names.process("c", "new").title == "new"
     assert names.pids == {7}
+
+
+def test_files_of_one_ovni_process_are_its_threads_whatever_the_version():
+    old = [f"loom.n1/proc.7/thread.{tid}.obs" for tid in (7, 8)]
+    new = [f"/t/loom.n2/proc.7/thread.{tid}/stream.obs.gz" for tid in (7, 9)]
+    sessions = [
+        StatedNames("a", str(n), pid="7", file=file) for n, file in enumerate([*old, *new, "/t/proc.7/x"])
+    ]  # fmt: skip
+    names = ProgramNames(sessions)
+    assert [names.session("a", each.session) for each in sessions] == [
+        "process 7 · loom.n1 · thread 7", "process 7 · loom.n1 · thread 8",
+        "process 7 · loom.n2 · thread 7", "process 7 · loom.n2 · thread 9", "process 7 · proc.7",
+    ]  # fmt: skip
+    directories = [names.process("a", each.session).directory for each in sessions]
+    assert directories == ["loom.n1/proc.7"] * 2 + ["/t/loom.n2/proc.7"] * 2 + [None]
+
+
+def test_ids_are_shortened_as_far_as_they_differ():
+    assert short_ids(["b" * 20, "b" * 19 + "c", "a" * 30, "short"]) == {
+        "b" * 20: "b" * 20, "b" * 19 + "c": "b" * 19 + "c", "a" * 30: "a" * 12, "short": "short",
+    }  # fmt: skip
+    names = ProgramNames([StatedNames("a", "x" * 30), StatedNames("a", "y" * 30)])
+    assert [names.process("a", each * 30).title for each in "xy"] == ["x" * 12, "y" * 12]
 
 
 def test_numbers_of_processes_and_threads_are_unique():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.export.test_names import PROCESSES
 from tests.view.traced import of_all_formats
 from tests.view.viewer import Viewer
 
@@ -49,18 +50,32 @@ def test_dftracer_states_the_command_or_the_names_of_processes_and_threads(named
         "Rank 0": "4010",
         "Rank 1": "4020",
     }
-    assert {
-        name: [thread["name"] for thread in each["threads"]] for name, each in found.items()
-    } == {
-        "python3 train.py": [],
-        "Rank 0": ["reader"],
-        "Rank 1": ["reader"],
-    }
 
 
 def test_jets_states_the_hardware(named):
     (only,) = named["jets"]
     assert only["process"] == "SoC X1"
+
+
+def test_answers_have_the_titles_that_exports_have(viewer):
+    """Each thread of an ovni process is a session, whose title has the thread, too."""
+    lanes = viewer.get("lanes")["lanes"]
+    found = {}
+    for each in lanes:
+        found.setdefault(f"{each['source']} · {each['process']}", set()).add(each["thread"])
+    assert {name: found[name] for name in PROCESSES} == PROCESSES
+    for each in lanes:
+        thread = each["stream"].split("/")[-1]
+        suffix = f" · thread {thread}" if each["format"] == "ovni" else ""
+        assert each["title"] == each["process"] + suffix
+    titles = {(each["source"], each["session"]): each["title"] for each in lanes}
+    assert len(set(titles.values())) == len(titles)
+    for path in ("names", "sessions"):
+        mine = {(e["source"], e["session"]): e["title"] for e in viewer.get(path)["sessions"]}
+        assert mine.items() >= titles.items()
+    for each in viewer.get("streams", limit=1000)["streams"]:
+        assert each["title"] == titles[each["source"], each["session"]]
+        assert each["thread"] in found[f"{each['source']} · {each['title']}".split(" · thread ")[0]]
 
 
 @pytest.mark.parametrize(

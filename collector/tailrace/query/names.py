@@ -1,7 +1,8 @@
 """Name the processes and threads that wrote the streams of a store.
 
-Each format states names elsewhere. `NAMED` collects them in inner views, and `ProgramNames` makes titles of them: a name
-where the trace has one, an id where it has none, and behind equal names the facts that differ.
+Each format states names elsewhere. `NAMED` collects them in inner views, and `ProgramNames` makes titles of them for
+exports and for the page: a name where the trace has one, an id where it has none, and behind equal names the facts that
+differ.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -28,6 +30,13 @@ _WORDS = ", ".join(
 
 Our clients announce `process`, `pid`, `host` and `labels`. DFTracer writes `process_name`, `hostname`, `cmd` and
 `rank`, ovni its metadata (`ovni`, or single members in old versions), and JETS a header with `metadata`."""
+
+SHORT_ID = 12
+
+_THREAD_FILE = re.compile(
+    r"((?:.*/)?proc\.[^/]*)/thread\.([^/]+?)(?:\.obs[^/]*|/[^/]*)$", re.DOTALL
+)
+"""Matches the path of a file of ovni, which has the events of one thread. Old versions wrote no directory for a thread."""
 
 _PROGRAM = "nullif(regexp_replace(replace({}, ';', ' '), '^[^ ]*/', ''), '')"
 """SQL for a command line, as text, without the directory of the program. DFTracer writes `;` between its words."""
@@ -106,40 +115,55 @@ class StatedNames(NamedTuple):
         return found if isinstance(found, dict) else {}
 
     @property
+    def thread_file(self) -> tuple[str, str] | None:
+        """The directory of the process and the id of the thread, if the session is the file of one thread (ovni)."""
+        found = _THREAD_FILE.match(self.file or "")
+        return found and (found[1], found[2])
+
+    @property
     def title(self) -> str:
-        """The rank and the process of the session: its name, else its process id, else its file, else the session id."""
+        """The rank and the process of the session: its name, else its process id, else its file. Empty if the trace
+        has none of these."""
         name = self.process
         if name is None:
             name = f"process {self.pid}" if self.pid else posixpath.basename(self.file or "")
         named = (self.process or "").lower().startswith("rank ")
         rank = "" if self.rank is None or named else f"rank {self.rank}"
-        return " · ".join(filter(None, (rank, name))) or self.session
+        return " · ".join(filter(None, (rank, name)))
 
     @property
     def distinctions(self) -> Sequence[str]:
         """Texts that tell processes with equal titles apart, in the order in which they are added; "" for an unknown
-        one."""
+        one. The session id comes after all of these."""
         labels = ", ".join(f"{name} {value}" for name, value in self.label_values.items())
-        directory = posixpath.dirname(self.file or "")
+        thread = self.thread_file
+        directory = posixpath.dirname(thread[0] if thread else self.file or "")
         return (
             self.place or "", f"process {self.pid}" if self.process and self.pid else "", labels,
-            posixpath.basename(directory), directory, _moment(self.opened), self.session,
+            posixpath.basename(directory), directory, _moment(self.opened),
         )  # fmt: skip
 
 
 class ProcessNames(NamedTuple):
     """A process. `title` differs from the titles of all other processes of its source; `number` is its place among all
-    processes, sorted by node, source and title. `session` is None if each thread of the process has a session."""
+    processes, sorted by node, source and title. `id` is its id within the source: its session, or its node and directory
+    if each thread has a session."""
 
     title: str
     number: int
     names: StatedNames
-    session: str | None
+    id: str
+
+    @property
+    def session(self) -> str | None:
+        """The session of the process, or None if each thread of the process has a session."""
+        return None if self.names.thread_file else self.names.session
 
     @property
     def directory(self) -> str | None:
         """Directory of the process, if each thread of the process has a file in it."""
-        return None if self.session else posixpath.dirname(posixpath.dirname(self.names.file or ""))
+        found = self.names.thread_file
+        return found and found[0]
 
     @property
     def pid(self) -> int | None:
@@ -195,9 +219,24 @@ class ProgramNames:
 
     def process(self, source: str, session: str) -> ProcessNames:
         """Return the process that wrote a session. Sessions of one process return the same object."""
-        names = self._sessions.get((source, session)) or StatedNames(source, session)
+        names = self.of(source, session)
         found = self._processes.get(_process_key(names))
-        return found or ProcessNames(names.title, len(self._processes), names, session)
+        return found or ProcessNames(session, len(self._processes), names, session)
+
+    def of(self, source: str, session: str) -> StatedNames:
+        """Return what the trace states of a session."""
+        return self._sessions.get((source, session)) or StatedNames(source, session)
+
+    def session(self, source: str, session: str) -> str:
+        """Return the title of a session, which no other session of its source has: that of its process and, if each
+        thread of the process has a session, of its thread."""
+        thread = self.of(source, session).thread_file
+        title = self.process(source, session).title
+        return title if thread is None else f"{title} · thread {thread[1]}"
+
+    @property
+    def sessions(self) -> Iterable[StatedNames]:
+        return self._sessions.values()
 
     def thread(self, source: str, session: str, stream: str, format_: str) -> ThreadNames:
         """Return the names of a stream: of its thread if the format has a stream for each thread."""
@@ -228,9 +267,7 @@ class ProgramNames:
             return place is None, place or "", key[0], _natural(titles[key]), key
 
         return {
-            key: ProcessNames(
-                titles[key], number, of[key], key[1] if key[1] == of[key].session else None
-            )
+            key: ProcessNames(titles[key], number, of[key], key[1])
             for number, key in enumerate(sorted(of, key=order))
         }
 
@@ -245,18 +282,17 @@ def whole_id(text: str | None) -> int | None:
 def _process_key(names: StatedNames) -> _Key:
     """Return the key of the process of a session. A session of ovni is one thread, in a directory of the
     process, which exists once on each node."""
-    process, thread = posixpath.split(posixpath.dirname(names.file or ""))
-    if thread.startswith("thread.") and posixpath.basename(process).startswith("proc."):
-        return names.source, f"{names.place or ''}:{process}"
-    return names.source, names.session
+    found = names.thread_file
+    return names.source, f"{names.place or ''}:{found[0]}" if found else names.session
 
 
 def _told_apart(of: dict[_Key, StatedNames]) -> dict[_Key, str]:
     """Return titles of which no two of a source are alike. Where titles are alike, add those distinctions that differ,
     one after the other, until none are."""
-    titles = {key: names.title for key, names in of.items()}
-    more = {key: names.distinctions for key, names in of.items()}
-    for at in range(len(StatedNames("", "").distinctions)):
+    ids = short_ids(names.session for names in of.values())
+    titles = {key: names.title or ids[names.session] for key, names in of.items()}
+    more = {key: (*names.distinctions, ids[names.session]) for key, names in of.items()}
+    for at in range(len(StatedNames("", "").distinctions) + 1):
         alike: defaultdict[tuple[str, str], list[_Key]] = defaultdict(list)
         for key, title in titles.items():
             alike[key[0], title].append(key)
@@ -265,6 +301,16 @@ def _told_apart(of: dict[_Key, StatedNames]) -> dict[_Key, str]:
                 for key in keys:
                     titles[key] = " · ".join(filter(None, (titles[key], more[key][at])))
     return titles
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Return the beginning of each id by the id: `SHORT_ID` characters, or as many as tell all of them apart."""
+    every = sorted(set(ids))
+    shared = [0, *(len(posixpath.commonprefix(pair)) for pair in pairwise(every)), 0]
+    return {
+        each: each[: max(SHORT_ID, before + 1, behind + 1)]
+        for each, before, behind in zip(every, shared, shared[1:], strict=False)
+    }
 
 
 def _natural(text: str) -> list[tuple[bool, int, str]]:

@@ -43,7 +43,16 @@ from tailrace.view.endpoints.inventory import (
     streams,
 )
 from tailrace.view.endpoints.sql import sql
-from tailrace.view.endpoints.statistics import compare, durations, flame, statistics
+from tailrace.view.endpoints.statistics import (
+    Comparison,
+    Flame,
+    HeatMapAnswer,
+    Statistics,
+    compare,
+    durations,
+    flame,
+    statistics,
+)
 from tailrace.view.endpoints.timeline import empty_time, frame, lanes, row, search
 from tailrace.view.leases import TEND_SECONDS, ServedStore
 from tailrace.view.questions import (
@@ -94,13 +103,13 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     Endpoint("GET", "gaps/next", "The next gap after a time, or before it", OfNextGap, wire.Gaps, next_gap),
     Endpoint(
         "GET", "statistics", "How many spans there are, and how long they took",
-        OfStatistics, wire.Statistics, statistics, media_types=(CSV,),
+        OfStatistics, Statistics, statistics, media_types=(CSV,),
     ),
-    Endpoint("GET", "flame", "Where the time goes, by names inside names", OfFlame, wire.Flame, flame),
-    Endpoint("GET", "durations", "When spans began, and how long they took", OfDurations, wire.HeatMapAnswer, durations),
+    Endpoint("GET", "flame", "Where the time goes, by names inside names", OfFlame, Flame, flame),
+    Endpoint("GET", "durations", "When spans began, and how long they took", OfDurations, HeatMapAnswer, durations),
     Endpoint(
         "GET", "compare", "Two runs: what grew, what is new, what is gone",
-        OfComparison, wire.Comparison, compare, media_types=(CSV,),
+        OfComparison, Comparison, compare, media_types=(CSV,),
     ),
     Endpoint(
         "POST", "sql", "The answer to a statement that only reads",

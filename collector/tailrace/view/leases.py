@@ -16,8 +16,10 @@ from tailrace.config.load import Loaded, store_path
 from tailrace.errors import TailraceError, UnknownError
 from tailrace.query.completeness import Completeness, Scope
 from tailrace.query.engine import Engine
+from tailrace.query.filters import RowCondition
 from tailrace.query.limits import Limits
 from tailrace.query.live import NOBODY, Live, beside, look
+from tailrace.query.names import ProgramNames
 from tailrace.query.remote import RemoteEngine, StoreVersion
 from tailrace.query.unknown_names import checked_completeness
 from tailrace.rollups.building import SidecarWriter
@@ -38,6 +40,8 @@ again."""
 TEND_SECONDS = 30.0
 """Maximum time (seconds) between two searches for data files without roll-ups. After this time, roll-ups of deleted
 files are removed, and roll-ups that could not be written are tried again."""
+
+EVERY_ROW = RowCondition("true")
 
 UNANSWERED_SECONDS = 15.0
 """Time for which no collector is asked again after one of them has not answered."""
@@ -123,6 +127,8 @@ class ServedStore:
         self._idle: list[tuple[Engine, float]] = []
         self._newest = 0
         self.timelines = TimelineCache(self.store)
+        self._names_lock = threading.Lock()
+        self._names: tuple[int, ProgramNames] | None = None
         self._live_lock = threading.Lock()
         self._live: tuple[int, float, Live] | None = None
         self._writer: SidecarWriter | None = None
@@ -179,6 +185,15 @@ class ServedStore:
             self._live = engine.version, self.clock.monotonic() + patience, live
             return live
 
+    def names(self, engine: Engine) -> ProgramNames:
+        """Return the names of all sessions and threads in the snapshot of an engine. Those of the version that was
+        asked for last are kept."""
+        with self._names_lock:
+            if self._names is None or self._names[0] != engine.version:
+                read = ProgramNames.read(lambda *asked: list(engine.rows(*asked)), EVERY_ROW)
+                self._names = engine.version, read
+            return self._names[1]
+
     def tend(self, still: Callable[[], bool]) -> None:
         """Write roll-ups (precomputed sums) for large data files that have none, until `still` returns False. Raise
         StoreError if the table cannot be read."""
@@ -225,6 +240,10 @@ class SnapshotLease:
             snapshot = LeasedSnapshot(engine, served.live(engine), served.progress)
             self._taken[store] = snapshot, snapshot.version
         return self._taken[store][0]
+
+    def names(self) -> ProgramNames:
+        """Return the names of the sessions and threads in the first store's snapshot."""
+        return self.stores[0].names(self.snapshot().engine)
 
     def timeline(self) -> TimelineSnapshot:
         """Return the timeline of the first store's snapshot, once no other request uses it."""

@@ -1,4 +1,5 @@
-"""Define the answers of the HTTP API. The OpenAPI description is generated from these classes.
+"""Define the answers of the HTTP API, except those about figures of spans (`endpoints.statistics`). The OpenAPI
+description is generated from these classes.
 
 Times and durations are decimal texts (`Ns`), because JavaScript represents integers exactly only up to 2^53. In the
 columns of the timeline, times are integers: nanoseconds since the frame's `from`. The `version` of an answer is the
@@ -57,7 +58,7 @@ class WholeAnswer(msgspec.Struct, kw_only=True):
 
 
 class Stream(msgspec.Struct, kw_only=True):
-    """A row of the view `streams`."""
+    """A row of the view `streams`. `title` names the session and `thread` the stream, for people."""
 
     source: str
     format: str
@@ -73,6 +74,8 @@ class Stream(msgspec.Struct, kw_only=True):
     open_spans: int
     state: str
     silent_since: Ns | None
+    title: str
+    thread: str
 
 
 class Streams(WholeAnswer, kw_only=True):
@@ -84,7 +87,7 @@ class Streams(WholeAnswer, kw_only=True):
 
 
 class ShownSession(msgspec.Struct, kw_only=True):
-    """A row of the view `sessions`. Its events lie between `begins` and `ends`."""
+    """A row of the view `sessions`. Its events lie between `begins` and `ends`. `title` names it for people."""
 
     source: str
     format: str
@@ -109,24 +112,19 @@ class ShownSession(msgspec.Struct, kw_only=True):
     state: str
     begins: Ns | None
     ends: Ns | None
+    title: str
 
 
 class Sessions(WholeAnswer, kw_only=True):
     sessions: list[ShownSession]
 
 
-class ShownThread(msgspec.Struct, kw_only=True):
-    """The name that a program gave to the thread that writes a stream."""
-
-    stream: Key
-    name: str
-
-
 class SessionNames(msgspec.Struct, kw_only=True):
     """The names of the program that wrote a session, and of the place where it ran.
 
-    `file` is the path of a session that was read from a file, and `group` the directory or run of this file.
-    `alive` states whether a collector still expects events of the session."""
+    `title` is the title of the session, which no other session of its source has. `file` is the path of a session that
+    was read from a file, and `group` the directory or run of this file. `alive` states whether a collector still
+    expects events of the session."""
 
     source: Key
     session: Key
@@ -141,7 +139,7 @@ class SessionNames(msgspec.Struct, kw_only=True):
     opened: Ns | None
     alive: bool
     labels: dict[str, Any]
-    threads: list[ShownThread]
+    title: str
 
 
 class NameList(msgspec.Struct, kw_only=True):
@@ -382,7 +380,11 @@ class ShownLane(LaneName, kw_only=True):
     `first` and `last` are the times of its first and last event, on `axis`: `wall` for wall time, or a separate axis if
     the lane's clock is not related to wall time (`clock` in words). `depths` is the number of rows for nested spans, if
     depths were recorded. `missing` is the number of events that are missing from the stream, and `unknown` states
-    whether further events may be missing; only the lane without a substream has them."""
+    whether further events may be missing; only the lane without a substream has them.
+
+    `title`, `process` and `thread` name the session, its process and the stream for people. `process_id` is the same
+    for all sessions of one process, and `place` is the node or host. `alive` states whether a collector still expects
+    events of the session."""
 
     format: str
     depths: int
@@ -394,6 +396,12 @@ class ShownLane(LaneName, kw_only=True):
     unknown: bool
     axis: Key
     clock: str
+    title: str
+    process: str
+    process_id: Key
+    thread: str
+    place: str | None
+    alive: bool
 
 
 class Lanes(WholeAnswer, kw_only=True):
@@ -453,44 +461,6 @@ class FrameAnswer(msgspec.Struct, kw_only=True):
     gaps: list[FrameGap]
 
 
-class FigureInterval(msgspec.Struct, kw_only=True):
-    """Lower and upper bound of a figure that is not exact, because spans are missing; null where no bound is known."""
-
-    low: DecimalText | None
-    high: DecimalText | None
-
-
-class Group(msgspec.Struct, kw_only=True):
-    """All selected spans with the same values of the keys.
-
-    `unit` is the unit of their durations: `ns` or `ticks`. Only spans that have ended have a duration. If none has
-    ended, the durations are null. `self` is null unless the question requested it. The figures are computed from the
-    spans in the table. If spans are missing, `bounds` contains for each figure the interval in which its true value
-    lies, or null without a figure."""
-
-    group: list[str | None]
-    unit: str
-    count: int
-    open: int
-    total: DecimalText | None
-    self_: DecimalText | None = msgspec.field(name="self")
-    min: DecimalText | None
-    p50: DecimalText | None
-    p90: DecimalText | None
-    p95: DecimalText | None
-    p99: DecimalText | None
-    max: DecimalText | None
-    bounds: dict[str, FigureInterval | None]
-
-
-class Statistics(WholeAnswer, kw_only=True):
-    """The first groups of spans, with the longest total duration first. `total` counts all groups."""
-
-    by: list[str]
-    total: int
-    groups: list[Group]
-
-
 class SqlColumn(msgspec.Struct, kw_only=True):
     name: str
     type: str
@@ -506,95 +476,3 @@ class SqlAnswer(WholeAnswer, kw_only=True):
     more: bool
     cut: int
     seconds: float
-
-
-class Side(msgspec.Struct, kw_only=True):
-    """One of the two compared runs.
-
-    `marker` is the time of the event at which this run begins if the request aligns the runs (`align`), or null."""
-
-    store: str
-    version: int
-    whole: Whole
-    from_: Ns | None = msgspec.field(name="from")
-    to: Ns | None
-    marker: Ns | None
-
-
-class Difference(msgspec.Struct, kw_only=True):
-    """A group of spans in both runs or in one of them. `a` and `b` are its figures in the two runs, from the stored
-    spans. If spans are missing, the true figures lie in `a_bounds` and `b_bounds`.
-
-    `growth` is a share (0.1 means 10 percent more); null if `a` or `b` is null or `a` is 0. `word` is the interval of the
-    true growth as text. `verdict` is the verdict of `tailrace diff`; if it is `undecided`, `because` has the reason."""
-
-    group: list[str | None]
-    unit: str
-    count_a: int | None
-    count_b: int | None
-    a: DecimalText | None
-    b: DecimalText | None
-    a_bounds: FigureInterval | None
-    b_bounds: FigureInterval | None
-    growth: float | None
-    word: str
-    verdict: str
-    because: str | None
-
-
-class Comparison(msgspec.Struct, kw_only=True):
-    """The compared groups: first groups only in the second run, then groups only in the first run, then the others,
-    those that grew most first.
-
-    `total` counts all groups. `verdicts` counts them by verdict, and `summary` does so in words, with the reasons of
-    undecided ones. `differences` may list fewer groups."""
-
-    version: int
-    a: Side
-    b: Side
-    by: list[str]
-    figure: str
-    total: int
-    verdicts: dict[str, int]
-    summary: str
-    differences: list[Difference]
-
-
-class ShownFlameNode(msgspec.Struct, kw_only=True):
-    """A node of a flame graph: all spans with the same name whose enclosing spans have the same names, too.
-
-    `parent` is the index of the enclosing node in the list, or null. `self` is the time during which a span of this
-    node is the innermost open span of its lane. `total` also includes the time of all nodes inside this node."""
-
-    parent: int | None
-    name: str | None
-    count: int
-    total: DecimalText
-    self_: DecimalText = msgspec.field(name="self")
-
-
-class Flame(WholeAnswer, kw_only=True):
-    """The nodes of a flame graph, each after its parent. `unit` is `ns`, or `ticks` for clocks without a known rate.
-
-    `left_out` counts small nodes that are not listed; their time is part of the nodes that enclose them. `open` counts
-    spans without an end, whose time is not part of any node."""
-
-    unit: str
-    nodes: list[ShownFlameNode]
-    left_out: int
-    open: int
-
-
-class HeatMapAnswer(WholeAnswer, kw_only=True):
-    """A heat map: how many spans began in which range of time, and how long they took.
-
-    Columns are ranges of time, each `width` ns wide; the first begins at `from`. Rows are ranges of durations: row 0 is
-    0 ns, and row n is 2^(n-1) to 2^n - 1 ns. `columns`, `rows` and `counts` are lists with one item for each cell that
-    is not empty. `open` counts spans without an end."""
-
-    from_: Ns | None = msgspec.field(name="from")
-    width: Ns
-    columns: list[int]
-    rows: list[int]
-    counts: list[int]
-    open: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Literal
 
 from tailrace import __version__
@@ -104,7 +105,7 @@ def overview(lease: SnapshotLease, _: OfNothing) -> wire.OverviewAnswer:
             lacks = by_source.get(cut(source), [])
             missing = sum(each.missing for each in lacks), any(each.unknown for each in lacks)
             sources.append(from_row(wire.SourceFacts, (source, *counts, *missing, last_time)))
-    worst = streams_of(engine, OfStreams(limit=WORST))
+    worst = streams_of(lease, OfStreams(limit=WORST))
     return wire.OverviewAnswer(
         version=snapshot.version,
         whole=whole(snapshot.whole(EVERYTHING)),
@@ -123,10 +124,10 @@ _SEARCHED = """(
     SELECT source, session, stream FROM part.thread_names WHERE contains(lower(thread), lower(?)))
 )"""
 
-_STREAMS = ", ".join(wire.Stream.__struct_fields__)
+_STREAMS = ", ".join(wire.Stream.__struct_fields__[:-2])
 
 _SESSIONS = f"""
-SELECT {", ".join(wire.ShownSession.__struct_fields__)}
+SELECT {", ".join(wire.ShownSession.__struct_fields__[:-1])}
 FROM sessions AS s LEFT JOIN (SELECT source, session, begins, ends FROM part.session_times) AS t USING (source, session)
 WHERE {{}} ORDER BY source, opened, session LIMIT {{}}
 """  # noqa: S608 - our own words
@@ -146,11 +147,11 @@ def streams(lease: SnapshotLease, asked: OfStreams) -> wire.Streams:
         whole=whole(found),
         total=total,
         offset=asked.offset,
-        streams=streams_of(snapshot.engine, asked),
+        streams=streams_of(lease, asked),
     )
 
 
-def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
+def streams_of(lease: SnapshotLease, asked: OfStreams) -> list[wire.Stream]:
     """Return the part of the list of streams that the question `asked` selects. In both sort orders, unknown values
     come last."""
     condition = _matching(asked)
@@ -159,8 +160,16 @@ def streams_of(engine: Engine, asked: OfStreams) -> list[wire.Stream]:
         f"SELECT {_STREAMS} FROM streams WHERE {condition.sql}"  # noqa: S608 - our own words
         f' ORDER BY "{asked.sort}" {direction} NULLS LAST, source, session, stream LIMIT ? OFFSET ?'
     )
-    rows = engine.rows(sql, (*condition.values, asked.limit, asked.offset))
-    return [from_row(wire.Stream, row) for row in rows]
+    rows = lease.snapshot().engine.rows(sql, (*condition.values, asked.limit, asked.offset))
+    names = lease.names()
+    found = []
+    for source, format_, session, stream, *rest in rows:
+        titles = (
+            names.session(source, session),
+            names.thread(source, session, stream, format_).title,
+        )
+        found.append(from_row(wire.Stream, (source, format_, session, stream, *rest, *titles)))
+    return found
 
 
 def sessions(lease: SnapshotLease, asked: OfSessions) -> wire.Sessions:
@@ -173,22 +182,19 @@ def sessions(lease: SnapshotLease, asked: OfSessions) -> wire.Sessions:
         version=snapshot.version,
         whole=whole(found),
         sessions=[
-            from_row(wire.ShownSession, row) for row in snapshot.engine.rows(sql, condition.values)
+            from_row(wire.ShownSession, (*row, lease.names().session(row[0], row[2])))
+            for row in snapshot.engine.rows(sql, condition.values)
         ],
     )
 
 
 def names(lease: SnapshotLease, _: OfNothing) -> wire.NameList:
-    snapshot = lease.snapshot()
-    threads: dict[tuple[str, str], list[wire.ShownThread]] = {}
-    for source, session, stream, name in snapshot.engine.rows("FROM part.thread_names"):
-        threads.setdefault((source, session), []).append(from_row(wire.ShownThread, (stream, name)))
-    sql = f"FROM part.session_names ORDER BY source, session LIMIT {SESSIONS_MAX}"
+    found = lease.names()
     return wire.NameList(
-        version=snapshot.version,
+        version=lease.snapshot().version,
         sessions=[
-            from_row(wire.SessionNames, (*row, threads.get(row[:2], [])))
-            for row in snapshot.engine.rows(sql)
+            from_row(wire.SessionNames, (*each, found.session(each.source, each.session)))
+            for each in islice(found.sessions, SESSIONS_MAX)
         ],
     )
 

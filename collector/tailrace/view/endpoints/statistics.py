@@ -1,4 +1,4 @@
-"""Serve statistics of spans, and comparisons of two runs, as computed by `analysis`."""
+"""Serve statistics of spans, and comparisons of two runs, as computed by `analysis`, and define these answers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 from msgspec import structs
 
 from tailrace.analysis.blocks import MeasuredRun
@@ -36,13 +37,145 @@ from tailrace.view.answers import (
 )
 from tailrace.view.leases import LeasedSnapshot, SnapshotLease
 from tailrace.view.questions import OfComparison, OfDurations, OfFlame, OfSelection, OfStatistics
+from tailrace.view.wire import DecimalText, Ns
+
+
+class FigureInterval(msgspec.Struct, kw_only=True):
+    """Lower and upper bound of a figure that is not exact, because spans are missing; null where no bound is known."""
+
+    low: DecimalText | None
+    high: DecimalText | None
+
+
+class Group(msgspec.Struct, kw_only=True):
+    """All selected spans with the same values of the keys.
+
+    `unit` is the unit of their durations: `ns` or `ticks`. Only spans that have ended have a duration. If none has
+    ended, the durations are null. `self` is null unless the question requested it. The figures are computed from the
+    spans in the table. If spans are missing, `bounds` contains for each figure the interval in which its true value
+    lies, or null without a figure."""
+
+    group: list[str | None]
+    unit: str
+    count: int
+    open: int
+    total: DecimalText | None
+    self_: DecimalText | None = msgspec.field(name="self")
+    min: DecimalText | None
+    p50: DecimalText | None
+    p90: DecimalText | None
+    p95: DecimalText | None
+    p99: DecimalText | None
+    max: DecimalText | None
+    bounds: dict[str, FigureInterval | None]
+
+
+class Statistics(wire.WholeAnswer, kw_only=True):
+    """The first groups of spans, with the longest total duration first. `total` counts all groups."""
+
+    by: list[str]
+    total: int
+    groups: list[Group]
+
+
+class Side(msgspec.Struct, kw_only=True):
+    """One of the two compared runs.
+
+    `marker` is the time of the event at which this run begins if the request aligns the runs (`align`), or null."""
+
+    store: str
+    version: int
+    whole: wire.Whole
+    from_: Ns | None = msgspec.field(name="from")
+    to: Ns | None
+    marker: Ns | None
+
+
+class Difference(msgspec.Struct, kw_only=True):
+    """A group of spans in both runs or in one of them. `a` and `b` are its figures in the two runs, from the stored
+    spans. If spans are missing, the true figures lie in `a_bounds` and `b_bounds`.
+
+    `growth` is a share (0.1 means 10 percent more); null if `a` or `b` is null or `a` is 0. `word` is the interval of the
+    true growth as text. `verdict` is the verdict of `tailrace diff`; if it is `undecided`, `because` has the reason."""
+
+    group: list[str | None]
+    unit: str
+    count_a: int | None
+    count_b: int | None
+    a: DecimalText | None
+    b: DecimalText | None
+    a_bounds: FigureInterval | None
+    b_bounds: FigureInterval | None
+    growth: float | None
+    word: str
+    verdict: str
+    because: str | None
+
+
+class Comparison(msgspec.Struct, kw_only=True):
+    """The compared groups: first groups only in the second run, then groups only in the first run, then the others,
+    those that grew most first.
+
+    `total` counts all groups. `verdicts` counts them by verdict, and `summary` does so in words, with the reasons of
+    undecided ones. `differences` may list fewer groups."""
+
+    version: int
+    a: Side
+    b: Side
+    by: list[str]
+    figure: str
+    total: int
+    verdicts: dict[str, int]
+    summary: str
+    differences: list[Difference]
+
+
+class ShownFlameNode(msgspec.Struct, kw_only=True):
+    """A node of a flame graph: all spans with the same name whose enclosing spans have the same names, too.
+
+    `parent` is the index of the enclosing node in the list, or null. `self` is the time during which a span of this
+    node is the innermost open span of its lane. `total` also includes the time of all nodes inside this node."""
+
+    parent: int | None
+    name: str | None
+    count: int
+    total: DecimalText
+    self_: DecimalText = msgspec.field(name="self")
+
+
+class Flame(wire.WholeAnswer, kw_only=True):
+    """The nodes of a flame graph, each after its parent. `unit` is `ns`, or `ticks` for clocks without a known rate.
+
+    `left_out` counts small nodes that are not listed; their time is part of the nodes that enclose them. `open` counts
+    spans without an end, whose time is not part of any node."""
+
+    unit: str
+    nodes: list[ShownFlameNode]
+    left_out: int
+    open: int
+
+
+class HeatMapAnswer(wire.WholeAnswer, kw_only=True):
+    """A heat map: how many spans began in which range of time, and how long they took.
+
+    Columns are ranges of time, each `width` ns wide; the first begins at `from`. Rows are ranges of durations: row 0 is
+    0 ns, and row n is 2^(n-1) to 2^n - 1 ns. `columns`, `rows` and `counts` are lists with one item for each cell that
+    is not empty. `open` counts spans without an end."""
+
+    from_: Ns | None = msgspec.field(name="from")
+    width: Ns
+    columns: list[int]
+    rows: list[int]
+    counts: list[int]
+    open: int
+
 
 HEADINGS = (
     "unit", "count", "open", "total", "self", "min", "p50", "p90", "p95", "p99", "max",
 )  # fmt: skip
 
 
-def statistics(lease: SnapshotLease, asked: OfStatistics) -> wire.Statistics | FileAnswer:
+def statistics(lease: SnapshotLease, asked: OfStatistics) -> Statistics | FileAnswer:
     snapshot = lease.snapshot()
     by = parse(asked.by)
     found = snapshot.whole(asked.window.scope)
@@ -52,7 +185,7 @@ def statistics(lease: SnapshotLease, asked: OfStatistics) -> wire.Statistics | F
         ends = [f"{figure} {end}" for figure in FIGURES for end in ("low", "high")]
         rows = ((*each.group, each.unit, *each.seen, *_ends(each)) for each in groups)
         return FileAnswer(table([*words, *HEADINGS, *ends], rows), CSV, "statistics.csv")
-    return wire.Statistics(
+    return Statistics(
         version=snapshot.version,
         whole=whole(found),
         by=words,
@@ -66,12 +199,12 @@ def _ends(each: SpanStatistics) -> Iterator[int | None]:
         yield from interval or (None, None)
 
 
-def _group(each: SpanStatistics) -> wire.Group:
+def _group(each: SpanStatistics) -> Group:
     intervals = {
-        figure: interval and from_row(wire.FigureInterval, interval)
+        figure: interval and from_row(FigureInterval, interval)
         for figure, interval in each.bounds.items()
     }
-    return from_row(wire.Group, (each.group, each.unit, *each.seen, intervals))
+    return from_row(Group, (each.group, each.unit, *each.seen, intervals))
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
@@ -87,26 +220,26 @@ def _defused(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def flame(lease: SnapshotLease, asked: OfFlame) -> wire.Flame:
+def flame(lease: SnapshotLease, asked: OfFlame) -> Flame:
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     graph = flame_graph(snapshot.engine, asked.window, asked.unit)
     nodes, left_out = graph.pruned(asked.limit)
-    return wire.Flame(
+    return Flame(
         version=snapshot.version,
         whole=whole(found),
         unit=graph.unit,
-        nodes=[from_row(wire.ShownFlameNode, node) for node in nodes],
+        nodes=[from_row(ShownFlameNode, node) for node in nodes],
         left_out=left_out,
         open=graph.open,
     )
 
 
-def durations(lease: SnapshotLease, asked: OfDurations) -> wire.HeatMapAnswer:
+def durations(lease: SnapshotLease, asked: OfDurations) -> HeatMapAnswer:
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     counted = heat_map(snapshot.engine, asked.window, asked.name, asked.columns)
-    return wire.HeatMapAnswer(
+    return HeatMapAnswer(
         version=snapshot.version,
         whole=whole(found),
         from_=decimal(counted.since),
@@ -128,7 +261,7 @@ class ComparedRun(NamedTuple):
     measured: MeasuredRun
 
 
-def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | FileAnswer:
+def compare(lease: SnapshotLease, asked: OfComparison) -> Comparison | FileAnswer:
     by = parse(asked.by)
     a, b = (
         _run(lease, store, side, asked, by)
@@ -147,7 +280,7 @@ def compare(lease: SnapshotLease, asked: OfComparison) -> wire.Comparison | File
     threshold = asked.threshold or 0.0
     if asked.format == "csv":
         return _csv(found, by, asked.figure, threshold)
-    return wire.Comparison(
+    return Comparison(
         version=lease.snapshot().version,
         a=_side(lease, a),
         b=_side(lease, b),
@@ -187,8 +320,8 @@ def _marker(snapshot: LeasedSnapshot, window: Window, name: str) -> int:
     return int(time)
 
 
-def _side(lease: SnapshotLease, run: ComparedRun) -> wire.Side:
-    return wire.Side(
+def _side(lease: SnapshotLease, run: ComparedRun) -> Side:
+    return Side(
         store=cut(lease.stores[run.store].name),
         version=run.version,
         whole=whole(run.measured.whole),
@@ -198,12 +331,12 @@ def _side(lease: SnapshotLease, run: ComparedRun) -> wire.Side:
     )
 
 
-def _difference(each: FigureChange, threshold: float) -> wire.Difference:
+def _difference(each: FigureChange, threshold: float) -> Difference:
     a_bounds, b_bounds = (
-        interval and from_row(wire.FigureInterval, interval) for interval in each.bounds
+        interval and from_row(FigureInterval, interval) for interval in each.bounds
     )
     return from_attributes(  # JSON has no infinity, so infinite growth becomes null
-        wire.Difference,
+        Difference,
         each,
         count_a=None if each.before is None else each.before.ended,
         count_b=None if each.after is None else each.after.ended,

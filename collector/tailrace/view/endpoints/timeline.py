@@ -17,6 +17,7 @@ from tailrace.errors import QueryError, UnknownError
 from tailrace.query.completeness import Scope
 from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, Selection, all_of
+from tailrace.query.names import ProgramNames
 from tailrace.query.views import EVENTS, SPANS, View
 from tailrace.rollups.frame import Frame, frame as of_window
 from tailrace.rollups.gaps import SeenGap
@@ -45,10 +46,20 @@ def lanes(lease: SnapshotLease, asked: OfLanes) -> wire.Lanes:
     return wire.Lanes(
         version=snapshot.version,
         whole=whole(found),
-        lanes=[
-            from_row(wire.ShownLane, (*each.key, *each[1:])) for each in _selected(lease, asked)
-        ],
+        lanes=[_lane(each, lease.names()) for each in _selected(lease, asked)],
     )
+
+
+def _lane(each: TimelineLane, names: ProgramNames) -> wire.ShownLane:
+    source, session, stream, _ = each.key
+    process, stated = names.process(source, session), names.of(source, session)
+    return from_row(
+        wire.ShownLane,
+        (
+            *each.key, *each[1:], names.session(source, session), process.title, process.id,
+            names.thread(source, session, stream, each.format).title, stated.place, stated.alive,
+        ),
+    )  # fmt: skip
 
 
 def _selected(lease: SnapshotLease, asked: OfLanes) -> list[TimelineLane]:

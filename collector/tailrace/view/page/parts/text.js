@@ -134,18 +134,6 @@ export function cut(text, characters) {
   return shown.length > characters || text.length > characters * 2 ? `${shown.slice(0, characters - 1)}…` : shown;
 }
 
-const SHORT_ID = 12;
-
-/** Return the beginning of each id by the id: twelve characters, or as many as it takes to tell all of them apart. */
-export function shortIds(ids) {
-  const all = [...new Set(ids)].sort();
-  const shared = (one, other = "") => {
-    const differs = one.split("").findIndex((character, index) => character !== other[index]);
-    return differs < 0 ? one.length : differs;
-  };
-  return new Map(all.map((id, index) => [id, id.slice(0, Math.max(SHORT_ID, shared(id, all[index - 1]) + 1, shared(id, all[index + 1]) + 1))]));
-}
-
 const widths = new Map();
 const MOST_WIDTHS = 20_000;
 

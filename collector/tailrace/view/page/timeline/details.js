@@ -43,9 +43,9 @@ export class Details {
     });
   }
 
-  /** Show what is known of a lane, as pairs of `facts`; its ids are among them. */
-  lane(lane, pairs) {
-    this._show(`${lane.process} · ${lane.name}`, [facts(pairs)]);
+  /** Show what is known of a lane, as a promise of pairs of `facts`; its ids are among them. */
+  lane(lane, asked) {
+    return this._load(`${lane.process} · ${lane.name}`, asked, (pairs) => [facts(pairs)]);
   }
 
   /** Show a gap of a lane. */

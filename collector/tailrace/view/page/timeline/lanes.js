@@ -1,7 +1,6 @@
 // Lanes as the server lists them, by the axes on which they stand.
 
-import { tellApart } from "../parts/names.js";
-import { count } from "../parts/text.js";
+import { count, visible } from "../parts/text.js";
 import { PINNED } from "./order.js";
 
 export const WALL = "wall";
@@ -19,29 +18,23 @@ export function streamId({ source, session, stream }) {
 
 /** Return the lanes of an answer of `lanes` in their order, with names and groups to show, and times as BigInt. A lane's
  * `groups` are the keys of its headings: that of its node, if there are several nodes, and that of its process. */
-export function decodeLanes(answer, names) {
-  const processes = answer.lanes.map((lane) => names.process(lane));
-  const titles = tellApart([...new Map(processes.map((each) => [each.key, each])).values()]);
-  const nodes = answer.lanes.map((lane) => nodeOf(names.of(lane)));
-  const several = new Set(nodes).size > 1;
+export function decodeLanes(answer) {
+  const several = new Set(answer.lanes.map(({ place }) => place)).size > 1;
   const lanesOf = new Map();
   for (const lane of answer.lanes) lanesOf.set(streamId(lane), (lanesOf.get(streamId(lane)) ?? 0) + 1);
-  return answer.lanes.map((lane, index) => ({
+  return answer.lanes.map((lane) => ({
     ...lane,
     id: laneId(lane),
     first: lane.first === null ? null : BigInt(lane.first),
     last: lane.last === null ? null : BigInt(lane.last),
     missing: lane.unknown ? null : lane.missing,
-    name: `${names.stream(lane)}${lane.substream === null || lanesOf.get(streamId(lane)) === 1 ? "" : ` / ${lane.substream}`}`,
-    title: names.session(lane),
-    process: titles.get(processes[index].key),
-    node: nodes[index],
-    alive: names.of(lane).alive,
-    groups: [...(several ? [`node ${nodes[index] ?? ""}`] : []), `process ${nodes[index] ?? ""} ${processes[index].key}`],
+    name: `${visible(lane.thread)}${lane.substream === null || lanesOf.get(streamId(lane)) === 1 ? "" : ` / ${lane.substream}`}`,
+    title: visible(lane.title),
+    process: visible(lane.process),
+    node: lane.place,
+    groups: [...(several ? [`node ${lane.place ?? ""}`] : []), `process ${lane.place ?? ""} ${lane.source}\n${lane.process_id}`],
   })).sort((one, other) => order(one, other));
 }
-
-const nodeOf = ({ node, host }) => node ?? host;
 
 /** Compare two lanes: by node, source, process, and stream. Lanes of no known node come last. */
 function order(one, other) {

@@ -55,9 +55,7 @@ class Compare {
 
   async _begin(params) {
     try {
-      const { version, sessions } = await get("sessions");
-      await this._frame.names.refresh(version, sessions);
-      this._sides.offer(sessions, this._frame.names);
+      this._sides.offer((await get("sessions")).sessions);
     } catch (error) {
       fill(this._answer, problem(error));
     }

@@ -51,9 +51,8 @@ class Overview {
   async _load() {
     try {
       const answer = await get("overview");
-      await this._frame.names.refresh(answer.version, answer.worst);
       this._version = answer.version;
-      fill(this._verdict, verdict(answer, this._frame.names));
+      fill(this._verdict, verdict(answer));
       this._arriving.sources(answer.sources);
       await this._streams.refresh(answer.version);
       this._showSize(this._frame.live.latest);

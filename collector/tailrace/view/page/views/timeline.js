@@ -282,7 +282,7 @@ export class Timeline {
     if (!lane) return;
     this.canvas.focused = lane.id;
     this.canvas.draw();
-    this.details.lane(lane, this.frame.names.facts(lane));
+    this.details.lane(lane, this.frame.names.refresh(this._version, [lane]).then(() => this.frame.names.facts(lane)));
   }
 
   zoomToSelection() {
@@ -329,10 +329,9 @@ export class Timeline {
     this._loadedRows = this._preparing?.rows;
     try {
       const answer = await get("lanes", this.filters);
-      await this.frame.names.refresh(answer.version, answer.lanes);
       if (turn !== this._turn || this._closed) return;
       this._version = answer.version;
-      const all = decodeLanes(answer, this.frame.names);
+      const all = decodeLanes(answer);
       const axes = axesOf(all);
       const axis = axes.find((each) => each.id === this.params.clock) ?? axes[0] ?? { id: WALL };
       const bounds = boundsOf(all.filter((lane) => lane.axis === axis.id)) ?? EMPTY;

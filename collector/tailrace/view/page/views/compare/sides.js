@@ -25,9 +25,9 @@ export class Sides {
   }
 
   /** Offer sessions to choose from, by their names and the times at which they begin. */
-  offer(sessions, names) {
+  offer(sessions) {
     for (const { session } of this._forms) {
-      session.append(...sessions.map((each) => h("option", { value: each.session }, cut(`${each.source} · ${names.session(each)} · ${each.begins ? moment(each.begins).slice(0, 19) : "no wall time"}`, 300))));
+      session.append(...sessions.map((each) => h("option", { value: each.session }, cut(`${each.source} · ${each.title} · ${each.begins ? moment(each.begins).slice(0, 19) : "no wall time"}`, 300))));
     }
   }
 

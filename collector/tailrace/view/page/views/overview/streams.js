@@ -92,8 +92,6 @@ export class StreamTable {
     if (known !== this._pages) return this._rows(from, to);
     const { total } = pages.at(-1);
     const rows = pages.flatMap((page) => page.streams).slice(from - first * PAGE, to - first * PAGE);
-    const { names } = this._frame;
-    for (const each of rows) Object.assign(each, { title: names.session(each), thread: names.stream(each) });
     return { total, rows };
   }
 
@@ -101,7 +99,6 @@ export class StreamTable {
     if (known.has(page)) return known.get(page);
     const { name, descending } = this._grid.order;
     const answer = await get("streams", { ...this._filters, search: this._search.value, sort: name, descending, offset: page * PAGE, limit: PAGE });
-    await this._frame.names.refresh(answer.version, answer.streams);
     if (known === this._pages) {
       this._version = answer.version;
       this._whole.replaceChildren(mark(answer.whole, `${count(answer.total)} · `));

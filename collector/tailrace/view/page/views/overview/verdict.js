@@ -6,8 +6,8 @@ import { gaps, missing, sentence, state } from "../../parts/whole.js";
 
 const SIGNS = { complete: "M5 12.5 10 17 19 7.5", unsure: "M12 7v6M12 16.5v.5", nothing: "M6 12h12", lacking: "M0 0" };
 
-/** Return the parts of the panel for an answer of `overview`, with the names of sessions and streams. */
-export function verdict(overview, names) {
+/** Return the parts of the panel for an answer of `overview`. */
+export function verdict(overview) {
   const now = state(overview.whole);
   const events = overview.sources.reduce((sum, each) => sum + each.events, 0);
   const lacking = missing(overview.whole);
@@ -17,7 +17,7 @@ export function verdict(overview, names) {
       h("h1", { title: overview.whole.text }, title(now, overview, events)),
       h("p", {}, now === "lacking" ? here(events, lacking, overview.whole.unknown) : overview.whole.text)),
     now === "lacking" ? reasons(overview) : null,
-    now === "lacking" && overview.worst.length ? worst(overview.worst, names) : null,
+    now === "lacking" && overview.worst.length ? worst(overview.worst) : null,
   ];
 }
 
@@ -50,12 +50,12 @@ function reasons(overview) {
   }));
 }
 
-function worst(streams, names) {
+function worst(streams) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Streams that lack most" }, h("table", { class: "plain" },
     h("thead", {}, h("tr", {}, ["Streams that lack most", "Stream", "Events", "Missing", "Completeness"].map((each, index) => h("th", { scope: "col", class: index > 1 ? "number" : "" }, each)))),
     h("tbody", {}, streams.slice(0, 5).map((each) => h("tr", {},
-      h("th", { scope: "row", title: `session ${each.session}` }, `${visible(each.source)} · ${names.session(each)}`),
-      h("td", { title: `stream ${each.stream || "unknown"}` }, names.stream(each)),
+      h("th", { scope: "row", title: `session ${each.session}` }, `${visible(each.source)} · ${visible(each.title)}`),
+      h("td", { title: `stream ${each.stream || "unknown"}` }, visible(each.thread)),
       h("td", { class: "number" }, count(each.events)),
       h("td", { class: "number loss" }, count(each.missing)),
       h("td", { class: "number" }, share(each.completeness)))))));
