@@ -8,7 +8,8 @@ which is looked up when the row is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import add
 from typing import Any, NamedTuple
 
 from tailrace.timeline import DRAWN, Extent, Facts, SessionClock, SessionKey
@@ -161,10 +162,10 @@ class LaneExtent(NamedTuple):
 
     def with_other(self, other: LaneExtent) -> LaneExtent:
         """Return the extent that covers this extent and another one of the same lane."""
-        changed: dict[str, Any] = {"events": self.events + other.events}
-        changed |= {name: least((getattr(self, name), getattr(other, name))) for name in _LEAST}
-        changed |= {name: most((getattr(self, name), getattr(other, name))) for name in _MOST}
-        return self._replace(**changed)
+        return LaneExtent._make(
+            its if mine is None else mine if its is None else merge(mine, its)
+            for merge, mine, its in zip(_MERGES, self, other, strict=True)
+        )  # fmt: skip
 
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
         """Return the times (ns) of the lane's first and last row on the time axis of its session, or None if no row
@@ -184,8 +185,15 @@ class LaneExtent(NamedTuple):
         return least(firsts), most(lasts)
 
 
-_LEAST = ("timed_from", "timed_first", "tick_first", "lone_first")
-_MOST = ("deepest", "longest", "timed_until", "timed_last", "tick_last", "lone_last")
+def _same(value: Any, _: Any) -> Any:  # noqa: ANN401 - any field
+    return value
+
+
+_MERGES: tuple[Callable[[Any, Any], Any], ...] = (
+    *[_same] * 5, add, max, max, min, max, min, max, min, max, min, max,
+)  # fmt: skip
+"""For each field of `LaneExtent`, the function that merges the known values of two extents of one lane. There may be
+thousands of extents in the files of a table, before the first window can be drawn."""
 
 
 def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:

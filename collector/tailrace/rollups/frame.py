@@ -194,26 +194,36 @@ def _draw(
 
     Wider buckets are computed from the rows in memory. Only if the width grows by more than 2 ** `SPARE`, the files
     are read again."""
-    sessions = [snapshot.session(key) for key in keys]
-
-    def scales_of(log: int) -> Scales:
-        found = {each: scale(each, window, log) for each in set(sessions)}
-        return Scales([found[each] for each in sessions], log)
-
     log = finest
-    while log < WIDEST and expected(snapshot, keys, scales_of(log)) > 1.5 * MOST_ROWS:
+    while log < WIDEST and expected(snapshot, keys, _scales(snapshot, window, log, keys)) > 1.5 * MOST_ROWS:  # fmt: skip
         log += 1
     while True:
-        scales, texts = scales_of(log), FrameTexts()
+        scales, texts = _scales(snapshot, window, log, keys), FrameTexts()
         pieces, one_in = pieces_of(snapshot, keys, scales, texts)
         widest = min(log + SPARE, WIDEST)
         while pieces.rows > MOST_ROWS and log < widest:
             log += 1
-            scales = scales_of(log)
+            scales = _scales(snapshot, window, log, keys)
             pieces = summed(joined(pieces), scales)
         if pieces.rows <= MOST_ROWS or log == WIDEST:
             return Drawing(log, one_in, texts, spans(pieces, scales), instants(pieces, scales), counters(pieces, scales))  # fmt: skip
         log += 1
+
+
+def is_sampled(
+    snapshot: TimelineSnapshot, window: Range, log: int, keys: Sequence[LaneKey]
+) -> bool:
+    """Return whether a drawing of a window in buckets of 2 ** `log` ns would have only a sample of the rows. This reads
+    no rows."""
+    with snapshot.cache.lock:
+        parts = WindowParts(snapshot, keys, _scales(snapshot, window, log, keys))
+    return parts.sample.before > 1
+
+
+def _scales(snapshot: TimelineSnapshot, window: Range, log: int, keys: Sequence[LaneKey]) -> Scales:
+    sessions = [snapshot.session(key) for key in keys]
+    found = {each: scale(each, window, log) for each in set(sessions)}
+    return Scales([found[each] for each in sessions], log)
 
 
 def _refusal(snapshot: TimelineSnapshot, error: Exception) -> QueryError | BrokenOffError:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tailrace.errors import BrokenOffError
 from tailrace.rollups.drawing import Drawn
-from tailrace.rollups.frame import Drawing, drawn
+from tailrace.rollups.frame import Drawing, drawn, is_sampled
 from tailrace.rollups.pieces import Longs
 from tailrace.rollups.scale import WIDEST, Range
 from tailrace.rollups.snapshot import LaneKey, TimelineSnapshot
@@ -100,7 +100,10 @@ def _inside(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], piece: Range) 
     """Return the stretches inside a piece of time that begins and ends with an event; none if only a sample can be
     drawn."""
     log = min(max((piece.end - piece.begin).bit_length() - _STEP, 0), WIDEST)
-    found = drawn(snapshot, _aligned(piece.begin, piece.end + 1, log), log, lanes)
+    window = _aligned(piece.begin, piece.end + 1, log)
+    if is_sampled(snapshot, window, log, lanes):
+        return []  # Do not read the sample: the first frame of the page would wait for it.
+    found = drawn(snapshot, window, log, lanes)
     begins, ends = _busy(found)
     inside = (begins <= piece.end) & (ends >= piece.begin)
     return [] if found.one_in > 1 else _between(begins[inside], ends[inside], found.log)
