@@ -396,7 +396,7 @@ def test_a_comparison_has_the_verdicts_of_diff(desk_of, tmp_path, figure):
 
 
 def test_a_comparison_uses_each_bound_that_is_given(desk_of, few_store):
-    """Of two bounds at the end, the earlier one counts. A length without a beginning is refused."""
+    """The earlier of two bounds at the end counts. A length without a beginning is refused."""
     desk = desk_of(few_store)
     sides = {"a_session": ["aa"], "b_session": ["ab"], "figure": "count", "exact": True}
 
