@@ -197,6 +197,12 @@ def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int
             yield begin, end
 
 
+PAGE = 192 * 1024
+"""Size (bytes) at which the writer ends a page of a column.
+
+With pages of 1 MiB, the library's default, the writer would need buffers above `heaps.LARGE`, and the system clears new
+memory for each of them (docs/decisions/speed.md, D173)."""
+
 TEXT_MAX = 256
 """Maximum length (characters) of a string in the Delta log's minimum or maximum of a column."""
 
@@ -223,6 +229,7 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
         rows.schema,
         compression="zstd",
         compression_level=1,
+        data_page_size=PAGE,
         use_dictionary=sorted(CODED),
         column_encoding={**dict.fromkeys(numbers, "DELTA_BINARY_PACKED"), "attributes": "PLAIN"},
         write_statistics=numbers,
