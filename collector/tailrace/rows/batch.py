@@ -2,7 +2,7 @@
 
 A batch consists of parts: a part is one block (`rows.block`), or a list for each column. A source with many connections
 yields many small parts. `pack` joins them, because a part needs an Arrow array for each column: an array takes about 10
-µs, however short it is, a copy of a row only 15 ns (docs/decisions/speed.md, D107)."""
+µs, however short it is, and a copy of a row 15 ns to 0.1 µs, depending on its texts (docs/decisions/speed.md, D107)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING or not active():
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
     from arro3.core import Array, DataType
 
-LARGE = 4096
-"""Minimum number of rows of a block that `pack` does not join: making arrays for this block alone takes as long as
-copying its rows."""
+LARGE = 2048
+"""Minimum number of rows of a block that `pack` does not join: making and writing arrays for this block alone takes as
+long as copying its rows."""
 
 ENOUGH = 65536
 """Number of rows at which `pack` ends a group of joined parts. The next part begins a new group."""
