@@ -132,6 +132,21 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at)
     return real(fd, data, size, at);
 }
 
+#define WRITES_PIECES(name, offset)                                                          \
+    ssize_t name(int fd, const struct iovec *pieces, int count, offset at, int flags)        \
+    {                                                                                        \
+        REAL(ssize_t, name, (int, const struct iovec *, int, offset, int));                  \
+        if (dies_at(fd)) {                                                                   \
+            struct iovec half = {pieces[0].iov_base, pieces[0].iov_len / 2};                 \
+            count > 1 ? real(fd, pieces, count / 2, at, flags) : real(fd, &half, 1, at, flags); \
+            die();                                                                           \
+        }                                                                                    \
+        return real(fd, pieces, count, at, flags);                                           \
+    }
+
+WRITES_PIECES(pwritev2, off_t)
+WRITES_PIECES(pwritev64v2, off64_t)
+
 int ftruncate(int fd, off_t size)
 {
     REAL(int, ftruncate, (int, off_t));

@@ -84,6 +84,10 @@ FAILS_TO_WRITE(pwrite, (int fd, const void *data, size_t size, off_t at), (fd, d
 FAILS_TO_WRITE(pwrite64, (int fd, const void *data, size_t size, off64_t at), (fd, data, size, at))
 FAILS_TO_WRITE(pwritev, (int fd, const struct iovec *parts, int count, off_t at), (fd, parts, count, at))
 FAILS_TO_WRITE(pwritev64, (int fd, const struct iovec *parts, int count, off64_t at), (fd, parts, count, at))
+FAILS_TO_WRITE(pwritev2, (int fd, const struct iovec *parts, int count, off_t at, int flags),
+               (fd, parts, count, at, flags))
+FAILS_TO_WRITE(pwritev64v2, (int fd, const struct iovec *parts, int count, off64_t at, int flags),
+               (fd, parts, count, at, flags))
 FAILS("TAILRACE_FAULT_SPACE", ENOSPC, int, fallocate, (int fd, int mode, off_t at, off_t size), (fd, mode, at, size))
 FAILS("TAILRACE_FAULT_SPACE", ENOSPC, int, fallocate64, (int fd, int mode, off64_t at, off64_t size),
       (fd, mode, at, size))

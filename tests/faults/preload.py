@@ -4,7 +4,7 @@
         process = subprocess.Popen(command, env=os.environ | failing_disk.environment("/spool/"))
         failing_disk.sync_fails()     # from now on fsync, fdatasync and syncfs give EIO ...
         failing_disk.sync_waits()     # ... or do not return,
-        failing_disk.no_room()        # ... and write, pwrite and fallocate give ENOSPC
+        failing_disk.no_room()        # ... and write, pwrite, pwritev and fallocate give ENOSPC
         failing_disk.works()
 
 `environment` names the files meant by a part of their paths. Only libc's functions are caught,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -294,8 +294,8 @@ class Disk:
     def written(self, fd: int) -> list[tuple[int, int]]:
         return [(0, len(self._inode(fd).data.rstrip(b"\0")))]
 
-    def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
-        inode, data = self._inode(fd), bytes(data)
+    def write(self, fd: int, pieces: Sequence[bytes], offset: int) -> int:
+        inode, data = self._inode(fd), b"".join(pieces)
         if self.full:
             data = data[: max(0, len(inode.data) - offset)]
             if not data:

@@ -49,7 +49,7 @@ def test_the_same_calls_give_the_same_answers_as_on_a_real_disk(seed, tmp_path):
                     view = memoryview(data)
                     at = offset
                     while view:
-                        written = each.write(fds[name], view, at)
+                        written = each.write(fds[name], [view], at)
                         at, view = at + written, view[written:]
                 case 2 if name in fds:
                     answers.append(each.read(fds[name], len(data), offset))
@@ -78,13 +78,13 @@ def test_what_has_rotten_is_rotten_also_after_a_power_cut(change):
     disk = Disk(Random(0))
     disk.make_directory(ROOT)
     fd = disk.open(ROOT / "a", create=True)
-    disk.write(fd, bytes(1000), 0)
+    disk.write(fd, [bytes(1000)], 0)
     disk.sync(fd)
     disk.sync(disk.open_directory(ROOT))
     if change == "truncated":
         disk.truncate(fd, 700)
     elif change == "written":
-        disk.write(fd, bytes(10), 650)
+        disk.write(fd, [bytes(10)], 650)
     disk.rot(ROOT / "a", 0.85)
     assert disk.keeps(ROOT / "a", 700)
     begin = 595 if change == "truncated" else 850
@@ -98,10 +98,10 @@ def test_a_power_cut_takes_only_what_was_not_synced():
         disk = Disk(Random(seed))
         disk.make_directory(ROOT)
         fd = disk.open(ROOT / "a", write=True, create=True)
-        disk.write(fd, b"1", 0)
+        disk.write(fd, [b"1"], 0)
         disk.sync(fd)
         disk.sync(disk.open_directory(ROOT))
-        disk.write(fd, b"2", 0)
+        disk.write(fd, [b"2"], 0)
         disk.open(ROOT / "b", create=True)
         disk.cut_power()
         found = disk.read(disk.open(ROOT / "a"), 10, 0)

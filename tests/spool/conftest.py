@@ -39,7 +39,7 @@ class FailingDisk:
     the spool changes files.
     """
 
-    WRITES = ("pwrite", "posix_fallocate", "rename", "replace", "unlink", "ftruncate")
+    WRITES = ("pwritev", "posix_fallocate", "rename", "replace", "unlink", "ftruncate")
     SYNCS = ("fsync", "fdatasync")
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ class Volatile:
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("pwrite", "ftruncate", "posix_fallocate"):
+            for name in ("pwritev", "ftruncate", "posix_fallocate"):
                 patch.setattr(os, name, self._changing(getattr(os, name)))
             for name in ("fsync", "fdatasync"):
                 patch.setattr(os, name, self._syncing(getattr(os, name)))

@@ -15,7 +15,7 @@ from tailrace.spool.entry import (
     measure_datagrams,
     pack_datagrams,
 )
-from tailrace.spool.segment import HEAD, HEAD_SIZE, WINDOW, Header, Spare, find, scan
+from tailrace.spool.segment import COPIED_MAX, HEAD, HEAD_SIZE, WINDOW, Header, Spare, find, scan
 from tests.forms import examples
 
 SALT = 0x7A11_4ACE
@@ -25,6 +25,7 @@ payloads = st.one_of(
     st.binary(max_size=80),
     st.integers(0, 200).map(bytes),
     st.binary(max_size=20).map(lambda data: data + bytes(40)),
+    st.integers(COPIED_MAX - 1, COPIED_MAX + 1).map(bytes),
 )
 things = st.tuples(
     st.sampled_from(EntryKind),
@@ -73,7 +74,14 @@ def test_a_segment_has_the_frames_of_its_entries_however_much_one_write_takes(tm
     header = Header(b"x" * 16, first=1000, time_ns=0)
     writer = Spare.prepare(tmp_path / "next.segment", 1, SYSTEM).become(header)
     data, encoded = (EntryKind.DATA, 1, 5), b""
-    for sizes in ([70], [WINDOW // 5] * 12 + [0], [0, 1]):
+    smallest = [COPIED_MAX + 1] * (WINDOW // COPIED_MAX)  # of which one write takes most pieces
+    for sizes in (
+        [70],
+        [WINDOW // 5] * 12 + [0],
+        [0, 1],
+        smallest,
+        [COPIED_MAX, COPIED_MAX + 1, 0],
+    ):
         start = writer.segment.end
         entries = chain(start, [(*data, bytes(size)) for size in sizes])
         writer.append(entries)

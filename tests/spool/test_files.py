@@ -24,7 +24,7 @@ def test_outside_of_what_was_written_all_is_zero(written, allocated, synced):
         if allocated:
             files.allocate(fd, allocated)
         for offset, data in written:
-            files.write(fd, data, offset)
+            files.write(fd, [data], offset)
         if synced:
             files.sync(fd)
         ranges = files.written(fd)

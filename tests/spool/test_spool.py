@@ -695,7 +695,7 @@ def test_an_error_of_a_write_that_is_not_about_room_stops_as_well(open_spool, di
     spool = open_spool()
     spool.append(DATA, 1, b"x")
     with (
-        disk.failing(("pwrite",), OSError(errno.EIO, "Input/output error"), after=0),
+        disk.failing(("pwritev",), OSError(errno.EIO, "Input/output error"), after=0),
         pytest.raises(SyncError),
     ):
         spool.sync()

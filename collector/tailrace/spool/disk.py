@@ -15,7 +15,7 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tailrace import owned
@@ -63,9 +63,10 @@ class FileSystem:
             ranges.append((start, end))
         return ranges
 
-    def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
-        """Write `data`, or only its first bytes, to an open file at `offset`. Return the number of bytes written."""
-        return os.pwrite(fd, data, offset)
+    def write(self, fd: int, pieces: Sequence[bytes], offset: int) -> int:
+        """Write the joined `pieces`, or only their first bytes, to an open file at `offset`. Return the number of bytes
+        written."""
+        return os.pwritev(fd, pieces, offset)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
@@ -211,14 +212,17 @@ class Disk:
                 if self.files.size(fd) < size:
                     self.files.truncate(fd, size)
 
-    def write_at(self, fd: int, data: bytes, offset: int, path: Path) -> None:
-        """Write all of `data` to an open file at `offset`. After a FullError, the file may contain a part of `data`."""
-        view = memoryview(data)
+    def write_at(self, fd: int, pieces: Sequence[bytes], offset: int, path: Path) -> None:
+        """Write the joined `pieces`, at most 1,024, to an open file at `offset`. After a FullError, the file may contain
+        a part of them."""
+        left = sum(map(len, pieces))
         with writing(path):
-            while view:
-                written = self.files.write(fd, view, offset)
+            while left:
+                written = self.files.write(fd, pieces, offset)
                 offset += written
-                view = view[written:]
+                left -= written
+                if left:
+                    pieces = [b"".join(pieces)[written:]]
 
     def truncate(self, fd: int, size: int, path: Path) -> None:
         with writing(path):
@@ -267,10 +271,7 @@ class Disk:
         with self.naming(path.parent):
             fd = self.create(new)
             try:
-                at = 0
-                for part in parts:
-                    self.write_at(fd, part, at, new)
-                    at += len(part)
+                self.write_at(fd, parts, 0, new)
                 self.sync_file(fd, new)
             except FullError:
                 with contextlib.suppress(OSError):
@@ -371,7 +372,7 @@ class LockedDirectory:
             files.lock(fd)
             # The lock is valid even if the pid cannot be written.
             with contextlib.suppress(FullError):
-                self._disk.write_at(fd, f"{os.getpid():<20}\n".encode(), 0, self._lock)
+                self._disk.write_at(fd, [f"{os.getpid():<20}\n".encode()], 0, self._lock)
         except BaseException as error:
             files.close(fd)
             if isinstance(error, OSError) and error.errno in _TAKEN:

@@ -69,6 +69,9 @@ _LENGTHS = range(24, 24 + PAYLOAD_MAX + 1)
 _KINDS = {int(kind): kind for kind in EntryKind}
 WINDOW = 4 * FRAME_MAX
 """Approximate maximum size (bytes) of one read or write of a segment."""
+COPIED_MAX = 32 * 2**10
+"""Maximum size (bytes) of a payload that is copied beside its neighbours before it is written. The system takes at most
+1,024 pieces in one write, and a copy of a large payload costs more than a piece."""
 _NAME = re.compile(r"(\d{20})\.segment")
 _RELEASED = re.compile(r"released-\d{20}\.segment")
 _HEADER = struct.Struct("<8s16sQq")
@@ -281,7 +284,7 @@ class Spare(NamedTuple):
         """Turn the spare file into the newest segment, with its header and its name on disk."""
         disk, path = self.disk, self.path.with_name(segment_name(header.first))
         with disk.naming(path.parent):
-            disk.write_at(self.fd, header.pack(), 0, self.path)
+            disk.write_at(self.fd, [header.pack()], 0, self.path)
             disk.sync_file(self.fd, self.path)
             disk.rename(self.path, path)
         return SegmentWriter(
@@ -336,17 +339,22 @@ class SegmentWriter:
     def append(self, entries: list[Entry]) -> None:
         """Write the frames of consecutive entries after the segment's last entry, and sync the file. Raise LostError if
         the file was removed."""
-        segment, pieces = self.segment, list[bytes]()
+        segment, pieces, copied = self.segment, list[bytes](), list[bytes]()
         begin = synced = segment.end
         last, salt = entries[-1].end, segment.header.salt
         for position, end, kind, session, time_ns, payload in entries:
             covered = COVERED.pack(position, kind | (position - synced) << 8, session, time_ns)
             checksum = crc32(payload, crc32(covered, salt))
-            pieces += (PREFIX.pack(24 + len(payload), checksum), covered, payload)
+            copied += (PREFIX.pack(24 + len(payload), checksum), covered)
+            if len(payload) <= COPIED_MAX:
+                copied.append(payload)
+            else:
+                pieces += (b"".join(copied), payload)
+                copied = []
             if end == last or end - begin >= WINDOW:
-                frames = b"".join(pieces)
-                self._disk.write_at(self._fd, frames, segment.offset(begin), segment.path)
-                pieces, begin = [], end
+                pieces.append(b"".join(copied))
+                self._disk.write_at(self._fd, pieces, segment.offset(begin), segment.path)
+                pieces, copied, begin = [], [], end
         self._disk.sync_data(self._fd, segment.path)
         segment.check()
         segment.end = last
@@ -374,7 +382,7 @@ def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
     for position in range(begin, end, WINDOW):
         size, offset = min(WINDOW, end - position), segment.offset(position)
         data = segment.disk.files.read(fd, size, offset)
-        segment.disk.write_at(fd, data, offset, segment.path)
+        segment.disk.write_at(fd, [data], offset, segment.path)
 
 
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
