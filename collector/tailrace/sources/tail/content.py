@@ -81,18 +81,18 @@ class RawBytes:
             hole = SparseRange(begin - trail.offset)
             trail.pass_over(hole.size)
             return hole
-        before = len(trail.last)
         wanted = min(limit, self._extent.stop - trail.offset)
-        data = os.pread(fd, before + wanted, trail.offset - before)
-        # Read the file's beginning only after the data, to detect that the file was written anew meanwhile. To compare
-        # the bytes before the data does not suffice, because many lines end alike.
+        data = os.pread(fd, wanted, trail.offset)
+        # Read the bytes before the data and the file's beginning only after the data, to detect that the file was written
+        # anew meanwhile. The former do not suffice, because many lines end alike.
+        before = len(trail.last)
+        last = os.pread(fd, before, trail.offset - before) if before else b""
         head = os.pread(fd, len(trail.head), 0) if before < trail.offset else trail.head
-        kept = len(data) >= before and trail.precedes(data[:before])
+        kept = len(last) == before and trail.precedes(last)
         if not kept or differing(trail.head, head, 0):
             return "changed"
         if not before and len(data) < min(limit, size) and os.lseek(fd, 0, os.SEEK_END) < size:
             return "changed"
-        data = data[before:]
         trail.add(data)
         return data or None
 
