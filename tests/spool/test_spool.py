@@ -265,6 +265,31 @@ def test_a_disk_without_room_for_a_name_leaves_no_released_file_behind(open_spoo
     assert len(list(spool.directory.glob("*.segment"))) <= 2 + RELEASED_MIN
 
 
+def test_a_check_beside_a_release_finds_nothing_lost(open_spool, monkeypatch):
+    """Another thread may look for the files of the log as soon as one of them has another name or is gone."""
+    spool = open_spool()
+    for _ in range(RELEASED_MAX + 5):
+        spool.append(DATA, 1, bytes(3000))
+        spool.sync()
+    checked = []
+
+    def checking(call):
+        def called(*args):
+            call(*args)
+            spool.check()
+            checked.append(call)
+
+        return called
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "unlink"):
+            patch.setattr(os, name, checking(getattr(os, name)))
+        spool.release(spool.durable)
+    assert len(checked) == RELEASED_MAX + 4
+    assert len(set(checked)) == 2
+    assert len(everything(spool)) == 1
+
+
 @pytest.mark.parametrize(
     ("freed", "kept"), [(2, 2), (6, 6), (RELEASED_MAX, RELEASED_MAX), (20, RELEASED_MAX)]
 )

@@ -305,15 +305,21 @@ class Spool:
             while len(self._segments) > 1 and self._segments[0].end <= position:
                 # Remove one segment at a time, so that a crash leaves no gap between segments.
                 with self._disk.naming(self.directory):
-                    released = self._segments[0]
-                    there = self._disk.files.exists(released.path)
-                    reusable = there and released.size <= self._segment_size
-                    if reusable and len(self._released) < kept:
-                        self._disk.rename(released.path, self._released_path(released))
-                        self._released.append(released)
-                    else:
-                        self._disk.unlink(released.path)
-                    self._segments = self._segments[1:]
+                    segments = self._segments
+                    released = segments[0]
+                    # First shorten the list, because other threads check that the paths of its segments exist.
+                    self._segments = segments[1:]
+                    try:
+                        there = self._disk.files.exists(released.path)
+                        reusable = there and released.size <= self._segment_size
+                        if reusable and len(self._released) < kept:
+                            self._disk.rename(released.path, self._released_path(released))
+                            self._released.append(released)
+                        else:
+                            self._disk.unlink(released.path)
+                    except FullError:
+                        self._segments = segments
+                        raise
 
     def read(self, position: int, limit: int) -> list[Entry]:
         """Return entries from `position` on, in order: at least one, and about `limit` bytes; none at the end of the
