@@ -145,6 +145,28 @@ def test_files_that_an_upkeep_may_have_listed_get_another_name(open_table, numbe
     assert named(root) == sorted([found, young])
 
 
+def test_a_file_keeps_its_name_while_no_descriptor_is_free(
+    open_table, numbered, seqs, root, monkeypatch
+):
+    table = open_table()
+    rows = table.prepare(numbered("s", 0, 5))
+    (listed,) = parquet_files(root)
+    age(root / listed, SAFE_NS / 1e9 + 1)
+
+    def refused(path, *_, **__):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        with pytest.raises(DescriptorsError):
+            table.land(rows, 1)
+    assert parquet_files(root) == [listed]
+    table.land(rows, 1)
+    (found,) = named(root)
+    assert found != listed
+    assert seqs() == list(range(5))
+
+
 def test_a_store_that_is_away_for_a_while_is_waited_for(open_table, numbered, seqs, root, store):
     table = open_table()
     rows = table.prepare(numbered("s", 0, 5))

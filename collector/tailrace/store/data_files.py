@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import islice, pairwise
@@ -216,8 +216,8 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
     date = str(layout.date_of(day_rows.day))
     directory = root / f"day={date}"
     if not directory.is_dir():
-        directory.mkdir(exist_ok=True)
-        _sync(root)
+        with _naming(root):
+            directory.mkdir(exist_ok=True)
     rows, few = few_first(day_rows.rows)
     numbers = [each.name for each in rows.schema if each.type not in (pa.string(), NAMES)]
     data = (
@@ -256,8 +256,8 @@ def renamed(root: Path, add: Add) -> Add:
 
     Raise OSError if that fails, and SyncError if a sync fails."""
     path = Path(add.path).with_name(_new_name())
-    (root / add.path).rename(root / path)
-    _sync((root / path).parent)
+    with _naming((root / path).parent):
+        (root / add.path).rename(root / path)
     return msgspec.structs.replace(add, path=str(path))
 
 
@@ -297,9 +297,13 @@ def _new_name() -> str:
     return f"part-{uuid4()}.parquet"
 
 
-def _sync(directory: Path) -> None:
+@contextmanager
+def _naming(directory: Path) -> Iterator[None]:
+    """Sync a directory at the end of the `with` block, which creates or changes file names in it."""
+    # Open the directory first, so that the block changes nothing if no file descriptor is free.
     fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        yield
         _fsync(fd, directory)
     finally:
         os.close(fd)
@@ -315,12 +319,11 @@ def _fsync(fd: int, path: Path) -> None:
 
 def _write(path: Path, data: pa.Buffer) -> None:
     try:
-        with path.open("xb", buffering=0) as file:
+        with _naming(path.parent), path.open("xb", buffering=0) as file:
             view = memoryview(data)
             while view:
                 view = view[file.write(view) :]
             _fsync(file.fileno(), path)
-        _sync(path.parent)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
