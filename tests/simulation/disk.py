@@ -294,7 +294,7 @@ class Disk:
     def written(self, fd: int) -> list[tuple[int, int]]:
         return [(0, len(self._inode(fd).data.rstrip(b"\0")))]
 
-    def write(self, fd: int, pieces: Sequence[bytes], offset: int) -> int:
+    def write(self, fd: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
         inode, data = self._inode(fd), b"".join(pieces)
         if self.full:
             data = data[: max(0, len(inode.data) - offset)]

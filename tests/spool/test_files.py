@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from itertools import cycle
+from pathlib import Path
 
 from hypothesis import given, settings, strategies as st
 
-from tailrace.spool.disk import FileSystem
+from tailrace.spool.disk import Disk, FileSystem
 from tailrace.spool.entry import EntryKind
 from tests.spool.conftest import kill
 
@@ -33,6 +35,26 @@ def test_outside_of_what_was_written_all_is_zero(written, allocated, synced):
         for start, end in zip(bounds[::2], bounds[1::2], strict=True):
             assert start <= end
             assert not any(os.pread(fd, end - start, start))
+
+
+class Taking(FileSystem):
+    """Takes of each write only as many bytes as the next of some numbers says."""
+
+    def __init__(self, sizes):
+        self._sizes = cycle(sizes)
+
+    def write(self, fd, pieces, offset):
+        return os.pwrite(fd, b"".join(pieces)[: next(self._sizes)], offset)
+
+
+@given(
+    st.lists(st.binary(max_size=9), max_size=6),
+    st.lists(st.integers(1, 12), min_size=1, max_size=4),
+)
+def test_all_pieces_are_written_however_few_bytes_one_write_takes(pieces, sizes):
+    with tempfile.TemporaryFile() as file:
+        Disk(Taking(sizes)).write_at(file.fileno(), pieces, 5, Path("file"))
+        assert os.pread(file.fileno(), 100, 5) == b"".join(pieces)
 
 
 def test_a_spool_reads_of_its_segment_what_was_written(open_spool, monkeypatch):

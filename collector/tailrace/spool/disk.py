@@ -63,7 +63,7 @@ class FileSystem:
             ranges.append((start, end))
         return ranges
 
-    def write(self, fd: int, pieces: Sequence[bytes], offset: int) -> int:
+    def write(self, fd: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
         """Write the joined `pieces`, or only their first bytes, to an open file at `offset`. Return the number of bytes
         written."""
         return os.pwritev(fd, pieces, offset)
@@ -212,17 +212,16 @@ class Disk:
                 if self.files.size(fd) < size:
                     self.files.truncate(fd, size)
 
-    def write_at(self, fd: int, pieces: Sequence[bytes], offset: int, path: Path) -> None:
+    def write_at(
+        self, fd: int, pieces: Sequence[bytes | memoryview], offset: int, path: Path
+    ) -> None:
         """Write the joined `pieces`, at most 1,024, to an open file at `offset`. After a FullError, the file may contain
         a part of them."""
-        left = sum(map(len, pieces))
         with writing(path):
-            while left:
+            while pieces:
                 written = self.files.write(fd, pieces, offset)
                 offset += written
-                left -= written
-                if left:
-                    pieces = [b"".join(pieces)[written:]]
+                pieces = _behind(pieces, written)
 
     def truncate(self, fd: int, size: int, path: Path) -> None:
         with writing(path):
@@ -385,6 +384,15 @@ class LockedDirectory:
         with contextlib.suppress(OSError):
             owner = self._disk.read(self._lock, 20).decode(errors="replace").strip()
         return LockedError(f"{self.path} is in use by the process with pid {owner or 'unknown'}")
+
+
+def _behind(pieces: Sequence[bytes | memoryview], size: int) -> list[bytes | memoryview]:
+    """Return the pieces without their first `size` bytes, and without copying the rest."""
+    for number, piece in enumerate(pieces):
+        if size < len(piece):
+            return [memoryview(piece)[size:], *pieces[number + 1 :]]
+        size -= len(piece)
+    return []
 
 
 def _synced(call: Callable[[int], None], fd: int, path: Path) -> None:
