@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from tailrace.daemon.loops import upkeep
 from tailrace.daemon.loops.loops import LAST_ANSWERS_SECONDS, STOP_SECONDS, TICK_SECONDS
-from tailrace.errors import StoreError
+from tailrace.errors import FullError, StoreError
 from tailrace.spool.entry import EntryKind
 from tailrace.store import presence as running_file
 from tests import toml
@@ -128,6 +128,23 @@ async def test_a_table_that_does_not_take_it_leaves_the_rest_to_the_next_start(
         async with running(life):
             await life.committed()
     assert seqs(tmp_path) == [0]
+
+
+async def test_a_stop_without_room_on_the_disk_says_that_the_last_bytes_are_lost(
+    autojump_clock, calls, tmp_path, monkeypatch, caplog
+):
+    with opened(configuration(tmp_path)) as life:
+        syncs = Failing(monkeypatch, life.daemon.spool, "sync")
+        async with running(life):
+            await life.committed()
+            syncs.error = FullError("no room")
+            await life.send(heph_event(1, 0))
+            await life.until(lambda: "spool" in life.conditions)
+            begun = trio.current_time()
+        assert STOP_SECONDS <= trio.current_time() - begun <= STOP_SECONDS + 1
+        assert "the disk did not take the last" in caplog.text
+        assert "stays in the spool" not in caplog.text
+    assert not running_file.is_finished(tmp_path / "store")
 
 
 async def test_nothing_that_a_source_hears_after_its_end_is_taken_in(

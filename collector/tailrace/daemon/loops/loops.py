@@ -274,11 +274,18 @@ class Loops:
             ):
                 self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
 
+        received = self.spool.end
         steps = self._finish(stop) if decodes else self._synced_stop(stop)
         in_time = yield from within(self._context.clock, STOP_SECONDS, steps)
         if self.names.loss is not None:
             return False
-        if not in_time:
+        if lost := max(0, received - self.spool.durable):
+            logger.error(
+                "the disk did not take the last %d received bytes in time: they are lost unless their producers"
+                " send them again; the next start commits the rest",
+                lost,
+            )
+        elif not in_time:
             logger.error("the table did not take all data in time: the rest stays in the spool")
         elif not decodes:
             logger.warning("nothing was decoded: all received data stays in the spool")
