@@ -16,6 +16,7 @@ from copy import copy
 from datetime import date
 from functools import cache
 from pathlib import Path
+from time import process_time
 
 import pytest
 from click.testing import CliRunner
@@ -243,6 +244,27 @@ def test_a_damaged_record_counts_wherever_it_stands(format_):
     assert counted(rows(vector, vector.data + text)) == 1
     assert counted(rows(vector, text + vector.data)) == 0
     assert None in {row["missing"] for row in gaps(rows(vector, text + vector.data))}
+
+
+def test_text_beside_a_damaged_record_stays_of_unknown_size():
+    """The line may be a record, too, of which the damage left nothing."""
+    log = Log()
+    session = log.open("jets")
+    log.data(session, b"what is this\n" + DAMAGED["jets"] + b"and this\n")
+    log.close(session)
+    found = [row["missing"] for row in gaps(run(log.entries)[1])]
+    assert found == [None, 1, None]
+
+
+def test_a_long_line_costs_no_more_than_its_bytes():
+    """A pattern that searches such a line from each place of it needs minutes."""
+    log = Log()
+    session = log.open("jets")
+    log.data(session, b'":' * (500 * 2**10) + b"\n")
+    log.close(session)
+    began = process_time()
+    assert counted(run(log.entries)[1]) == 0
+    assert process_time() - began < 5
 
 
 @pytest.mark.parametrize("mark", [b"\n", b"\x1a", b"\x1a\n", b"\n\x1a"])

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from math import isfinite
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -495,9 +494,12 @@ _OF_JSON = frozenset({"bad_json", "not_an_object", "hex_number", "not_a_number"}
 _OF_LINES = frozenset({"invalid_utf8", "too_long", "truncated"})
 """Reasons of unreadable lines, which are no records of a line-based format: of JSON, or of any such format."""
 
-_OBJECT = re.compile(rb'\A(?:\xef\xbb\xbf)?[\s\[\],\0\x1a]*\{|":.*\}[\s\],]*\Z', re.DOTALL)
+_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[\s\[\],\0\x1a]*\{")
 _LETTER = re.compile(rb"(?:\xef\xbb\xbf)?\s*[A-Z]\s")
-"""Patterns of lines that resemble a record of JSON, by the begin or the end of an object, or of ET3."""
+"""Patterns of lines that resemble a record, by the begin of an object of JSON or by the letter of ET3."""
+
+_BEHIND = b" \t\n\r\f\v],"
+"""Bytes that may stand behind an object of JSON."""
 
 _UNKNOWN = FOREIGN.keys() | {DECODER_FAILED}
 """Reasons of unreadable bytes with an unknown number of events."""
@@ -505,8 +507,6 @@ _UNKNOWN = FOREIGN.keys() | {DECODER_FAILED}
 _REGIONS = _UNKNOWN | {"bad_event", "bad_header"}
 """Reasons of unreadable bytes that are not divided into lines. Adjacent records with the same reason count as one
 record."""
-
-_flaw = attrgetter("flaw")
 
 
 class Unreadable:
@@ -521,19 +521,29 @@ class Unreadable:
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
         """Store unreadable records in the quarantine. Write one gap row for each series of adjacent records with the
-        same reason. Above `_PARTS_MAX` series, write one gap row for each reason."""
-        goes_on = self._state.unended == (pieces[0].offset, _flaw(pieces[0]))
-        unknown = {id(piece) for piece in pieces if _is_unknown(piece) or self._is_text(piece)}
-        begins = {id(piece): self._is_missing(piece, unknown) for piece in pieces}
-        parts = [list(same) for _, same in groupby(pieces, key=_flaw)]
+        same reason, apart from those that may be text. Above `_PARTS_MAX` series, write one gap row for each reason."""
+        goes_on = self._goes_on(pieces[0])
+        begins: dict[int, bool] = {}
+        texts: set[int] = set()
+        is_text = False
+        for piece in pieces:
+            is_text = is_text if self._goes_on(piece) else self._is_text(piece)
+            if is_text:
+                texts.add(id(piece))
+            begins[id(piece)] = self._is_missing(piece, is_text=is_text)
+
+        def reason(piece: Record) -> tuple[str, bool]:
+            return piece.flaw or "", id(piece) in texts
+
+        parts = [list(same) for _, same in groupby(pieces, key=reason)]
         rows = [[part] for part in parts]
         if len(parts) > _PARTS_MAX:
-            parts.sort(key=lambda part: _flaw(part[0]))
-            rows = [list(same) for _, same in groupby(parts, key=lambda part: _flaw(part[0]))]
+            parts.sort(key=lambda part: reason(part[0]))
+            rows = [list(same) for _, same in groupby(parts, key=lambda part: reason(part[0]))]
         for row in rows:
             count = sum(begins[id(piece)] for part in row for piece in part)
             more = not (count or self._counted)
-            if all(id(piece) in unknown for part in row for piece in part):
+            if all(_is_unknown(piece) or id(piece) in texts for part in row for piece in part):
                 more = goes_on and row[0][0] is pieces[0]
             self._own.malformed(session, row, count, go_on=more)
             self._references.add_malformed(count)
@@ -541,12 +551,16 @@ class Unreadable:
                 if piece.id is not None:
                     self._references.define(piece.id)
 
-    def _is_missing(self, piece: Record, unknown: set[int]) -> bool:
+    def _goes_on(self, piece: Record) -> bool:
+        """Return whether an unreadable record continues the previous unreadable record."""
+        return self._state.unended == (piece.offset, piece.flaw or "")
+
+    def _is_missing(self, piece: Record, *, is_text: bool) -> bool:
         """Return whether an unreadable record counts as one missing event. It does not count if the producer numbers
         its events, if the record continues the previous unreadable record, or if the record's number of events is
-        unknown: `unknown` contains its `id`."""
+        unknown."""
         state, flaw = self._state, piece.flaw or ""
-        goes_on = state.unended == (piece.offset, flaw)
+        goes_on = self._goes_on(piece)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS
         ended = in_lines and (
             flaw not in _IN_PIECES
@@ -554,7 +568,7 @@ class Unreadable:
             or piece.detail.endswith(b"\n")
         )
         state.unended = None if ended else (piece.offset + piece.size, flaw)
-        return not (self._counted or goes_on or id(piece) in unknown)
+        return not (self._counted or goes_on or is_text or _is_unknown(piece))
 
     def _is_text(self, piece: Record) -> bool:
         """Return whether an unreadable line resembles no record, and nothing before it shows that the input is a trace.
@@ -567,7 +581,9 @@ class Unreadable:
             return True
         if flaw not in _OF_JSON | _OF_LINES or not isinstance(data, bytes):
             return False
-        alike = _OBJECT.search(data) or (flaw in _OF_LINES and _LETTER.match(data))
+        # No pattern finds the end of an object: each `":` of a long line would be a begin to search from.
+        is_object = _BEGIN.match(data) or (data.rstrip(_BEHIND).endswith(b"}") and b'":' in data)
+        alike = is_object or (flaw in _OF_LINES and _LETTER.match(data))
         return not (alike or b"\0" in data)
 
 
