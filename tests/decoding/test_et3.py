@@ -338,6 +338,25 @@ def test_a_line_dropped_from_a_reordered_trace_is_missed(drop: int) -> None:
     assert missing(decode(b"".join(lines), "/run/a.trace_reordered")) == (lost[:1] in b"ME")
 
 
+def test_a_frame_takes_one_exits_loss_back_however_often_the_file_rests() -> None:
+    decoder = FORMAT.decoder(1 << 20)
+    decoder.begin("/run/trace", "agent")
+    found = decoder.feed(b"".join(b"%s 7\n" % line for line in [b"M 1 0", *[b"E 5"] * 2, b"E 1"]))
+    assert missing(found) == 2
+    found += decoder.feed(b"M 9 0 7\nM 5 0 7\n") + decoder.settle()
+    assert (missing(found), begins_late(found)) == (1, 1)
+    assert decoder.settle() + decoder.end() == []
+
+
+def test_one_damaged_time_of_a_death_does_not_make_later_losses_silent() -> None:
+    lines = []
+    for n in range(40):
+        lines += [] if 20 <= n < 30 else [f"M {n} 0 70000007", f"E {n} 70000007"]
+        lines.append(f"D {100 + n} 70000007 {9999 if n == 1 else 2 * n + 2}")
+    found = decode("".join(f"{line}\n" for line in lines), "/run/trace", "agent")
+    assert missing(found) or begins_late(found)
+
+
 def test_what_came_before_a_hole_is_no_loss_of_the_network() -> None:
     for name in ("nul_hole", "nul_hole_long.limit64"):
         gaps = [r for r in decode(vector(name)) if r.kind == Kind.GAP]

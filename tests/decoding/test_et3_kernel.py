@@ -182,6 +182,13 @@ def test_names_that_become_known_or_are_evicted_change_what_comes_next():
     pair.feed(lines + b"E 1 7\n")
 
 
+def test_losses_that_an_evicted_frame_explains_are_taken_back_at_the_next_entry():
+    pair = Pair("et3", dialect="agent")
+    pair.feed(b"M 1 0 7\nE 5 7\nE 1 7\nM 5 0 7\nM 9 0 7\n")
+    pair.give_way(1)
+    assert [unit.kind for unit in records(pair.feed(b"M 2 0 7\nE 2 7\n" * 300))].count("heal") == 1
+
+
 def test_files_read_in_turn_keep_their_names_apart():
     one, other = Pair("et3", dialect="agent"), Pair("et3", dialect="agent")
     one.document("methods.list", b"One,1\n")

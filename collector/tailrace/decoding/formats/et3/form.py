@@ -293,6 +293,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     def settle(self) -> None:
         for stream, frames in self.stacks.frames.items():
             self.stacks.explain(stream, frames)
+        self.stacks.settled = self.stacks.number
         if self.stacks.behind:
             self.take_back()
 
@@ -374,6 +375,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         lines were reversed, sorted or shuffled."""
         if self.claimed:
             self._heal(MissingLines(self.claimed, detail="death_ahead"))
+        if self.claimed or self.disagreements < DOUBT:
+            # One damaged time suffices. The deaths might have shown missing lines, and now nothing does.
             self._begin_late()
         self.claimed = -1
 

@@ -42,6 +42,8 @@ class Stacks(msgspec.Struct):
     # `AgentForm.take_back`
     behind: dict[str, int] = {}
     number: int = 0
+    # highest number of a frame about which `AgentForm.settle` has asked: the frame can explain no further exit
+    settled: int = 0
     # false once frames were dropped by a limit or an eviction: an exit then does not prove that its entry is missing
     whole: bool = True
     # highest number of a frame whose line was read as decimal in a hexadecimal trace
@@ -112,8 +114,8 @@ class Stacks(msgspec.Struct):
     def explain(self, thread: str, frames: list[OpenFrame]) -> None:
         """Note which of the frames, which no exit ends, may be the entries of earlier exits."""
         passed = self.passed.get(thread, {})
-        for method, _, _ in frames:
-            if passed.get(method, 0) < 0:
+        for method, number, _ in frames:
+            if number > self.settled and passed.get(method, 0) < 0:
                 _add(passed, method, 1)
                 missing = not self._dispel(thread, method)
                 self.behind[thread] = self.behind.get(thread, 0) + missing
@@ -133,7 +135,7 @@ class Stacks(msgspec.Struct):
         self.frames.clear()
         self.passed.clear()
         self.doubted.clear()
-        self.number, self.unplaced, self.whole, self.decimal = 0, 0, True, 0
+        self.number, self.settled, self.unplaced, self.whole, self.decimal = 0, 0, 0, True, 0
 
     def in_hexadecimal(self) -> None:
         """Correct threads and methods that were read as decimal numbers, because the trace has hexadecimal numbers."""
