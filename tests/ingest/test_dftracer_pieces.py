@@ -282,6 +282,13 @@ def test_two_whole_runs_with_one_pid_and_host_lack_nothing():
             assert lost(*files, way=way) == ([], {})
 
 
+@pytest.mark.parametrize("at", [0, 200_000])
+def test_a_killed_run_of_another_time_hides_no_hole(at):
+    split = [traced(ids, at=100_000, last=12) for ids in (range(1, 5), range(9, 13))]
+    killed = traced(range(1, 6), at=at, last=50)
+    assert lost(*split, killed) == ([5, 6, 7, 8], {"no_end": 1})
+
+
 def test_a_later_run_does_not_begin_an_earlier_one():
     assert lost(RUNS[1], RUNS[2], RUNS[3]) == ([], {"no_start": 1, "no_end": 1})
 

@@ -78,9 +78,9 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
         """Whether no id is missing between the first and the last event, or a file with the whole run reports it."""
         if not self.whole:
             return False
-        return self.pieces[self.ends].piece.settled or [(1, self.last)] == [
-            (each.first, each.last) for each in self.ranges
-        ]
+        if self.pieces[self.ends].piece.settled:
+            return True
+        return len(self.ranges) == 1 and self.ranges[0].last == self.last
 
 
 class DoneRun(msgspec.Struct, array_like=True):
@@ -124,6 +124,10 @@ class RunIndex:
         self._before, self._behind = _Side(), _Side()
         for session in run.pieces:
             self.place(session)
+
+    def meets(self, other: RunIndex) -> bool:
+        """Return whether the times from the first to the last event of two runs overlap."""
+        return self._begins[0][0] <= other._ends[-1][0] and other._begins[0][0] <= self._ends[-1][0]
 
     def goes_on(self, session: str) -> bool:
         """Return whether events of the run before and after a session's piece (the part of the run in its file) are

@@ -8,7 +8,8 @@ contains is reported as missing.
 Operating systems reuse PIDs. Therefore a piece joins a run only if the PIDs are equal, the hosts are equal or unknown,
 piece and run have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none.
 A piece may come before the only piece that it adjoins, and join another run meanwhile. So no id of a run in several
-files is reported as missing while another run of the process lacks an id: one of its pieces may have the id.
+files is reported as missing while another run of the process lacks an id, and was running at some time between the
+first and the last event of this one: one of its pieces may have the id.
 A copy of a piece shares ids with the run, and belongs to it if both were written at the same time; without a known
 host, only if ids and times are equal. So a file that is read a second time adds no losses.
 """
@@ -303,7 +304,7 @@ class SplitRuns:
         """Return the findings from all known parts of a run: gaps for ids that no file contains, and heals."""
         found: FoundRuns = []
         run = self.state.runs[number]
-        unsure = self._is_unsure(run)
+        unsure = self._is_unsure(number)
         if unsure and run.judged:
             found += [(run.ends, _missing(Kind.HEAL, claim)) for claim in run.claims]
             run.claims, run.judged = [], False
@@ -330,12 +331,15 @@ class SplitRuns:
             found += [(run.ends, _UNKNOWN)] * (len(run.claims) < len(holes))
         return found
 
-    def _is_unsure(self, run: SplitRun) -> bool:
+    def _is_unsure(self, number: int) -> bool:
         """Return whether ids that a run in several files lacks may be in files of other runs of the process."""
+        runs, run = self.state.runs, self.state.runs[number]
         if not run.whole or run.pieces[run.ends].piece.settled or run.is_complete:
             return False
-        others = islice(self._alike(run), LOOKED_AT)
-        return any(other.ranges and not other.is_complete for other in others if other is not run)
+        known = (n for n in reversed(self._runs_of[run.pid]) if _same(runs[n].host, run.host))
+        others = (n for n in islice(known, LOOKED_AT) if n != number and runs[n].ranges)
+        index = self._index[number]
+        return any(self._index[n].meets(index) and not runs[n].is_complete for n in others)
 
     def _counts(self, number: int) -> bool:
         """Return whether a missing id shows a missing event: some piece must be known to count its events by id, and
