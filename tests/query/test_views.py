@@ -722,6 +722,20 @@ def test_a_session_is_watched_by_the_collector_that_took_it_up_last(tmp_path):
     assert alone == {"unwatched", "unfinished?"}
 
 
+def test_a_snapshot_sees_that_its_collector_was_killed(tmp_path):
+    """Such a collector writes no version of the table."""
+    make(tmp_path, list(_thread("0")))
+    states = "SELECT state, completeness FROM streams"
+    with DirectoryLock(tmp_path):
+        engine = Engine(str(tmp_path))
+        assert list(engine.rows(states)) == [("open", 1.0)]
+    assert not engine.refresh()
+    assert list(engine.rows(states)) == [("unfinished?", None)]
+    with DirectoryLock(tmp_path):
+        assert not engine.refresh()
+        assert list(engine.rows(states)) == [("open", 1.0)]
+
+
 def test_a_stream_says_how_far_it_got_and_how_complete_it_is(views):
     rows = [
         clocked(epoch=1000),

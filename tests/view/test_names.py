@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
+from tailrace.clock import SystemClock
+from tailrace.configuration import choose
+from tailrace.query.limits import Limits
+from tailrace.store.presence import DirectoryLock
+from tailrace.view.leases import ServedStore
 from tests.export.test_names import PROCESSES
+from tests.query.tables import make, row, session
 from tests.view.traced import of_all_formats
 from tests.view.viewer import Viewer
 
@@ -83,3 +91,15 @@ def test_answers_have_the_titles_that_exports_have(viewer):
 )
 def test_streams_are_found_by_the_names_of_their_processes_and_threads(viewer, text, streams):
     assert viewer.get("streams", search=text)["total"] == streams
+
+
+def test_nobody_expects_events_for_a_collector_that_was_killed(tmp_path):
+    """The names are kept while the version of the table is the same, and such a collector writes none."""
+    make(tmp_path, [session("open", opened=1), row(offset=3)])
+    served = ServedStore(choose(None, str(tmp_path)), SystemClock())
+    with DirectoryLock(tmp_path):
+        engine = served.open(Limits())
+        assert [each.alive for each in served.names(engine).sessions] == [True]
+    with closing(engine):
+        engine.refresh()
+        assert [each.alive for each in served.names(engine).sessions] == [False]

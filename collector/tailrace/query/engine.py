@@ -72,6 +72,8 @@ class Engine:
             self.table.enter(room)
         self._catalog = ViewCatalog()
         self._limits = limits or Limits()
+        self.watchers = self.table.watchers
+        """Names of the collectors that ran on the store when the snapshot was looked at last; None if unknown."""
         self.connection = connect(self.table, self._limits, room)
         self._catalog.forget(self.table.statistics)
         self._picked: list[str] | None = None
@@ -102,9 +104,10 @@ class Engine:
         return not self.table.file_uris()
 
     def refresh(self) -> bool:
-        """Move to the newest version of the table. Return whether it is newer than the previous one."""
+        """Move to the newest version of the table. Return whether it is newer than the previous one. A collector that
+        is killed writes no version, so look also for the collectors that run."""
         newer = self.table.refresh()
-        if newer:
+        if newer or self.table.watchers != self.watchers:
             self._show()
         return newer
 
@@ -197,6 +200,7 @@ class Engine:
         on_current(self.table, prepare, partial(unreadable, self.table), self._show)
 
     def _show(self) -> None:
+        self.watchers = self.table.watchers
         self._catalog.forget(self.table.statistics)
         self._picked = None
         show(self.connection, self.table, self._source)

@@ -128,7 +128,7 @@ class ServedStore:
         self._newest = 0
         self.timelines = TimelineCache(self.store)
         self._names_lock = threading.Lock()
-        self._names: tuple[int, ProgramNames] | None = None
+        self._names: tuple[object, ProgramNames] | None = None
         self._live_lock = threading.Lock()
         self._live: tuple[int, float, Live] | None = None
         self._writer: SidecarWriter | None = None
@@ -186,12 +186,12 @@ class ServedStore:
             return live
 
     def names(self, engine: Engine) -> ProgramNames:
-        """Return the names of all sessions and threads in the snapshot of an engine. Those of the version that was
-        asked for last are kept."""
+        """Return the names of all sessions and threads in the snapshot of an engine. Those that were asked for last are
+        kept, while the version is the same and the same collectors run, which tell whether a session is alive."""
         with self._names_lock:
-            if self._names is None or self._names[0] != engine.version:
+            if self._names is None or self._names[0] != (engine.version, engine.watchers):
                 read = ProgramNames.read(lambda *asked: list(engine.rows(*asked)), EVERY_ROW)
-                self._names = engine.version, read
+                self._names = (engine.version, engine.watchers), read
             return self._names[1]
 
     def tend(self, still: Callable[[], bool]) -> None:
