@@ -17,6 +17,7 @@ from hypothesis import assume, given, settings, strategies as st
 from benchmarks.spellings import COMMAS
 from tailrace.decoding.formats.dftracer import FORMAT
 from tailrace.decoding.formats.dftracer.decoder import JOINS_MAX
+from tailrace.decoding.formats.dftracer.elements import Element
 from tailrace.decoding.formats.dftracer.names import NAMES_MAX
 from tailrace.decoding.formats.dftracer.run import GAPS_MAX
 from tailrace.decoding.lines import BYTE_ORDER_MARK
@@ -552,3 +553,19 @@ def test_a_line_of_one_byte_over_and_over_is_linear_work(byte: bytes) -> None:
     ]
     records += decoder.end()
     assert sum(record.size for record in records) == len(line)
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" \r\n"])
+def test_blank_lines_are_read_many_at_once(blank: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, each would take a third of the time of a record."""
+    steps: list[int] = []
+    search = Element.next
+
+    def counted(element: Element, data: bytes, at: int, stop: int) -> int:
+        steps.append(at)
+        return search(element, data, at, stop)
+
+    monkeypatch.setattr(Element, "next", counted)
+    records = decode(text(start()) + blank * 100_000 + text(event(2)))
+    assert [r.name for r in records if r.kind == Kind.SPAN] == ["read"]
+    assert len(steps) < 10

@@ -200,18 +200,20 @@ class DFTracerDecoder:
         """Read whole lines or elements, at most `size` bytes from `at` on, or else more of a single one.
 
         Return the position behind."""
-        stop = self._read_whole(data, at, size) if self._lines.between else 0
+        begins = self._lines.between or (self._lines.pending and self._lines.after_blank)
+        stop = self._read_whole(data, at, size) if begins else 0
         stop = stop or self._read_more(data, at)
         if self._held and len(self._held) + self._lines.pending > self._hold_max:
             self._let_go("bad_json")
         return stop
 
     def _read_whole(self, data: bytes, at: int, size: int) -> int:
-        """Read whole lines or elements. Return the position behind, or 0 if none ends within `size` bytes."""
-        window = at + min(size, self._lines.limit)
+        """Read whole lines or elements. Return the position behind, or 0 if none ends within `size` bytes. Only blank
+        lines may wait."""
+        window = at + min(size, self._lines.limit - self._lines.pending)
         if stop := data.rfind(b"\n", at, window) + 1:
             self._feed(data[at:stop])
-        elif elements := whole_elements(data, at, window):
+        elif self._lines.between and (elements := whole_elements(data, at, window)):
             stop = at + sum(map(len, elements))
             self._lines.skip(stop - at)
             self._read_lines(data[at:stop], elements)
