@@ -258,6 +258,18 @@ def test_files_of_one_ovni_process_are_its_threads_whatever_the_version():
     assert directories == ["loom.n1/proc.7"] * 2 + ["/t/loom.n2/proc.7"] * 2 + [None]
 
 
+def test_sessions_of_one_file_have_titles_of_their_own():
+    """A program that runs again writes the files of its threads anew, with the same process id in a container."""
+    file = "loom.n1/proc.7/thread.9/stream.obs"
+    opened = [EPOCH, EPOCH + 10**9, EPOCH + 10**9]
+    names = ProgramNames(StatedNames("a", f"s{n}", pid="7", file=file, opened=at) for n, at in enumerate(opened))  # fmt: skip
+    titles = [names.session("a", f"s{n}") for n in range(3)]
+    assert all(title.startswith("process 7 · thread 9 · ") for title in titles)
+    assert len(set(titles)) == 3
+    assert titles[2].endswith(" · s2")
+    assert len({names.process("a", f"s{n}") for n in range(3)}) == 1
+
+
 def test_ids_are_shortened_as_far_as_they_differ():
     assert short_ids(["b" * 20, "b" * 19 + "c", "a" * 30, "short"]) == {
         "b" * 20: "b" * 20, "b" * 19 + "c": "b" * 19 + "c", "a" * 30: "a" * 12, "short": "short",

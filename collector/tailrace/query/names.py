@@ -230,9 +230,7 @@ class ProgramNames:
     def session(self, source: str, session: str) -> str:
         """Return the title of a session, which no other session of its source has: that of its process and, if each
         thread of the process has a session, of its thread."""
-        thread = self.of(source, session).thread_file
-        title = self.process(source, session).title
-        return title if thread is None else f"{title} · thread {thread[1]}"
+        return self._titles.get((source, session)) or self.process(source, session).title
 
     @property
     def sessions(self) -> Iterable[StatedNames]:
@@ -258,9 +256,24 @@ class ProgramNames:
         return {pid for pid, count in found.items() if pid is not None and count == 1}
 
     @cached_property
+    def _titles(self) -> dict[_Key, str]:
+        """Titles of the sessions that are one thread of a process. Several may have the same file, one after the
+        other."""
+        of = {key: each for key, each in self._sessions.items() if each.thread_file}
+        return _told_apart(
+            of,
+            {
+                key: f"{self.process(*key).title} · thread {each.thread_file[1]}"
+                for key, each in of.items()
+                if each.thread_file
+            },
+        )
+
+    @cached_property
     def _processes(self) -> dict[_Key, ProcessNames]:
         of = {_process_key(each): each for each in reversed(self._sessions.values())}
-        titles = _told_apart(of)
+        ids = short_ids(each.session for each in of.values())
+        titles = _told_apart(of, {key: each.title or ids[each.session] for key, each in of.items()})
 
         def order(key: _Key) -> tuple[object, ...]:
             place = of[key].place
@@ -286,11 +299,10 @@ def _process_key(names: StatedNames) -> _Key:
     return names.source, f"{names.place or ''}:{found[0]}" if found else names.session
 
 
-def _told_apart(of: dict[_Key, StatedNames]) -> dict[_Key, str]:
-    """Return titles of which no two of a source are alike. Where titles are alike, add those distinctions that differ,
-    one after the other, until none are."""
+def _told_apart(of: dict[_Key, StatedNames], titles: dict[_Key, str]) -> dict[_Key, str]:
+    """Return titles of which no two of a source are alike. Where `titles` are alike, add those distinctions that
+    differ, one after the other, until none are."""
     ids = short_ids(names.session for names in of.values())
-    titles = {key: names.title or ids[names.session] for key, names in of.items()}
     more = {key: (*names.distinctions, ids[names.session]) for key, names in of.items()}
     for at in range(len(StatedNames("", "").distinctions) + 1):
         alike: defaultdict[tuple[str, str], list[_Key]] = defaultdict(list)

@@ -1,5 +1,5 @@
-// How long lanes are busy: the time in which at least one of their stored spans runs. The server reads all spans in order
-// to sum it up, so this page asks only while lanes are sorted by it.
+// How long lanes are busy: the time in which at least one of their stored spans with a known end runs. The server reads all
+// spans in order to sum it up, so this page asks only while lanes are sorted by it.
 
 import { get } from "../api.js";
 import { Again } from "../parts/again.js";
