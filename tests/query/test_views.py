@@ -316,6 +316,15 @@ def test_a_copy_that_grows_on_is_a_file_of_its_own(views, name):
     assert {each["session"]: each["copies"] for each in views.of(rows, copies)} == shown
 
 
+@pytest.mark.parametrize(("hidden", "shown"), ["ab", "ba"])
+def test_of_two_equal_files_one_is_shown_whichever_the_collector_reported(views, hidden, shown):
+    """Ids of sessions that were opened within a millisecond have any order."""
+    file = {"copied_in": [shown]}
+    rows = [*rests(hidden, f"/{hidden}", file=file), *rests(shown, f"/{shown}")]
+    found = views.of(rows, "SELECT session, copies FROM sessions")
+    assert found == [{"session": shown, "copies": f'["/{hidden}"]'}]
+
+
 def test_a_second_run_at_the_first_path_is_no_copy(views):
     """Two sessions have read the copy of the first file at /q. Its path is listed once."""
     rows = [

@@ -486,13 +486,14 @@ repeats AS (
 ),
 equal AS (
   SELECT source, root AS session, path, first_value(root) OVER alike AS original
-  FROM followed
+  -- One of equal files stays, so none that `repeats` hides may stand for the others.
+  FROM followed ANTI JOIN (SELECT source, session AS root FROM repeats) USING (source, root)
   WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
   QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
 )
 FROM repeats
 UNION ALL
-FROM equal ANTI JOIN repeats USING (source, session)
+FROM equal
 """  # noqa: S608 - our own words
 """SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files, or of parts of
 them. `within` limits which rows are searched.
