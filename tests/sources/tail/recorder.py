@@ -183,6 +183,7 @@ class Tail:
         # The files of most tests have times in 1970, so do not call them silent.
         keys.setdefault("rest_time", NEVER)
         self.once = keys.pop("once", False)
+        self.chosen = keys.pop("chosen", None)
         self.system = keys.pop("system", System())
         self.intake = intake
         self.config = TailConfig(format=format_, paths=[str(path) for path in paths], **keys)
@@ -191,7 +192,7 @@ class Tail:
 
     def start(self) -> None:
         self.source = TailSource(
-            "tail", self.config, TestClock(), once=self.once, system=self.system
+            "tail", self.config, TestClock(), once=self.once, chosen=self.chosen, system=self.system
         )
         self.scope = trio.CancelScope()
         self.stopped = trio.Event()

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 from tailrace.sources.tail.catalog import SETTLED, UNPROVEN_MAX
 from tailrace.sources.tail.content import ContentSum
+from tailrace.sources.tail.watch import Chosen
 from tests.forms import examples
 from tests.sources.tail.conftest import Files
 from tests.sources.tail.recorder import Recorder, Tail
@@ -238,3 +239,17 @@ def test_every_byte_of_a_file_that_stays_is_in_a_session(tmp_path_factory, scrip
             assert any(read.startswith(data) for read in intake.contents), name
 
     trio.run(play, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize(("other", "reads"), [(OTHER, True), (TEXT, False)], ids=["other", "copy"])
+@pytest.mark.parametrize(("left", "beside"), [("a", "a.gz"), ("a.gz", "a")])
+async def test_no_file_waits_for_one_that_an_earlier_session_has_read(
+    autojump_clock, follow, files, intake, left, beside, other, reads
+):
+    """Its copy is not read, if the file itself is not compressed."""
+    path = files.write(left, spelled(left, TEXT))
+    files.write(beside, spelled(beside, other))
+    tail = follow(once=True, chosen=Chosen({}, left_out=frozenset([str(path)])))
+    await tail.stopped.wait()
+    assert intake.contents == [other] * (reads or left == "a.gz")
+    assert tail.source.figures().files == 2

@@ -26,7 +26,7 @@ from tailrace.sources.tail.location import AnotherFileError, FileStamp, Location
 from tailrace.sources.tail.phase import NEXT, READ, FileEvent, Phase
 from tailrace.sources.tail.session import Desk, Handoff, Resting
 from tailrace.spool.entry import EntryKind
-from tailrace.spool.payloads import HEAD, FileFacts, FileState, Member
+from tailrace.spool.payloads import HEAD, LAST, FileFacts, FileState, Member
 
 KEPT_OPEN = 60.0
 """Time (seconds) without a change after which a file is closed. An open file can be read after its deletion."""
@@ -367,6 +367,15 @@ class Followed:
         if self._head is None:
             self._head = content.head(self.location.open())
         return self._head
+
+    def unread_trail(self) -> Trail | None:
+        """Return the trail of an uncompressed file's bytes, of which only the first and last are read; None if the file is
+        compressed. Raise OSError if it cannot be read."""
+        fd = self.location.open()
+        if content.kind(fd, final=True) is Compressed:
+            return None
+        last = os.pread(fd, LAST, max(0, self.size - LAST))
+        return Trail(self.size, os.pread(fd, HEAD, 0), last)
 
     def other_format(self) -> str | None:
         """Return the name of another format than the source's that the file's first bytes show; "" if they show none, and

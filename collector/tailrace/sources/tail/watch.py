@@ -227,7 +227,7 @@ class Watch:
             file.let_rest(now)
             if file.phase is Phase.FOLLOWED:
                 return  # the most frequent case: nothing has changed
-        if file.phase in WAITING and not self._decide(file, now):
+        if file.phase in WAITING and (self._passes_over(file) or not self._decide(file, now)):
             return
         if not file.queued and self._is_over(file, now):
             self._end(file, now)
@@ -240,7 +240,7 @@ class Watch:
         Return False if the file must be kept until the next check, even if it was deleted."""
         self._turns.give_back(file)
         at = file.location
-        nothing = not file.size or not at.is_readable or at.path in self._left_out
+        nothing = not file.size or not at.is_readable
         silent = self._once or now - at.changed_at >= self._desk.config.rest_time
         if not file.size and at.gone is None and silent:
             self._complaints.is_left_out(at.path, EMPTY)
@@ -266,6 +266,18 @@ class Watch:
         if waits is None:
             # The next check continues the comparison.
             self._catalog.check_at(file, self._clock.monotonic())
+        return True
+
+    def _passes_over(self, file: Followed) -> bool:
+        """Forget a file that an earlier session has read, so that no other file waits for it; return whether it is one.
+        Remember its content, so that its copies are not read. Raise OSError if it cannot be read."""
+        path = file.location.path
+        if path not in self._left_out or not file.size or not file.location.is_readable:
+            return False
+        if whole := file.unread_trail():
+            self._catalog.remember(path, whole)
+        self._figures.files_ended += 1
+        self._forget(file)
         return True
 
     def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
