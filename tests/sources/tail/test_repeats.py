@@ -11,6 +11,10 @@ import trio
 from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
+from tailrace.sources.tail import comparison
+from tailrace.sources.tail.comparison import ALIKE_MAX, Cover, PieceFile, RecordSum
+from tailrace.sources.tail.content import LINE_MAX
+from tailrace.spool.payloads import HEAD, checksum
 from tests.forms import examples
 from tests.sources.tail.conftest import Files
 from tests.sources.tail.recorder import Recorder, Tail
@@ -110,6 +114,17 @@ async def test_files_are_compared_after_a_restart(autojump_clock, follow, files,
     assert reported(intake) == dict.fromkeys("abcd", "w")
 
 
+async def test_files_that_only_begin_alike_are_not_read_again(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    monkeypatch.setattr(comparison, "ContentSum", None)
+    write(files, {"w": DATA, "a": DATA[:300] + DATA[500:900], "b": DATA[300:600] + DATA[1700:]})
+    follow()
+    await settle()
+    assert len(intake.sessions) == 3
+    assert reported(intake) == {}
+
+
 def records(*ids):
     line = b'{"id":%d,"name":"read","cat":"POSIX","pid":1,"tid":1,"ts":17%014d,"dur":1,"ph":"X","args":{"x":"%s"}}\n'
     return b"".join(line % (n, n, b"y" * 100) for n in ids)
@@ -159,6 +174,32 @@ async def test_a_copied_directory_has_copies_of_its_own(
         write(files, {f"{place}/w": DATA})
         await settle()
     assert reported(intake) == dict.fromkeys("abcd", "w")
+
+
+@pytest.mark.parametrize("record", [b"x", b"y" * HEAD], ids=["short", "long"])
+def test_a_file_that_repeats_one_record_is_compared_at_few_places(record):
+    compared = []
+
+    def beginning_with(data, at):
+        compared.append(at)
+        return [PieceFile("a", record, len(record), checksum(0, record, 0))]
+
+    cover = Cover(beginning_with, {})
+    cover.feed(record * 1000)
+    assert cover.found(dated=False) == (["a"] * (len(record) >= HEAD), [])
+    assert len(compared) == ALIKE_MAX + 1
+
+
+def test_a_line_without_an_end_is_summed_in_parts():
+    line = random.Random(2).randbytes(3 * LINE_MAX).replace(b"\n", b"") + b"\nlast"
+    sums = set()
+    for size in (len(line), LINE_MAX, LINE_MAX // 3):
+        records = RecordSum({})
+        for at in range(0, len(line), size):
+            records.feed(line[at : at + size])
+            assert len(records._left) <= LINE_MAX
+        sums.add(records.end())
+    assert len(sums) == 1
 
 
 CUTS = st.lists(st.sampled_from(range(0, 4001, 500)), min_size=2, max_size=4).map(sorted)

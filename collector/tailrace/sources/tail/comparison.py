@@ -18,6 +18,7 @@ To bound the work, only files whose first or last bytes are equal are compared, 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
@@ -27,7 +28,7 @@ from zlib_ng.zlib_ng import crc32
 
 from tailrace.decoding.contract import Files
 from tailrace.sources.source import FileIntake
-from tailrace.sources.tail.content import ContentSum, ReadPart
+from tailrace.sources.tail.content import ContentSum, ReadPart, cut
 from tailrace.sources.tail.identity import ContentCheck, Trail
 from tailrace.sources.tail.location import FileStamp
 from tailrace.sources.tail.phase import Phase
@@ -183,6 +184,8 @@ class Cover(Generic[T]):
         """By the offset at which they end: the places that have the content of a piece."""
         self._heads: dict[int, bytes] = {}
         """The next bytes (`HEAD`) at each offset at which a piece ends."""
+        self._times: Counter[PieceFile[T]] = Counter()
+        """How often each piece was found, at most `ALIKE_MAX` times: a file may repeat one record."""
 
     @property
     def is_over(self) -> bool:
@@ -211,22 +214,21 @@ class Cover(Generic[T]):
         whole: list[_Candidate[T]] = []
         end = 0 if self._data else self._at
         while end and self._found.get(end):
-            whole.insert(0, self._found[end][0])
-            end = whole[0].begin
-        if end:
-            whole = []
-        pieces = [
+            whole.append(self._found[end][0])
+            end = whole[-1].begin
+        whole = [] if end else whole[::-1]
+        pieces = dict.fromkeys(
             place
             for place in chain.from_iterable(self._found.values())
             if place.piece.size >= HEAD and (place.begin or dated)
-        ]
-        pieces += (place for place in whole if place not in pieces)
-        for (
-            place
-        ) in pieces:  # All places before a piece hold pieces, too. The list grows while it is read.
-            before = self._found.get(place.begin, [])
-            pieces += (other for other in before if other not in pieces)
-        return [place.piece.file for place in pieces], [place.piece.file for place in whole]
+        )
+        pieces |= dict.fromkeys(whole)
+        left = list(pieces)
+        while left:  # All places before a piece hold pieces, too.
+            before = [p for p in self._found.get(left.pop().begin, []) if p not in pieces]
+            pieces |= dict.fromkeys(before)
+            left += before
+        return _files(pieces), _files(whole)
 
     def _go(self, stop: int) -> None:
         """Compare the content up to the offset `stop`."""
@@ -244,8 +246,13 @@ class Cover(Generic[T]):
             self._data, self._at = self._data[len(part) :], end
             for place in [each for each in self._open if each.end == end]:
                 self._open.remove(place)
-                if place.crc == place.piece.crc:
+                if place.crc == place.piece.crc and self._times[place.piece] < ALIKE_MAX:
+                    self._times[place.piece] += 1
                     self._found.setdefault(end, []).append(place)
+
+
+def _files(places: Iterable[_Candidate[T]]) -> list[T]:
+    return list(dict.fromkeys(place.piece.file for place in places))
 
 
 class ReadContent(NamedTuple):
@@ -260,7 +267,8 @@ IndexPlace: TypeAlias = tuple[FileIndex, bytes]
 
 
 class RecordSum:
-    """Sums the hashes of a file's records, whatever their order, and finds the first records of other files in it."""
+    """Sums the hashes of a file's records, whatever their order, and finds the first records of other files in it. A line
+    of more than `LINE_MAX` bytes counts as several."""
 
     def __init__(self, firsts: FileIndex) -> None:
         self.total = 0
@@ -269,15 +277,16 @@ class RecordSum:
         self._left = b""
 
     def feed(self, data: bytes) -> None:
-        *whole, self._left = (self._left + data).split(b"\n")
-        self._add(whole)
+        *lines, last = (self._left + data).split(b"\n")
+        *full, self._left = cut(last)
+        self._add(chain(chain.from_iterable(map(cut, lines)), full))
 
     def end(self) -> int:
         self._add([self._left])
         self._left = b""
         return self.total
 
-    def _add(self, lines: list[bytes]) -> None:
+    def _add(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             if record := line.strip(_BESIDE):
                 self.total += hash(record)
@@ -439,9 +448,11 @@ class Repeats:
         """Yield the files that may begin with `data`, which stands at the offset `at` of the file `whole`."""
         for size in range(1, min(len(data), HEAD) + 1):
             alike = self._begin.get(data[:size], {})
-            if len(alike) <= ALIKE_MAX:
-                pieces = (self._piece(file) for file in alike if file is not whole)
-                yield from (p for p in pieces if at or p.size < self._settled[whole].size)
+            for file in alike if len(alike) <= ALIKE_MAX else ():
+                piece, last = self._piece(file), file.handoff.content.last
+                is_other = file is not whole and (at or piece.size < self._settled[whole].size)
+                if is_other and whole.has(last, at + piece.size - len(last)):
+                    yield piece
 
     def _ending_with(self, whole: Followed) -> dict[int, list[PieceFile[Followed]]]:
         """Return the files that may be the last piece of a file, by the offset at which they would begin."""
@@ -450,7 +461,7 @@ class Repeats:
         for file in alike if len(alike) <= ALIKE_MAX else ():
             piece = self._piece(file)
             begin = self._settled[whole].size - piece.size
-            if begin > 0:
+            if begin > 0 and whole.has(piece.head, begin):
                 found.setdefault(begin, []).append(piece)
         return found
 

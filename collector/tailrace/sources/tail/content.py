@@ -523,15 +523,16 @@ def lines(path: str) -> Iterator[bytes | None]:
         if piece is not None:
             *whole, last = (left + piece).split(b"\n")
             for line in whole:
-                yield from _cut(line)
-            *full, left = _cut(last)
+                yield from cut(line)
+            *full, left = cut(last)
             yield from full
         else:
             yield None
     yield left
 
 
-def _cut(line: bytes) -> list[bytes]:
+def cut(line: bytes) -> list[bytes]:
+    """Return a line in parts of at most `LINE_MAX` bytes."""
     return [line[at : at + LINE_MAX] for at in range(0, max(1, len(line)), LINE_MAX)]
 
 

@@ -217,6 +217,11 @@ class Followed:
         head, last = identity.look(fd, known)
         return judge(known, head, last, grown=True).verdict == "same"
 
+    def has(self, data: bytes, at: int) -> bool:
+        """Return whether the file has these bytes at an offset; also True for a compressed file, without a look. Raise
+        OSError if the file cannot be read."""
+        return not self._part.is_plain or os.pread(self.location.open(), len(data), at) == data
+
     def rest(self, now: float) -> None:
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
