@@ -270,6 +270,20 @@ def rests(name, path, size=500, **words):
     yield session("rest", session=name, offset=size, **about) | {"time": 100}
 
 
+@pytest.mark.parametrize(("size", "shown"), [(400, "a"), (500, "b"), (600, "b")])
+def test_a_replacing_session_that_a_collector_follows_is_shown_once_it_has_as_much(
+    views, size, shown
+):
+    """`serve --rest` was killed while it read a grown file again, and `serve` goes on with its session."""
+    rows = [
+        *rests("a", "/a", closed="at rest"),
+        *rests("b", "/a", size, opened={"replaces": ["a"]}),
+    ]
+    assert views.of(rows, "SELECT session FROM sessions") == [{"session": shown}]
+    rows.append(session("rest", session="b", offset=size, rest="") | {"time": 200})
+    assert views.of(rows, "SELECT session FROM sessions") == [{"session": shown}]
+
+
 COPIES = [
     # Each case: how the session of a second file differs from a session whose file rests with 500 bytes, and whether
     # the second file is a copy.

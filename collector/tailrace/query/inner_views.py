@@ -513,11 +513,23 @@ CREATE OR REPLACE TABLE part.hidden AS
 WITH pairs AS (
   SELECT session AS root, unnest(attributes ->> '$.replaces[*]') AS replaced {_REPLACING}
 ),
+sizes AS (
+  SELECT part.root(session) AS root, max(try_cast(attributes ->> '$.file.size' AS BIGINT)) AS size
+  FROM part.kept_few
+  WHERE own IN ('rest', 'close', 'leave') AND contains(attributes, '"file"')
+  GROUP BY root
+),
 whole AS (
   SELECT part.root(session) AS root
   FROM part.kept_few
   WHERE own IN ('close', 'leave') AND contains(attributes, '"file"')
     AND coalesce(attributes ->> '$.closed', attributes ->> '$.left') = 'end of file'
+  UNION
+  -- A collector that follows the file may have taken up the session, and it does not end then.
+  SELECT p.root
+  FROM pairs AS p LEFT JOIN sizes AS s USING (root) LEFT JOIN sizes AS r ON r.root = p.replaced
+  GROUP BY p.root
+  HAVING bool_and(coalesce(s.size >= r.size, false))
 )
 SELECT replaced AS root FROM pairs SEMI JOIN whole USING (root)
 UNION
