@@ -193,6 +193,20 @@ def test_a_repeated_last_reading_stores_no_event_twice(killed, tmp_path):
     assert len(ids(collector.store)) == 3 * 5 + 4
 
 
+def test_a_repeated_last_reading_reads_no_copy_again(tmp_path):
+    """Queries do not show the session of a copy, and the command must know it all the same."""
+    (tmp_path / "runs").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "runs" / name).write_bytes(jets(5, footer=False))
+    source = toml.source("runs", "tail", "jets", paths=[tmp_path / "runs"])
+    collector = Collector(tmp_path, sources=source)
+    for _ in range(2):
+        program.run([*collector.command(), "--rest"], capture_output=True, check=True)
+        assert len(ids(collector.store)) == 5
+        (stored,) = ask(collector.store, "SELECT count(DISTINCT session) AS n FROM stored")
+        assert stored == (2,)
+
+
 def write(path):
     lines = jets(5, footer=False).replace(b'"r"', b'"r%d"' % len(path.name))
     path.write_bytes(gzip.compress(lines) if path.suffix else lines)

@@ -19,6 +19,7 @@ from tailrace.errors import StoreError, TailraceError, first_failure
 from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
+from tailrace.rows.schema import IS_OWN
 from tailrace.spool.payloads import FileState, OpenInfo
 from tailrace.store.presence import directories, find, is_finished, is_import
 
@@ -111,10 +112,11 @@ def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]
 
 
 def closed(loaded: Loaded) -> list[Reading]:
-    """Return the closed sessions of the configured sources, each with the file that it has read. First, commit the data
-    that a stopped collector has left in the spool. Raise TailraceError if this fails, or if the table cannot be read."""
+    """Return the closed sessions of the configured sources, each with the file that it has read, also those of copies,
+    which queries do not show. First, commit the data that a stopped collector has left in the spool. Raise TailraceError
+    if this fails, or if the table cannot be read."""
     _commit_interrupted(loaded)
-    return _closed(loaded, tuple(loaded.config.sources))
+    return _closed(loaded, tuple(loaded.config.sources), copies=True)
 
 
 def _refuse_others(
@@ -174,15 +176,16 @@ def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
         return [(open_[number], file) for number, file in daemon.ingest.files(open_).items()]
 
 
-def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
+def _closed(loaded: Loaded, sources: tuple[str, ...], *, copies: bool = False) -> list[Reading]:
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
         return []  # the store has no table yet
     try:
-        rows = engine.rows(
-            _closes("DISTINCT source, format, session, attributes ->> '$.file'", sources)
-        )
+        columns = "DISTINCT source, format, session, attributes ->> '$.file'"
+        rows = [*engine.rows(_closes(columns, sources))]
+        if copies:
+            rows += engine.rows(_closes(columns, sources, _OF_COPIES))
         return [
             Reading(
                 source, format_, root(session), msgspec.json.decode(file, type=AsRead), closed=True
@@ -194,14 +197,21 @@ def _closed(loaded: Loaded, sources: tuple[str, ...]) -> list[Reading]:
         engine.close()
 
 
-def _closes(columns: str, sources: tuple[str, ...]) -> str:
+_OF_COPIES = f"""(
+  SELECT *, name AS own FROM stored
+  WHERE {IS_OWN} AND part.root(session) IN (SELECT session FROM part.copies) AND EXISTS (FROM part.kept_few)
+)"""  # noqa: S608 - our own words
+"""SQL for the collector's own rows of sessions of copies. It names `part.kept_few` because that fills `part.copies`."""
+
+
+def _closes(columns: str, sources: tuple[str, ...], rows: str = "part.kept_sessions") -> str:
     """Return a SELECT statement for the rows that state how much of its file each session has read.
 
     The statement selects the `close` row of a session. If a client's goodbye ended the session before the end of the
     file, the statement selects the `leave` row."""
     listed = ", ".join(map(quote, sources))
     return (
-        f"SELECT {columns} FROM part.kept_sessions"  # noqa: S608 - quoted
+        f"SELECT {columns} FROM {rows}"  # noqa: S608 - quoted
         f" WHERE own IN ('close', 'leave') AND source IN ({listed})"
         " AND contains(attributes, '\"file\"')"
     )
