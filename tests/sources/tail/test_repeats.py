@@ -125,6 +125,27 @@ async def test_files_that_only_begin_alike_are_not_read_again(
     assert reported(intake) == {}
 
 
+async def test_a_file_that_is_forgotten_while_it_is_compared_is_not_opened_again(
+    autojump_clock, follow, files, intake, settle, monkeypatch
+):
+    data = DATA * 2000
+    write(files, {"w": data, "t": data[1700:]})
+    tail = follow()
+    step = comparison.Repeats.step
+
+    def forget(repeats):
+        step(repeats)
+        if repeats._steps is not None:
+            monkeypatch.undo()
+            (files / "w").unlink()
+            tail.source.watch._forget(tail.source.watch._catalog.at(str(files / "w")))
+
+    monkeypatch.setattr(comparison.Repeats, "step", forget)
+    await settle()
+    assert not (files / "w").exists()
+    assert tail.source.figures().errors == {}
+
+
 def records(*ids):
     line = b'{"id":%d,"name":"read","cat":"POSIX","pid":1,"tid":1,"ts":17%014d,"dur":1,"ph":"X","args":{"x":"%s"}}\n'
     return b"".join(line % (n, n, b"y" * 100) for n in ids)

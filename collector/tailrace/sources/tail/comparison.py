@@ -376,7 +376,7 @@ class Repeats:
 
     def _compare(self, whole: Followed) -> Iterator[None]:
         """Find the pieces and parts of a file, in steps."""
-        if (known := self._settled.get(whole)) is None:
+        if whole not in self._settled:
             return
         at_end = self._ending_with(whole)
         if not at_end and not self._is_begun(whole):
@@ -389,14 +389,9 @@ class Repeats:
             if records:
                 records.feed(data)
 
-        content = ContentSum(whole.location.open(), take)
-        while (sound := content.step(whole.location.open(), whole.size)) is None:
-            if cover.is_vain and not records:
-                return
-            yield
-        if not sound or not _is_same(content.trail, known):
+        if not (yield from self._read(whole, take, lambda: cover.is_vain and not records)):
             return
-        pieces, parts = cover.found(dated=self._files.dated(content.trail.head))
+        pieces, parts = cover.found(dated=self._files.dated(whole.handoff.content.head))
         if records and not parts:
             parts = yield from self._parts(whole, records)
         if records:
@@ -412,14 +407,27 @@ class Repeats:
         """Return the files that together have the records of a file, whatever their order; none if there are none."""
         total, parts = records.end(), [file for file in records.files if file is not whole]
         for part in parts:
-            own, known = RecordSum({}), self._settled.get(part)
-            content = ContentSum(part.location.open(), own.feed)
-            while (sound := content.step(part.location.open(), part.size)) is None:
-                yield
-            if not sound or known is None or not _is_same(content.trail, known):
+            own = RecordSum({})
+            if not (yield from self._read(part, own.feed)):
                 return []
             total -= own.end()
         return parts if not total else []
+
+    def _read(
+        self, file: Followed, take: Callable[[bytes], object], is_enough: Callable[[], bool] = bool
+    ) -> Generator[None, None, bool]:
+        """Pass on all content of a file in steps, unless `is_enough`. Return whether this is what was read before."""
+        if (known := self._settled.get(file)) is None:
+            return False
+        content = ContentSum(file.location.open(), take)
+        while (sound := content.step(file.location.open(), file.size)) is None:
+            if is_enough():
+                return False
+            yield
+            if self._settled.get(file) != known:
+                # If the source has forgotten the file, nobody would close it again.
+                return False
+        return sound and (content.trail.offset, content.trail.crc) == known
 
     def _report_later(self, whole: Followed, pieces: list[Followed], parts: list[Followed]) -> None:
         """Report pieces or parts of a file, or the file itself, if they were read later. Only the session that was read first has
@@ -495,7 +503,3 @@ def _content(file: Followed) -> ReadContent | None:
     if file.phase is not Phase.FOLLOWED or handoff.number is None or handoff.lost or file.has_more:
         return None
     return ReadContent(read.offset, read.crc) if read.offset and read.crc is not None else None
-
-
-def _is_same(trail: Trail, known: ReadContent) -> bool:
-    return (trail.offset, trail.crc) == known
