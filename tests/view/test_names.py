@@ -9,7 +9,9 @@ import pytest
 from tailrace.clock import SystemClock
 from tailrace.configuration import choose
 from tailrace.query.limits import Limits
+from tailrace.query.names import ProgramNames, StatedNames
 from tailrace.store.presence import DirectoryLock
+from tailrace.view.endpoints.timeline import TITLE_MAX, shortened
 from tailrace.view.leases import ServedStore
 from tests.export.test_names import PROCESSES
 from tests.query.tables import make, row, session
@@ -103,3 +105,12 @@ def test_nobody_expects_events_for_a_collector_that_was_killed(tmp_path):
     with closing(engine):
         engine.refresh()
         assert [each.alive for each in served.names(engine).sessions] == [False]
+
+
+def test_a_command_line_in_a_title_is_cut_and_still_unlike_others():
+    line = "solve " + "--option value " * 200
+    names = ProgramNames(StatedNames("a", f"s{n}", process=line, pid=str(n)) for n in range(2))
+    titles = [shortened(names.session("a", f"s{n}")) for n in range(2)]
+    assert [len(title) for title in titles] == [TITLE_MAX] * 2
+    assert [title.split(" · ")[-1] for title in titles] == ["process 0", "process 1"]
+    assert shortened("solve") == "solve"

@@ -36,6 +36,9 @@ NAME_MAX = 300
 Longer names are cut; the endpoint `row` returns the full name.
 """
 
+TITLE_MAX = 200
+"""Maximum length (characters) of a title of a lane. A process may be named by its whole command line."""
+
 LANES_MAX = 1000
 """Maximum number of lanes (streams and substreams) in the answer of the endpoint `frame`."""
 
@@ -56,10 +59,16 @@ def _lane(each: TimelineLane, names: ProgramNames) -> wire.ShownLane:
     return from_row(
         wire.ShownLane,
         (
-            *each.key, *each[1:], names.session(source, session), process.title, process.id,
-            names.thread(source, session, stream, each.format).title, stated.place, stated.alive,
+            *each.key, *each[1:], shortened(names.session(source, session)), shortened(process.title), process.id,
+            shortened(names.thread(source, session, stream, each.format).title), stated.place, stated.alive,
         ),
     )  # fmt: skip
+
+
+def shortened(title: str) -> str:
+    """Return a title, without its middle if it is too long. The end of a title tells processes with equal names apart."""
+    half = TITLE_MAX // 2
+    return title if len(title) <= TITLE_MAX else f"{title[:half]}…{title[1 - half :]}"
 
 
 def _selected(lease: SnapshotLease, asked: OfLanes) -> list[TimelineLane]:
