@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 import trio
 
+from tailrace.clock import SystemClock
+from tailrace.config.schema import SpoolConfig
 from tailrace.daemon.context import Health
+from tailrace.daemon.loops.decode import replay
 from tailrace.daemon.memory import Limit, ProcessMemory, memory
 from tailrace.daemon.starts import KILLED_MAX, REST_SECONDS, Starts
 from tailrace.errors import MemoryLimitError
 from tailrace.figures import Condition
+from tailrace.ingest.machine import Ingest
 from tailrace.spool.checkpoint import Checkpoints
+from tailrace.spool.segment import HEAD_SIZE, HEADER_SIZE
+from tailrace.spool.spool import Spool
+from tests.ingest.log import Log, heph_event
+from tests.spool.conftest import kill
+from tests.spool.test_recovery import damage, newest_segment
 
 MIB = 2**20
 
@@ -197,3 +206,28 @@ def test_addresses_count_against_their_own_limit(tmp_path):
         found = [limit for limit in memory().limits if limit.used == "VmSize"]
         os._exit(found[0].size != size)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_replay_passes_over_what_is_lost_and_ends_where_the_table_ends(tmp_path):
+    def opened():
+        return Spool.open(tmp_path / "spool", SpoolConfig(), SystemClock())
+
+    spool, log = opened(), Log()
+    session = log.open(transport="udp")
+    for number in range(4):
+        log.datagrams(session, [heph_event(1, number)])
+    for entry in log.entries:
+        spool.append(entry.kind, entry.session, entry.payload)
+        spool.sync()
+    kill(spool)
+    lost, committed = log.entries[2], log.entries[3].end
+    damage(newest_segment(spool), HEADER_SIZE + lost.position + HEAD_SIZE, b"rot")
+    spool, ingest, health, looks = opened(), Ingest(), Health(), []
+    replay(spool, ingest, committed, health, lambda: looks.append(ingest.position))
+    assert looks == [log.entries[0].position, log.entries[1].position, lost.end]
+    assert ingest.position == committed
+    assert ingest.account("s").seen == 2
+    assert len(ingest.batch) == 0
+    assert f"positions {lost.position} to {lost.end} " in health.conditions[Condition.DAMAGE]
+    assert ingest.tell_lacking() == lost.end - lost.position
+    spool.close()

@@ -11,17 +11,12 @@ from hypothesis import given, strategies as st
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import SpoolConfig
-from tailrace.daemon.context import Health
-from tailrace.daemon.loops.decode import replay
 from tailrace.errors import StoreError, UnreadableError
-from tailrace.figures import Condition
-from tailrace.ingest.machine import Ingest
 from tailrace.spool.entry import PAYLOAD_MAX, Entry, EntryKind
 from tailrace.spool.segment import HEAD_SIZE, HEADER_SIZE, SPARE_NAME, released_name
 from tailrace.spool.spool import Spool
 from tailrace.units import Size
 from tests.forms import examples
-from tests.ingest.log import Log, heph_event
 from tests.spool.conftest import kill
 
 DATA = EntryKind.DATA
@@ -196,27 +191,6 @@ def test_damage_in_an_older_segment_says_what_and_where_and_what_can_still_be_re
     )
     assert raised.value.until == bad.end
     assert readable(spool) == [entry for entry in written if entry != bad]
-
-
-def test_a_replay_passes_over_what_is_lost_and_ends_where_the_table_ends(open_spool):
-    spool, log = open_spool(), Log()
-    session = log.open(transport="udp")
-    for number in range(4):
-        log.datagrams(session, [heph_event(1, number)])
-    for entry in log.entries:
-        spool.append(entry.kind, entry.session, entry.payload)
-        spool.sync()
-    kill(spool)
-    lost, committed = log.entries[2], log.entries[3].end
-    damage(newest_segment(spool), HEADER_SIZE + lost.position + HEAD_SIZE, b"rot")
-    spool, ingest, health, looks = open_spool(), Ingest(), Health(), []
-    replay(spool, ingest, committed, health, lambda: looks.append(ingest.position))
-    assert looks == [log.entries[0].position, log.entries[1].position, lost.end]
-    assert ingest.position == committed
-    assert ingest.account("s").seen == 2
-    assert len(ingest.batch) == 0
-    assert f"positions {lost.position} to {lost.end} " in health.conditions[Condition.DAMAGE]
-    assert ingest.tell_lacking() == lost.end - lost.position
 
 
 def test_entries_are_found_behind_damage_of_any_length(open_spool):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import get_args
 
-from tailrace.decoding.formats import FORMATS
 from tailrace.rows.schema import IS_OWN
 from tailrace.spool.payloads import HEAD, LossDetail
 
@@ -430,8 +429,10 @@ _REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '
 
 _LOSSES = ", ".join(f"'{detail}'" for detail in get_args(LossDetail))
 
-_JOINED = ", ".join(f"'{each.name}'" for each in FORMATS.values() if each.files.pieces)
-"""Formats in which the ledger joins the pieces of a run. Any session of the run may have the run's gaps."""
+ALONE = ("et3", "heph", "jets", "ovni")
+"""Formats in which the ledger judges each file by itself. In others, such as DFTracer, it joins the pieces of a run, and
+any session of the run may have the run's gaps. A query loads no decoder to ask which formats these are."""
+_ALONE = ", ".join(f"'{each}'" for each in ALONE)
 
 COPIES = f"""
 CREATE OR REPLACE TABLE part.copies AS
@@ -471,12 +472,12 @@ named AS (
   ANTI JOIN (
     SELECT source, part.root(session) AS root
     FROM part.kept_few
-    WHERE kind IN ('gap', 'heal') AND format IN ({_JOINED}) AND name NOT IN ('malformed', 'unresolved')
+    WHERE kind IN ('gap', 'heal') AND format NOT IN ({_ALONE}) AND name NOT IN ('malformed', 'unresolved')
     GROUP BY ALL
     HAVING bool_or(kind = 'gap' AND missing > 0) OR count(*) FILTER (kind = 'gap') > count(*) FILTER (kind = 'heal')
   ) USING (source, root)
   WHERE words ->> '$.file.copied_in' IS NOT NULL
-    AND (format NOT IN ({_JOINED}) OR coalesce(words ->> '$.lacks', '') = '')
+    AND (format IN ({_ALONE}) OR coalesce(words ->> '$.lacks', '') = '')
 ),
 repeats AS (
   SELECT source, root AS session, any_value(path) AS path, min(original) AS original
