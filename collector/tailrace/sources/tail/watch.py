@@ -395,8 +395,9 @@ class Watch:
             return False
         if file.phase in {Phase.NEW, Phase.CROWDED} and at.is_open and file.behind:
             return False  # keep the file until a check has decided whether to read it
-        if not self._once and now - at.gone_at < MISSING_LINGER and at.may_return:
-            return False
+        awaited = any(each.phase is Phase.COPY for each in self._catalog.relatives(file))
+        if not (self._once or awaited) and now - at.gone_at < MISSING_LINGER and at.may_return:
+            return False  # unless a possible copy, as of a thread's file that libovni has moved, waits for the end
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
