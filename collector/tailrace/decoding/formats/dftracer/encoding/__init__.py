@@ -102,12 +102,19 @@ class DFTracerEncoder:
     def _line_end(self, following: Record | None) -> bytes:
         """Return the newline after a written line. Return nothing if the next record is in the same line, or has no
         bytes (see `_DERIVED`)."""
-        glued = following is not None and following.flaw == "glued" and not self._repair
-        derived = following is not None and not following.stream and following.name in _DERIVED
-        if not self._in_line or glued or derived:
+        if not self._in_line or (following is not None and self._is_in_line(following)):
             return b""
         self._in_line = False
         return b"\n"
+
+    def _is_in_line(self, following: Record) -> bool:
+        if not following.stream and following.name in _DERIVED:
+            return True
+        if self._repair or following.stream or following.name != "bracket":
+            return following.flaw == "glued" and not self._repair
+        # A closing bracket without a newline is in the line of its record, and so is the array that begins behind it.
+        line = msgspec.json.decode(_members(following.attributes).get("$line", '""'))
+        return line.startswith("]") and not line.endswith("\n")
 
     def close(self) -> bytes:
         if not self._repair or not self._bracket:
