@@ -40,7 +40,7 @@ def _turned(value: object) -> object:
 
 
 def _grouped(lines: list[str], count: int, form: str, separator: str = ",") -> bytes:
-    """Write `count` records a line. `form` is what stands around them."""
+    """Join each `count` lines with `separator`, and format each group with `form`. Return all groups."""
     groups = (lines[at : at + count] for at in range(0, len(lines), count))
     return "".join(form.format(separator.join(group)) for group in groups).encode(
         errors="surrogatepass"
@@ -188,11 +188,11 @@ OF_FORMAT: dict[str, dict[str, Spell]] = {
 
 
 _JOINTS = (b",", b", ", b" ,\t\r", b",,", b"],[", b"]\t[[", b"]", b"[", b" ", b"", b"\x1a,")
-"""Texts between two records of a line, some of which are legal."""
+"""Texts that `respelled` writes between two records on one line. Only some of them are legal there."""
 
 
 def respelled(data: bytes, rng: random.Random) -> bytes:
-    """Return lines of which some, chosen by chance, are spelled in another way or joined with the next one.
+    """Return the lines, of which some, chosen at random, are spelled in another way or joined with the next line.
 
     A line that is no JSON object stays unchanged.
     """

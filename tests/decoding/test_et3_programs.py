@@ -232,7 +232,8 @@ def test_a_reordered_trace_misses_what_was_dropped_before_its_last_death(
 def test_lines_of_the_agents_form_may_stand_in_any_order(
     seed: int, threads: int, odds: float, exceptions: bool
 ) -> None:
-    """The order is all that matches exits with entries. So an unknown number may be missing, and no more than were dropped."""
+    """Only the order of lines matches exits with entries. So an unknown number may be missing, but no more than were
+    dropped."""
     left, dropped = Program(seed, threads=threads, exceptions=exceptions).without_some(odds)
     lines = [event.threaded() for event in left]
     for path in ("/run/trace", "/run/trace_reordered", "/run/trace_with_deaths"):

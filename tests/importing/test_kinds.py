@@ -191,7 +191,8 @@ def test_lines_in_another_order_are_all_there(format_, order):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_an_agents_lines_in_another_order_are_not_missing(order):
-    """Nothing but their order matches exits with entries. No line counts as missing once the file rests, or has been read."""
+    """Only the order of lines matches exits with entries. No line counts as missing once the file rests, or has been
+    read."""
     rng, seen = random.Random(order), 0
     for vector in of("et3"):
         if b'"form":"agent"' not in b"".join(texts(whole(vector))) or gaps(whole(vector)):
@@ -223,7 +224,7 @@ DAMAGED = {
 @pytest.mark.parametrize("format_", sorted(LINES))
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_text_that_is_no_trace_counts_no_event(format_, text):
-    """A README or a log, which a source takes for a trace. Nobody knows what it stands for."""
+    """A source takes a README or a log for a trace. Nobody knows how many events the text replaces."""
     for log in (log_of_file(format_, text, "/runs/a"), Log()):
         if not log.entries:
             log.data(session := log.open(format_), text)
@@ -237,7 +238,7 @@ def test_a_text_that_is_no_trace_counts_no_event(format_, text):
 
 @pytest.mark.parametrize("format_", sorted(LINES))
 def test_a_damaged_record_counts_wherever_it_stands(format_):
-    """And so does any line behind the first record."""
+    """A text counts as one event behind the first record, and as an unknown number before it."""
     (vector, *_) = (v for v in of(format_) if not gaps(whole(v)) and events(whole(v)))
     damaged, text = DAMAGED[format_], b"what is this\n"
     assert counted(rows(vector, damaged)) == 1
@@ -247,7 +248,7 @@ def test_a_damaged_record_counts_wherever_it_stands(format_):
 
 
 def test_text_beside_a_damaged_record_stays_of_unknown_size():
-    """The line may be a record, too, of which the damage left nothing."""
+    """The text may be a record, too, of which the damage left nothing."""
     log = Log()
     session = log.open("jets")
     log.data(session, b"what is this\n" + DAMAGED["jets"] + b"and this\n")
@@ -257,7 +258,7 @@ def test_text_beside_a_damaged_record_stays_of_unknown_size():
 
 
 def test_a_long_line_costs_no_more_than_its_bytes():
-    """A pattern that searches such a line from each place of it needs minutes."""
+    """A pattern that is searched anew from each byte of such a line would take minutes."""
     log = Log()
     session = log.open("jets")
     log.data(session, b'":' * (500 * 2**10) + b"\n")

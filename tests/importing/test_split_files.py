@@ -144,8 +144,8 @@ MISSING = "SELECT reason, sum(remaining) AS n, bool_or(remaining IS NULL) AS unk
 
 
 def beside(vector, parts, order, hidden, others):
-    """The rows of files that a daemon follows, in this order; -1 is the whole file. The daemon has found the content of those
-    that are `hidden` in the `others`."""
+    """Return the rows of files that a daemon follows in this order; -1 is the whole file. The daemon has found the
+    content of the `hidden` files in the `others`."""
     log, files = Log(), {}
     for number in order:
         files[number] = log.open_file(
@@ -283,7 +283,7 @@ def spelled(name, data):
 
 
 def chosen(directory, format_, files, readings=()):
-    """The files that an import takes and leaves out, each with its content."""
+    """Write `files`, which map names to contents. Return those that an import leaves out, each with its original."""
     for name, data in files.items():
         (directory / name).write_bytes(spelled(name, data))
     choice = choose({format_: [str(directory / name) for name in files]}, readings, again=False)
@@ -365,7 +365,7 @@ def test_files_beside_what_they_were_joined_to_are_copies_of_it(format_, tmp_pat
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_file_of_which_an_earlier_import_has_all_pieces_is_a_copy(name, tmp_path):
-    """Or stored twice, if a piece was not read."""
+    """If one piece was not imported before, the file is read, and the events of the other pieces are stored twice."""
     vector = real(name)
     parts = dict(zip("abcd", quarters(vector), strict=True))
     for count in (3, 4):
@@ -388,7 +388,7 @@ cuts = st.lists(st.sampled_from(range(0, 3001, 250)), min_size=2, max_size=4).ma
 @examples(100)
 @given(st.lists(st.lists(cuts, min_size=1, max_size=3), min_size=1, max_size=6), st.randoms())
 def test_what_is_left_out_is_in_a_file_that_is_read(tmp_path_factory, plan, rng):
-    """Whichever parts of whichever files each file has."""
+    """Each file may have any parts of the data, in any order."""
     files = {}
     for number, ranges in enumerate(plan):
         data = b"".join(DATA[a:b] for places in ranges for a, b in itertools.pairwise(places))

@@ -258,7 +258,7 @@ def test_no_run_is_whole_by_the_pieces_of_another(order):
 @TIMES
 @given(st.data(), st.sampled_from(sorted(WAYS)))
 def test_pieces_of_runs_with_one_pid_and_host_count_nothing_that_is_there(data, way):
-    """As of a container's process, which has the PID 1 in each run. A piece may come before the one that it adjoins."""
+    """The process of a container has the PID 1 in each run. A piece may be read before the one that precedes it."""
     pieces, lost_ids = [], []
     for run_ in range(data.draw(st.integers(2, 3))):
         last = data.draw(st.integers(4, 15))

@@ -46,7 +46,7 @@ def chain(start: int, parts: list[tuple[EntryKind, int, int, bytes]]) -> list[En
 
 
 def frames(entries: list[Entry], synced: int, salt: int) -> bytes:
-    """Encode entries as the head of `spool.segment` describes frames."""
+    """Encode entries as frames, as the docstring of `spool.segment` describes them."""
     encoded = b""
     for position, _, kind, session, time_ns, payload in entries:
         covered = pack("<QQQq", position, kind | (position - synced) << 8, session, time_ns)

@@ -38,7 +38,7 @@ def test_outside_of_what_was_written_all_is_zero(written, allocated, synced):
 
 
 class Taking(FileSystem):
-    """Takes of each write only as many bytes as the next of some numbers says."""
+    """A file system that writes at most as many bytes at once as the next number of a cycle."""
 
     def __init__(self, sizes):
         self._sizes = cycle(sizes)

@@ -167,7 +167,7 @@ def test_what_a_stopped_collector_needs_is_there(collectors):
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_repeated_last_reading_stores_no_event_twice(killed, tmp_path):
-    """An epilog that was killed runs again; so does a user's command, once a file has grown."""
+    """A batch system repeats an epilog that was killed. A user repeats the command once a file has grown."""
     (tmp_path / "runs").mkdir()
     names = (b"a", b"b \xff", b"c.gz")
     paths = [tmp_path / "runs" / os.fsdecode(name) for name in names[: 1 if killed else 3]]
@@ -194,7 +194,7 @@ def test_a_repeated_last_reading_stores_no_event_twice(killed, tmp_path):
 
 
 def test_a_repeated_last_reading_reads_no_copy_again(tmp_path):
-    """Queries do not show the session of a copy, and the command must know it all the same."""
+    """Queries hide the session of a copy, but the command must find the session."""
     (tmp_path / "runs").mkdir()
     for name in ("a", "b"):
         (tmp_path / "runs" / name).write_bytes(jets(5, footer=False))

@@ -96,7 +96,7 @@ def test_streams_are_found_by_the_names_of_their_processes_and_threads(viewer, t
 
 
 def test_nobody_expects_events_for_a_collector_that_was_killed(tmp_path):
-    """The names are kept while the version of the table is the same, and such a collector writes none."""
+    """The server keeps names while the version of the table is the same, and such a collector writes no version."""
     make(tmp_path, [session("open", opened=1), row(offset=3)])
     served = ServedStore(choose(None, str(tmp_path)), SystemClock())
     with DirectoryLock(tmp_path):

@@ -81,13 +81,16 @@ def import_command(
 
     Files of equal content are copies, wherever they are. A DFTracer file is a copy, too, if other given files have all
     its lines, and dftracer_split may have written it, or it begins with the record of another given file, as a merged
-    file does. Lines are compared up to 4 million different ones. In any format, a file is a copy, too, if it is a piece
-    of a longer one: if it ends where that one ends, or if pieces follow one another from the beginning. The beginning
-    alone is a copy only if it states when its run began (Heph and DFTracer): of other formats, a killed run of the same
-    program may have written it. More than 16 files that begin or end alike are not compared. A file whose name is derived from another file in
-    its directory (NAME~, NAME.part, NAME.1) is a copy, too, if it holds only the beginning of that file, and at least
-    256 bytes. A file of several gzip members is a copy only beside the original (NAME and NAME.gz, say), or if another
-    given file has the same compressed bytes.
+    file does. Lines are compared up to 4 million different ones.
+
+    In any format, a file is a copy, too, if it is a piece of a longer file: the last piece, if both files are
+    uncompressed, or one of several pieces that follow one another from the beginning of the longer file. The first
+    piece alone is a copy only if it states when its run began (Heph and DFTracer). In other formats, a killed run of
+    the same program may have written it. If more than 16 files begin or end alike, these files are not compared.
+
+    A file whose name is derived from another file in its directory (NAME~, NAME.part, NAME.1) is a copy, too, if it
+    holds only the beginning of that file, and at least 256 bytes. A file of several gzip members is a copy only beside
+    the original (NAME and NAME.gz, say), or if another given file has the same compressed bytes.
 
     Exits with 1 if a file could not be read, if a file that was named is not a trace, or if none of the files has an
     event.

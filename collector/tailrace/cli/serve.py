@@ -45,9 +45,9 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
     SIGHUP reloads the configuration. An invalid configuration changes nothing, and /status shows its problems. SIGUSR1
     and SIGUSR2 have no effect.
 
-    With --rest, the command stores nothing twice if it is repeated, even if it was killed: it leaves out the files whose
-    sessions are closed, and reads a file again only if the file has grown or has new content. A later `serve` without
-    --rest does not: it reads all files of closed sessions again.
+    With --rest, the command can be repeated, even after it was killed, and stores nothing twice: it leaves out files
+    whose sessions are closed, unless a file has grown or has new content. A later `serve` without --rest reads all
+    files of closed sessions again.
 
     With --json, the command prints the status at the start and at the end, each as one line in the form of /status.
     With --rest, it prints only the line at the end. The line at the end also has `missing_names`: for each source, the
@@ -103,7 +103,7 @@ def _read_rest(loaded: Loaded) -> Status:
         sources={name: source for name, source in sources if isinstance(source, TailConfig)},
         heartbeat=HeartbeatConfig(interval=None),
     )
-    # A repeated command must not read the files again whose sessions are closed, unless they have grown.
+    # Leave out files whose sessions are closed, unless they have grown, because the command may be repeated.
     before = read_before(loaded._replace(config=config))
     return read_rest(loaded, config, SystemClock(), last=True, chosen=before)
 

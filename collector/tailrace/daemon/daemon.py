@@ -331,7 +331,7 @@ def collecting(
 ) -> Iterator[Daemon]:
     """Open a collector on a store, yield it, and close its files at the end of the block.
 
-    - `chosen`: facts about the files of a source, by its name, for sources that an import or a last reading restricts.
+    - `chosen`: by the name of a source of files, which of its files it leaves out, and which sessions a file replaces.
     - `descriptors`: passes sockets to the service manager, which keeps the sockets open across a restart.
     - `held`: sockets that are already open for sources.
     - `memory`: if given, the daemon counts how many earlier daemons were killed during their start (see `Starts`).

@@ -172,7 +172,7 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
     found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
     if not any(True for _ in found):
         return {}
-    # The views have no rows of a copied file. Its original may have more events.
+    # Count in `stored`, because the views have no rows of a copied file. Its original may have more events.
     counts = f"SELECT source, part.root(session) AS session, count(*) AS total FROM stored WHERE {_EVENTS} AND kind <> 'begin' GROUP BY ALL"  # noqa: S608 - our own words
     sql = f"SELECT source, count(*), coalesce(sum(total), 0)::BIGINT FROM part.copies LEFT JOIN ({counts}) USING (source, session) GROUP BY source"  # noqa: S608 - our own words
     return {source: CopiedFiles(files, events) for source, files, events in engine.rows(sql)}

@@ -73,7 +73,7 @@ class Engine:
         self._catalog = ViewCatalog()
         self._limits = limits or Limits()
         self.watchers = self.table.watchers
-        """Names of the collectors that ran on the store when the snapshot was looked at last; None if unknown."""
+        """Names of the collectors that ran on the store when the views were last prepared; None if unknown."""
         self.connection = connect(self.table, self._limits, room)
         self._catalog.forget(self.table.statistics)
         self._picked: list[str] | None = None
@@ -104,8 +104,10 @@ class Engine:
         return not self.table.file_uris()
 
     def refresh(self) -> bool:
-        """Move to the newest version of the table. Return whether it is newer than the previous one. A collector that
-        is killed writes no version, so look also for the collectors that run."""
+        """Move to the newest version of the table. Return whether it is newer than the previous one.
+
+        Prepare the views again also if other collectors run than before: a collector that is killed writes no
+        version."""
         newer = self.table.refresh()
         if newer or self.table.watchers != self.watchers:
             self._show()

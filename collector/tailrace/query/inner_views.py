@@ -430,8 +430,8 @@ _REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '
 _LOSSES = ", ".join(f"'{detail}'" for detail in get_args(LossDetail))
 
 ALONE = ("et3", "heph", "jets", "ovni")
-"""Formats in which the ledger judges each file by itself. In others, such as DFTracer, it joins the pieces of a run, and
-any session of the run may have the run's gaps. A query loads no decoder to ask which formats these are."""
+"""Formats in which the ledger judges each file by itself. In others, such as DFTracer, the ledger joins the pieces of a
+run, and any session of the run may have the run's gaps. The list is here, so that a query loads no decoder."""
 _ALONE = ", ".join(f"'{each}'" for each in ALONE)
 
 COPIES = f"""
@@ -465,7 +465,7 @@ named AS (
   SELECT source, format, root, words ->> '$.file.path' AS path,
     unnest(from_json(words -> '$.file.copied_in', '["VARCHAR"]')) AS original
   FROM last
-  -- Several files may bring the events of an announced session, and each event is stored with the first of them.
+  -- Leave out announced sessions: several files may bring an event, which is stored with only one of them.
   ANTI JOIN (
     SELECT source, part.root(session) AS root FROM part.kept_few WHERE kind = 'session' AND name = 'tailrace.session'
   ) USING (source, root)
@@ -487,7 +487,7 @@ repeats AS (
 ),
 equal AS (
   SELECT source, root AS session, path, first_value(root) OVER alike AS original
-  -- One of equal files stays, so none that `repeats` hides may stand for the others.
+  -- One of several equal files must stay visible, so it must not be one that `repeats` hides.
   FROM followed ANTI JOIN (SELECT source, session AS root FROM repeats) USING (source, root)
   WINDOW alike AS (PARTITION BY source, format, rank, content ORDER BY NOT opened, root)
   QUALIFY first_value(opened) OVER alike AND first_value(path) OVER alike <> path
@@ -496,17 +496,17 @@ FROM repeats
 UNION ALL
 FROM equal
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.copies` with the sessions of followed files that are copies of other files, or of parts of
-them. `within` limits which rows are searched.
+"""SQL that fills the table `part.copies` with the sessions of followed files whose content other files have. `within`
+limits which rows are searched.
 
-A file counts as a copy if the collector has found all its content in other files (`copied_in`), or if the collector expects
-no more growth of it, and another file with the same rank has the same content. These files are no copies:
+A file counts as a copy if the collector has found all its content in other files (`copied_in`), or if another file with
+the same rank has the same content and the collector expects no more growth of the file. These files are no copies:
 
 - A file that was truncated, rewritten or replaced, because a later run may write equal bytes elsewhere.
 - A file with the path of the other file, because two runs wrote it one after the other.
 - A file of fewer than `HEAD` bytes whose stream has not ended, because many files begin with the same header.
 - A file with lost bytes, because its size and checksum leave out these bytes.
-- A file that has gaps of a run of which other files have parts, although these have all its content.
+- A file whose session has the gaps of a run that several files share, even if the others have all its content.
 """
 
 HIDE = f"""
@@ -526,7 +526,7 @@ whole AS (
   WHERE own IN ('close', 'leave') AND contains(attributes, '"file"')
     AND coalesce(attributes ->> '$.closed', attributes ->> '$.left') = 'end of file'
   UNION
-  -- A collector that follows the file may have taken up the session, and it does not end then.
+  -- A session that a collector follows does not end. It replaces another one once it has read as many bytes.
   SELECT p.root
   FROM pairs AS p LEFT JOIN sizes AS s USING (root) LEFT JOIN sizes AS r ON r.root = p.replaced
   GROUP BY p.root

@@ -36,7 +36,7 @@ SHORT_ID = 12
 _THREAD_FILE = re.compile(
     r"((?:.*/)?proc\.[^/]*)/thread\.([^/]+?)(?:\.obs[^/]*|/[^/]*)$", re.DOTALL
 )
-"""Matches the path of a file of ovni, which has the events of one thread. Old versions wrote no directory for a thread."""
+"""Matches the path of a file of ovni, which has the events of one thread. Old versions make no directory for it."""
 
 _PROGRAM = "nullif(regexp_replace(replace({}, ';', ' '), '^[^ ]*/', ''), '')"
 """SQL for a command line, as text, without the directory of the program. DFTracer writes `;` between its words."""
@@ -133,8 +133,8 @@ class StatedNames(NamedTuple):
 
     @property
     def distinctions(self) -> Sequence[str]:
-        """Texts that tell processes with equal titles apart, in the order in which they are added; "" for an unknown
-        one. The session id comes after all of these."""
+        """Texts that distinguish processes with equal titles, in the order in which they are added to titles; "" for an
+        unknown one. The session id is added after all of these."""
         labels = ", ".join(f"{name} {value}" for name, value in self.label_values.items())
         thread = self.thread_file
         directory = posixpath.dirname(thread[0] if thread else self.file or "")
@@ -146,8 +146,8 @@ class StatedNames(NamedTuple):
 
 class ProcessNames(NamedTuple):
     """A process. `title` differs from the titles of all other processes of its source; `number` is its place among all
-    processes, sorted by node, source and title. `id` is its id within the source: its session, or its node and directory
-    if each thread has a session."""
+    processes, sorted by node, source and title. `id` is unique within the source: the session, or node and directory if
+    each thread has a session."""
 
     title: str
     number: int
@@ -224,12 +224,12 @@ class ProgramNames:
         return found or ProcessNames(session, len(self._processes), names, session)
 
     def of(self, source: str, session: str) -> StatedNames:
-        """Return what the trace states of a session."""
+        """Return the names that the trace states for a session."""
         return self._sessions.get((source, session)) or StatedNames(source, session)
 
     def session(self, source: str, session: str) -> str:
-        """Return the title of a session, which no other session of its source has: that of its process and, if each
-        thread of the process has a session, of its thread."""
+        """Return the title of a session, which no other session of its source has: the title of the process and, if
+        each thread of the process has a session, of the thread."""
         return self._titles.get((source, session)) or self.process(source, session).title
 
     @property
@@ -257,8 +257,8 @@ class ProgramNames:
 
     @cached_property
     def _titles(self) -> dict[_Key, str]:
-        """Titles of the sessions that are one thread of a process. Several may have the same file, one after the
-        other."""
+        """Titles of the sessions that have the events of one thread of a process. Several sessions may have read the
+        same file, one after the other."""
         of = {key: each for key, each in self._sessions.items() if each.thread_file}
         return _told_apart(
             of,
@@ -316,7 +316,7 @@ def _told_apart(of: dict[_Key, StatedNames], titles: dict[_Key, str]) -> dict[_K
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Return the beginning of each id by the id: `SHORT_ID` characters, or as many as tell all of them apart."""
+    """Map each id to its beginning: `SHORT_ID` characters, or as many as distinguish it from all other ids."""
     every = sorted(set(ids))
     shared = [0, *(len(posixpath.commonprefix(pair)) for pair in pairwise(every)), 0]
     return {

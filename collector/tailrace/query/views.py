@@ -272,9 +272,8 @@ SESSIONS = View(
         ViewColumn(
             "copies",
             "VARCHAR",
-            "JSON list: the paths of other followed files that have the same content and rest (are taken to grow no more), as its own"
-            " file does, or of unchanged files that are pieces of its file; all views leave out the rows of these files, and the"
-            " table `stored` has them",
+            "JSON list: the paths of other followed files that do not grow and whose content its own file has, alone or"
+            " together with further files; all views leave out the rows of these files, and the table `stored` has them",
         ),
     ),
     """

@@ -270,7 +270,7 @@ class ListRecords(Records):
         now: int,
         seqs: list[int | None] | None = None,
     ) -> Iterator[Records]:
-        """See `Records.process`. If the events are counted already, `seqs` has their sequence numbers."""
+        """Process the records (see `Records.process`). If they are counted already, `seqs` has their numbers."""
         columns, counted = self.columns, self
         if seqs is None:
             seqs = counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)

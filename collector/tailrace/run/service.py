@@ -298,8 +298,8 @@ def read_rest(
     chosen: Mapping[str, Chosen] | None = None,
 ) -> Status:
     """Run the collector a second time, to read files to their end and to close their sessions. With `last`, it closes
-    all sessions of the store. `chosen` has facts about the files of some sources. Return the last status of this second
-    run."""
+    all sessions of the store. `chosen` has, by the name of a source, which files the source leaves out. Return the last
+    status of this second run."""
     loaded_again, mode = loaded._replace(config=config), Mode(once=True, last=last)
     with collecting(loaded_again, clock, mode, chosen=chosen) as daemon:
 

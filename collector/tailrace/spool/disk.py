@@ -215,8 +215,8 @@ class Disk:
     def write_at(
         self, fd: int, pieces: Sequence[bytes | memoryview], offset: int, path: Path
     ) -> None:
-        """Write the joined `pieces`, at most 1,024, to an open file at `offset`. After a FullError, the file may contain
-        a part of them."""
+        """Write the joined `pieces` (at most 1,024) to an open file at `offset`. After a FullError, the file may have a
+        part of them."""
         with writing(path):
             while pieces:
                 written = self.files.write(fd, pieces, offset)

@@ -54,7 +54,7 @@ and remove it after the commit."""
 
 
 class PreparedRows(Sized):
-    """The rows of the next commit: in files of a local table, synced, or in memory for a table at a URL."""
+    """The rows of the next commit: in synced files of a local table, or in memory for a table at a URL."""
 
     def __init__(
         self, count: int, rows: list[DayRows], added: list[Add], root: Path | None, clock: Clock
@@ -75,8 +75,8 @@ class PreparedRows(Sized):
             self._touch()
 
     def renew(self) -> None:
-        """Do the same as `keep`, and rename files that an upkeep may have listed. Raise FullError or StoreError if the
-        call may be repeated.
+        """Update the modification times of the data files, and rename files that an upkeep may have listed. Raise
+        FullError or StoreError if the call may be repeated.
 
         Raise SyncError if a sync fails, or if a file was removed."""
         if self._root is None:

@@ -186,8 +186,10 @@ class ServedStore:
             return live
 
     def names(self, engine: Engine) -> ProgramNames:
-        """Return the names of all sessions and threads in the snapshot of an engine. Those that were asked for last are
-        kept, while the version is the same and the same collectors run, which tell whether a session is alive."""
+        """Return the names of all sessions and threads in the snapshot of an engine.
+
+        Keep the last result until the version or the running collectors change, on which it depends which sessions are
+        alive."""
         with self._names_lock:
             if self._names is None or self._names[0] != (engine.version, engine.watchers):
                 read = ProgramNames.read(lambda *asked: list(engine.rows(*asked)), EVERY_ROW)

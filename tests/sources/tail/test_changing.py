@@ -620,7 +620,7 @@ async def test_a_directory_that_was_moved_may_return(autojump_clock, follow, fil
 async def test_files_of_a_directory_that_is_gone_end(
     autojump_clock, follow, files, intake, settle, deleted
 ):
-    """At once if they were open, so that nobody can have moved them; else when they were waited for."""
+    """Deleted files that are open end at once. Files of a moved directory end after `MISSING_LINGER` seconds."""
     files.write("run/a", TEXT)
     tail = follow()
     await settle()

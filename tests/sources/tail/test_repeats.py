@@ -1,5 +1,5 @@
-"""Pieces beside their file, and joined or merged files beside their parts: the source reads all of them, and reports those of
-which other files have all content."""
+"""Follow pieces beside their file, and joined or merged files beside their parts. The source reads all of them, and
+reports the files whose content other files have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTS = [DATA[at : at + 1000] for at in range(0, 4000, 1000)]
 
 
 def reported(intake):
-    """The files that repeat others, each with these others, by name."""
+    """Return the files that repeat others, each with these others, by name."""
     names = {f"session{n}": s.state.facts.path.rpartition("/")[2] for n, s in enumerate(intake.sessions)}  # fmt: skip
     return {
         names[f"session{number}"]: " ".join(
@@ -229,7 +229,7 @@ CUTS = st.lists(st.sampled_from(range(0, 4001, 500)), min_size=2, max_size=4).ma
 @examples(30)
 @given(st.lists(st.tuples(CUTS, CUTS, st.sampled_from([0, 20])), min_size=2, max_size=6))
 def test_what_is_reported_is_in_files_that_are_not(tmp_path_factory, plan):
-    """Whatever parts of whatever files there are, and in whichever order."""
+    """Each file may have any parts of the data, and the files may come in any order."""
 
     async def play() -> None:
         files, intake = Files(tmp_path_factory.mktemp("repeats")), Recorder()

@@ -304,7 +304,7 @@ def test_lanes_are_sorted_by_the_time_in_which_a_span_runs(page_of):
 
 
 def test_pinned_lanes_stay_in_sight_where_one_scrolls(page_of):
-    """They can be pointed at there, and show their losses. More of them than half of the height scroll."""
+    """Users can point at them there, and they show their losses. Pinned lanes beyond half of the height scroll."""
     lanes = 60
     rows = [clocked(epoch=EPOCH), gap(5, 2, stream="7", offset=9_999)]
     for n in range(lanes):

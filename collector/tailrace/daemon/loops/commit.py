@@ -235,7 +235,8 @@ logger = logging.getLogger(__name__)
 class Rows(Protocol):
     """The methods of the table that commits use (see `store.table.Table`). All of them block.
 
-    One thread at a time calls `prepare`, and one `land`, or `checkpoint` after every `checkpoint_every` commits."""
+    One thread at a time calls `prepare`. One thread at a time calls `land`, and `checkpoint` after every
+    `checkpoint_every` commits."""
 
     @property
     def checkpoint_every(self) -> int: ...
@@ -265,7 +266,7 @@ class Opened(NamedTuple):
 
 
 class TakenBatch(NamedTuple):
-    """A batch, and the state of the ingest when it was taken. `begun` is the monotonic time (seconds) of that.
+    """A batch, and the state of the ingest at the monotonic time `begun` (seconds), when the batch was taken.
 
     `snapshot` is None unless a checkpoint is due."""
 
@@ -277,7 +278,7 @@ class TakenBatch(NamedTuple):
 
 
 class Committing:
-    """Commits rows to the table. Two tasks perform `run`.
+    """Commits rows to the table. Two tasks execute `run` at the same time.
 
     They call `taken` after each batch, and `done` after each commit, with its duration (seconds) and number of rows."""
 
@@ -321,8 +322,8 @@ class Committing:
     def run(self, may_begin: Flag) -> Steps[None]:
         """Wait for the flag `may_begin`, then take batches and commit them until this generator is closed.
 
-        Raise SyncError if quarantine or table cannot be synced, and FencedError after a commit of another collector
-        with the same name."""
+        Raise SyncError if the quarantine or the table cannot be synced, and FencedError after a commit of another
+        collector with the same name."""
         yield Wait(flag=may_begin)
         pipeline = self.pipeline
         prepare = partial(self._insist, CommitPhase.PREPARING)

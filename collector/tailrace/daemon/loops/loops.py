@@ -281,8 +281,8 @@ class Loops:
             return False
         if lost := max(0, received - self.spool.durable):
             logger.error(
-                "the disk did not take the last %d received bytes in time: they are lost unless their producers"
-                " send them again; the next start commits the rest",
+                "the disk did not take the last %d bytes of the spool in time: they are lost, unless the producers"
+                " send their events again; the next start commits the rest",
                 lost,
             )
         elif not in_time:

@@ -174,7 +174,7 @@ class Syncing:
                 self.admit()
 
     def all_synced(self) -> Steps[None]:
-        """Wait until all entries are synced that were appended before this call, or until the spool's files are lost."""
+        """Wait until all entries that were appended before this call are synced, or the files of the spool are lost."""
         spool = self._spool
         end = spool.end
         spool.hurry()

@@ -66,7 +66,7 @@ def _lane(each: TimelineLane, names: ProgramNames) -> wire.ShownLane:
 
 
 def shortened(title: str) -> str:
-    """Return a title, without its middle if it is too long. The end of a title tells processes with equal names apart."""
+    """Return a title, without its middle if it is too long. The ends of titles distinguish processes of one name."""
     half = TITLE_MAX // 2
     return title if len(title) <= TITLE_MAX else f"{title[:half]}…{title[1 - half :]}"
 

@@ -1,4 +1,4 @@
-// What is known of sessions, beside the titles that answers have: where a session ran, and which session has an id.
+// Facts about sessions that most answers lack: where a session ran, and the title of the session with an id.
 
 import { get } from "../api.js";
 import { count, visible } from "./text.js";

@@ -1,5 +1,5 @@
-// How long lanes are busy: the time in which at least one of their stored spans with a known end runs. The server reads all
-// spans in order to sum it up, so this page asks only while lanes are sorted by it.
+// The busy time of lanes: the time in which at least one stored span of the lane with a known end runs. The server must
+// read all spans to compute it, so the page asks for it only while lanes are sorted by it.
 
 import { get } from "../api.js";
 import { Again } from "../parts/again.js";
@@ -9,13 +9,13 @@ const BY = ["source", "session", "stream", "substream"];
 const MOST_LANES = 10_000;
 
 export class Busy {
-  /** `filters()` returns the parameters that select the lanes. `changed()` is called when anything is known anew. */
+  /** `filters()` returns the parameters that select the lanes. `changed()` is called after each answer. */
   constructor(filters, changed) {
     this._filters = filters;
     this._changed = changed;
     this._times = null;
     this._again = new Again(() => this._read());
-    /** What to say of the order of lanes, or "" if they stand in it. */
+    /** Text for users about the order of the lanes; "" if all lanes are sorted. */
     this.words = "";
   }
 
@@ -24,7 +24,7 @@ export class Busy {
     this._closed = true;
   }
 
-  /** Read the busy times, or read them again. */
+  /** Request the busy times, also if they were read before. */
   want() {
     if (!this._times) this.words = "reading busy times …";
     this._again.want();
@@ -43,7 +43,7 @@ export class Busy {
         const id = laneId({ source, session, stream, substream });
         this._times.set(id, (this._times.get(id) ?? 0) + Number(self ?? 0));
       }
-      this.words = total > groups.length ? `sorted by the busy times of ${groups.length} lanes, those of the others are not read` : "";
+      this.words = total > groups.length ? `sorted by the busy times of ${groups.length} lanes; those of the others were not read` : "";
     } catch (error) {
       this._times = null;
       this.words = `not sorted, because the busy times cannot be read: ${error.message}`;

@@ -72,7 +72,7 @@ export class TimeCanvas {
     if (this.height) this._divide(this.element.clientWidth);
   }
 
-  /** Take note of how much of the room pinned lanes keep: half of it at most. */
+  /** Compute the height that pinned lanes keep at the top: at most half of the room. */
   _pinned() {
     this.pinned = this.layout?.pinned(this.room / 2) ?? 0;
   }
@@ -111,7 +111,7 @@ export class TimeCanvas {
     return pinned ? [...layout.between(0, pinned), ...rest] : rest;
   }
 
-  /** Return where a height of the layout is on the canvas. Pinned lanes stay where they are. */
+  /** Return the height on the canvas of a height of the layout. Pinned lanes do not scroll. */
   topOf(y) {
     return AXIS_HEIGHT + y - (y < this.pinned ? 0 : this.scroll);
   }

@@ -43,7 +43,7 @@ export class Details {
     });
   }
 
-  /** Show what is known of a lane, as a promise of pairs of `facts`; its ids are among them. */
+  /** Show all facts about a lane, with its ids. `asked` is a promise of the pairs for `facts`. */
   lane(lane, asked) {
     return this._load(`${lane.process} · ${lane.name}`, asked, (pairs) => [facts(pairs)]);
   }

@@ -71,7 +71,7 @@ export class Layout {
     return this._byId.get(id);
   }
 
-  /** Return the height of the pinned lanes that stay at the top, with their heading: of as many as have room. */
+  /** Return the height of the heading "pinned" and of as many pinned lanes as fit into `room`. */
   pinned(room) {
     if (this.headings[0]?.key !== PINNED || room < HEADING) return 0;
     let bottom = HEADING;

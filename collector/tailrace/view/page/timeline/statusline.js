@@ -11,7 +11,7 @@ export class StatusLine {
     this._canvas = canvas;
     this._hover = h("span", { class: "hover" });
     this._status = h("span");
-    /** What to say of the order of lanes, or "". */
+    /** Text about the order of the lanes, or "". */
     this.order = "";
     this.element = h("div", { class: "status" }, this._hover, this._status, h("span", { id: "timeline-keys" }, HELP));
   }

@@ -89,7 +89,7 @@ class Compare {
       sure ? null : h("p", { class: "body note" }, "Events are missing. A verdict holds whatever they were; where they leave more than one possible, it is undecided."),
       answer.total ? h("p", { class: "body note" }, `${answer.total === 1 ? "1 group" : `${count(answer.total)} groups`}${answer.summary ? `: ${answer.summary}` : ""}.`) : null,
       answer.total > this._rows.length ? h("p", { class: "body note" }, `The first ${count(this._rows.length)} are listed.`) : null,
-      h("p", { class: "body note" }, exact ? "Noise is not judged: runs of one program differ, too. " : "One run on each side cannot show noise that lasts as long as a run. ", "Repeat the runs to be sure: ", h("code", {}, "tailrace diff A1 A2 A3 -- B1 B2 B3"), "."),
+      h("p", { class: "body note" }, exact ? "Noise is not judged, although even runs of one unchanged program differ. " : "One run on each side cannot show noise that lasts as long as a run. ", "Repeat the runs to be sure: ", h("code", {}, "tailrace diff A1 A2 A3 -- B1 B2 B3"), "."),
       this._grid.element));
     const figure = FIGURES[answer.figure] ?? answer.figure;
     const spell = (row) => (value) => (answer.figure === "count" ? count(value) : length(value, row.unit));

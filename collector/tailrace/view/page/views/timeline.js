@@ -454,13 +454,13 @@ export class Timeline {
     this._status.draw(this._isNewest, this._listed);
   }
 
-  /** Read the busy times, if lanes are sorted by these, and say how far the lanes are sorted. */
+  /** Request the busy times if lanes are sorted by them (unless `ask` is false), and update the text about the order. */
   _order(ask = true) {
     if (ask && this.params.sort === "busy") this._busy.want();
     this._status.order = this.params.sort === "busy" ? this._busy.words : "";
   }
 
-  /** Sort the lanes anew: busy times have come. */
+  /** Sort the lanes again, after busy times have arrived. */
   _sorted() {
     if (this.params.sort !== "busy") return;
     const { scroll } = this.canvas;

@@ -55,7 +55,7 @@ export class Sides {
     return { a, b, align: this._align.value, ...Object.fromEntries(places) };
   }
 
-  /** Return whether all times are numbers; else let the browser say which one is not. */
+  /** Return whether all times are numbers. If not, let the browser show which one is not. */
   valid() {
     return this._forms.every(({ from, to }) => from.reportValidity() && to.reportValidity());
   }
