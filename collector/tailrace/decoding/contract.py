@@ -128,8 +128,8 @@ class SettlingDecoder(Decoder, Protocol):
     """A decoder that has more to report when the input pauses, such as a last record without its newline."""
 
     def settle(self) -> list[Record]:
-        """Decode a last record that lacks only its terminator, when the input pauses. Take back gaps that would be wrong
-        if nothing followed.
+        """Decode a last record that lacks only its terminator, when the input pauses. Take back gaps that are wrong if
+        nothing follows.
 
         Return only records that later bytes cannot change. A later terminator becomes a record of its own."""
         ...
@@ -198,7 +198,7 @@ def asked_names(decoder: Decoder) -> Collection[str]:
 
 
 def settles(decoder: Decoder) -> TypeGuard[SettlingDecoder]:
-    """Return whether a decoder can decode the last record before its terminator arrives."""
+    """Return whether a decoder may have more to report when the input pauses."""
     return _keeps(decoder, SettlingDecoder)
 
 
@@ -338,8 +338,8 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     # such a file, and one with the first record of another file, if other files have all its lines.
     # None if no tool splits traces.
     pieces: Callable[[str], bool] | None = None
-    # dated(head): whether the first bytes of a file state when its run began, or the process and the
-    # time of an event, so that no other run has them. Other runs of a program may begin alike.
+    # dated(head): whether the first bytes of a file contain the time at which its run began, or the
+    # process and the time of an event. Without such a time, files of several runs may begin alike.
     dated: Callable[[bytes], bool] = lambda head: False  # noqa: ARG005
     document_max: int = 4 * 2**20  # Maximum size (bytes) of a document.
 

@@ -129,8 +129,8 @@ def other_format(path: str, head: bytes, own: Format) -> str | None:
 
 
 def begins_record(head: bytes) -> bool:
-    """Return whether the first bytes of a file have a record or a part of one, and not only what a writer of JSON puts
-    before its first record."""
+    """Return whether the first bytes of a file contain at least the beginning of a record. Before the first record, a
+    JSON file may have a byte order mark, brackets, commas and white space."""
     return bool(_records(head))
 
 

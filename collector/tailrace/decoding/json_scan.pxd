@@ -1,6 +1,6 @@
 """Find the ends of JSON values for the kernels, as strictly as `json_object` reads JSON.
 
-A newline must come before `end`, the end of the buffer, or a NUL stand at `end`: no function reads beyond either. A
+A newline must come before `end`, the end of the buffer, or a NUL must be at `end`. No function reads beyond these. A
 function returns the position after the text, unless its docstring states another result. It returns NULL for text that
 is not JSON, and for text that only Python reads: lone surrogates, and nesting deeper than `NESTING_MAX`."""
 

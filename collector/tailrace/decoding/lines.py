@@ -159,7 +159,8 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def cut(self) -> list[Piece]:
-        """Return the waiting bytes as a whole line without a newline, because the next line begins behind them."""
+        """Return the waiting bytes as a whole line, although no newline ends them: the next record begins behind
+        them."""
         kind: Literal["too_long", "lines"] = "too_long" if self._too_long else "lines"
         piece = Piece(kind, self._offset, bytes(self._waiting))
         self._offset += len(piece.data)

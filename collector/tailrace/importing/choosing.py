@@ -7,7 +7,7 @@ A file is compared with the other given files, and with the files that earlier i
 - Later state: the file's content begins with the other file's content, and both belong to one stream: they have the
   same inode, or their names show it (`Files.copy`). The file is read again, and its new session replaces the earlier
   session.
-- Piece: other files contain the whole content of the file (`pieces`). The file is left out.
+- Piece: other files contain the whole content of the file (see `pieces`). The file is left out.
 - Other content: the file is read into a session of its own.
 
 So a repeated import stores nothing, unless a file has changed.

@@ -118,8 +118,10 @@ def take(
 
 
 def read_before(loaded: Loaded) -> dict[str, Chosen]:
-    """Return for each source of files that has closed sessions: the files that these have read to their ends, and the
-    sessions that a file replaces because it has grown. Raise TailraceError if the table or the spool cannot be read."""
+    """Return, for each source of files with closed sessions, the files that these sessions have read to their ends, and
+    for each file that has grown since, the sessions that it replaces.
+
+    Raise TailraceError if the table or the spool cannot be read."""
     by_source: dict[str, list[Reading]] = {}
     for reading in closed(loaded):
         by_source.setdefault(reading.source, []).append(reading)

@@ -1,11 +1,11 @@
-"""Find the given files that other given files contain: pieces beside their file, or a joined or merged file beside its parts.
+"""Find files whose content other files of an import contain: pieces of a file, or a file that was joined or merged.
 
 - In a format whose tools split and merge traces (`Files.pieces`), a file is left out if other files have all its lines,
   and its name or its first record shows that a tool may have made it.
-- In any format, a file is left out if it is a piece of a longer one (`sources.tail.comparison`): it begins where another
-  piece ends, or ends where the longer file ends.
+- In any format, a file is left out if it is a piece of a longer file (`sources.tail.comparison` has the rules), or if
+  earlier imports have read pieces that together are the file.
 
-A piece at the end of a file has at least `HEAD` bytes, because many files end alike."""
+A piece is found by the end of the longer file only if it has at least `HEAD` bytes, because many files end alike."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Files whose lines would exceed this number are imported without the search."""
 
 
 def contained(files: list[str], format_: Files, read: Container[str]) -> dict[str, str]:
-    """Return the files that other files contain, each with a file that the import reads instead. `read` are the
-    paths of files that earlier imports have read."""
+    """Return the files that other files contain, each with a file that is read instead. `read` has the paths of files
+    that earlier imports have read."""
     copies: dict[str, str] = {}
     if format_.pieces:
         for find in (partial(filter, format_.pieces), _longer, _merged, _supplemented):
@@ -56,7 +56,8 @@ class _File(NamedTuple):
     size: int | None
 
     def has(self, data: bytes, at: int) -> bool:
-        """Return whether the file has these bytes at an offset; also True for a compressed file, without a look."""
+        """Return whether the file has these bytes at an offset. Return True for a compressed file without reading
+        it."""
         if self.size is None:
             return True
         with open(self.path, "rb", opener=_open) as file:
@@ -123,7 +124,7 @@ class _Alike:
         return cover.found(dated=self._format.dated(whole.head))
 
     def _beginning_with(self, whole: _File, data: bytes, at: int) -> Iterator[PieceFile[_File]]:
-        """Yield files that may begin with `data`, which stands at the offset `at` of the file `whole`."""
+        """Yield files that may begin at the offset `at` of the file `whole`, where `data` stands."""
         alike: list[_File] = []
         for size in self._short:
             same = self._begin.get(data[:size], [])
@@ -163,8 +164,8 @@ class _Alike:
         return piece.size if piece else 0
 
     def _may_leave_out(self, piece: _File, whole: _File) -> bool:
-        """Return whether nothing is lost if a piece is left out. An earlier import may have read it, or other documents
-        may stand beside it than beside the whole file."""
+        """Return False if an earlier import has read a piece, or if documents (`Files.documents`) beside it may differ
+        from those beside the whole file."""
         if spelled(piece.path) in self._read:
             return False
         place = posixpath.dirname(piece.path)
@@ -191,8 +192,8 @@ def _file(path: str) -> _File:
 
 
 def _sum(path: str) -> tuple[int, int] | None:
-    """Return the size and the checksum of a file's content, as `PieceFile` has them; None if the file is empty or damaged.
-    Raise OSError if it cannot be read."""
+    """Return the size and the checksum of a file's content, as `PieceFile` has them; None if the file is empty or
+    damaged. Raise OSError if it cannot be read."""
     size = crc = 0
     for data in chunks(path):
         if data is None:
@@ -204,7 +205,8 @@ def _sum(path: str) -> tuple[int, int] | None:
 
 def _longer(files: list[str]) -> Iterator[str]:
     """Yield the files that a tool may have merged from other files, if several were merged: of the files with the same
-    first record, all but the one with the fewest records. None of the three functions yields the first of equal files."""
+    first record, all but the one with the fewest records. None of the three functions yields the first of equal
+    files."""
     for alike in _alike(files):
         yield from sorted(alike, key=_records)[1:]
 
@@ -250,8 +252,8 @@ def _alike(files: list[str]) -> list[list[str]]:
 
 
 def _pieces(files: list[str], candidates: Container[str]) -> dict[str, str]:
-    """Return those of the `candidates` all of whose lines are in files that are no candidates: copies of these files or of
-    parts of them. For each, return the first of these files that contains one of its lines."""
+    """Return those of the `candidates` all of whose lines are in files that are no candidates: copies of these files or
+    of parts of them. For each, return the first of these files that contains one of its lines."""
     pieces = [file for file in files if file in candidates]
     originals = [file for file in files if file not in candidates] if pieces else []
     if not originals:

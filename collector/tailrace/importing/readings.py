@@ -112,9 +112,10 @@ def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]
 
 
 def closed(loaded: Loaded) -> list[Reading]:
-    """Return the closed sessions of the configured sources, each with the file that it has read, also those of copies,
-    which queries do not show. First, commit the data that a stopped collector has left in the spool. Raise TailraceError
-    if this fails, or if the table cannot be read."""
+    """Return the closed sessions of the configured sources, each with the file that it has read. Include sessions of
+    copies, which views leave out. First, commit the data that a stopped collector has left in the spool.
+
+    Raise TailraceError if this fails, or if the table cannot be read."""
     _commit_interrupted(loaded)
     return _closed(loaded, tuple(loaded.config.sources), copies=True)
 
@@ -201,7 +202,8 @@ _OF_COPIES = f"""(
   SELECT *, name AS own FROM stored
   WHERE {IS_OWN} AND part.root(session) IN (SELECT session FROM part.copies) AND EXISTS (FROM part.kept_few)
 )"""  # noqa: S608 - our own words
-"""SQL for the collector's own rows of sessions of copies. It names `part.kept_few` because that fills `part.copies`."""
+"""SQL for the collector's own rows about sessions of copies. Naming `part.kept_few` makes the catalog fill
+`part.copies`."""
 
 
 def _closes(columns: str, sources: tuple[str, ...], rows: str = "part.kept_sessions") -> str:

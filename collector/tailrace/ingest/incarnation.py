@@ -416,11 +416,11 @@ class Incarnation:
 
     @property
     def has_old_account(self) -> bool:
-        """Return whether late events have made rows that the account in the row of the end does not have."""
+        """Return whether late events have made rows that the account in the row of the end does not count."""
         return self.state.accounted not in (None, self.state.rows)
 
     def amend(self, now: int) -> None:
-        """Write the account anew if late events have made rows after the end and no further row is due."""
+        """Write the account again if late events have made rows after the end and no further row is due."""
         if self.has_old_account and not self.waiting:
             self.own.session("account", self.own.account(self.account), now)
 

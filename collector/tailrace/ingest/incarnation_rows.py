@@ -492,14 +492,14 @@ with a newline."""
 
 _OF_JSON = frozenset({"bad_json", "not_an_object", "hex_number", "not_a_number"})
 _OF_LINES = frozenset({"invalid_utf8", "too_long", "truncated"})
-"""Reasons of unreadable lines, which are no records of a line-based format: of JSON, or of any such format."""
+"""Reasons of unreadable lines that may be no records: in formats of JSON lines, and in any line-based format."""
 
 _BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[\s\[\],\0\x1a]*\{")
 _LETTER = re.compile(rb"(?:\xef\xbb\xbf)?\s*[A-Z]\s")
-"""Patterns of lines that resemble a record, by the begin of an object of JSON or by the letter of ET3."""
+"""Patterns of lines that resemble a record: by the beginning of a JSON object, or by the letter of an ET3 line."""
 
 _BEHIND = b" \t\n\r\f\v],"
-"""Bytes that may stand behind an object of JSON."""
+"""Bytes that may stand behind a JSON object."""
 
 _UNKNOWN = FOREIGN.keys() | {DECODER_FAILED}
 """Reasons of unreadable bytes with an unknown number of events."""
@@ -521,7 +521,8 @@ class Unreadable:
 
     def take(self, session: SessionState, pieces: list[Record]) -> None:
         """Store unreadable records in the quarantine. Write one gap row for each series of adjacent records with the
-        same reason, apart from those that may be text. Above `_PARTS_MAX` series, write one gap row for each reason."""
+        same reason. Records that may be text form series of their own. Above `_PARTS_MAX` series, write one gap row for
+        each reason."""
         goes_on = self._goes_on(pieces[0])
         begins: dict[int, bool] = {}
         texts: set[int] = set()
@@ -557,8 +558,8 @@ class Unreadable:
 
     def _is_missing(self, piece: Record, *, is_text: bool) -> bool:
         """Return whether an unreadable record counts as one missing event. It does not count if the producer numbers
-        its events, if the record continues the previous unreadable record, or if the record's number of events is
-        unknown."""
+        its events, if the record continues the previous unreadable record, if it may be text, or if its number of
+        events is unknown."""
         state, flaw = self._state, piece.flaw or ""
         goes_on = self._goes_on(piece)
         in_lines = not _is_unknown(piece) and flaw not in _REGIONS
@@ -581,7 +582,7 @@ class Unreadable:
             return True
         if flaw not in _OF_JSON | _OF_LINES or not isinstance(data, bytes):
             return False
-        # No pattern finds the end of an object: each `":` of a long line would be a begin to search from.
+        # Do not search for the end of an object with a pattern: it would search from each `":` of a long line.
         is_object = _BEGIN.match(data) or (data.rstrip(_BEHIND).endswith(b"}") and b'":' in data)
         alike = is_object or (flaw in _OF_LINES and _LETTER.match(data))
         return not (alike or b"\0" in data)

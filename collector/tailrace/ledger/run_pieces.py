@@ -75,7 +75,8 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether no id is missing between the first and the last event, or a file with the whole run reports it."""
+        """Return whether no id is missing between the first and the last event, or a file with both of these events
+        reports the missing ids."""
         if not self.whole:
             return False
         if self.pieces[self.ends].piece.settled:
@@ -126,7 +127,7 @@ class RunIndex:
             self.place(session)
 
     def meets(self, other: RunIndex) -> bool:
-        """Return whether the times from the first to the last event of two runs overlap."""
+        """Return whether the periods from the first to the last event of two runs overlap."""
         return self._begins[0][0] <= other._ends[-1][0] and other._begins[0][0] <= self._ends[-1][0]
 
     def goes_on(self, session: str) -> bool:

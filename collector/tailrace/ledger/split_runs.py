@@ -7,9 +7,9 @@ contains is reported as missing.
 
 Operating systems reuse PIDs. Therefore a piece joins a run only if the PIDs are equal, the hosts are equal or unknown,
 piece and run have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none.
-A piece may come before the only piece that it adjoins, and join another run meanwhile. So no id of a run in several
-files is reported as missing while another run of the process lacks an id, and was running at some time between the
-first and the last event of this one: one of its pieces may have the id.
+A piece that comes before its neighbours may join a wrong run. So two runs of one process may each lack ids while the
+periods from their first to their last events overlap. A run in several files then reports no id as missing, because a
+piece of the other run may have the id. A gap `no_start` or `no_end` of unknown size stands for the ids.
 A copy of a piece shares ids with the run, and belongs to it if both were written at the same time; without a known
 host, only if ids and times are equal. So a file that is read a second time adds no losses.
 """
@@ -293,7 +293,7 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge_all(self, number: int) -> FoundRuns:
-        """Judge a run that has changed, and the other runs of its process, which `_is_unsure` compares with it."""
+        """Judge a run that has changed, and the other runs of its process: `_is_unsure` compares them with this run."""
         others = islice(reversed(self._runs_of[self.state.runs[number].pid]), LOOKED_AT)
         found = self._judge(number)
         for other in [n for n in others if n != number and self.state.runs[n].whole]:

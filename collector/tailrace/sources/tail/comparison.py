@@ -1,4 +1,4 @@
-"""Compare the contents of files: is a file a copy of another one, of its beginning, or of a piece of it?
+"""Compare the contents of files, to find files whose content other files have: copies, pieces and merged files.
 
 `split` cuts a file into pieces, `tail` copies its last piece, and `cat` joins files. The events of the long file
 and those of the pieces are the same. Names prove nothing, so contents are compared: the long file is read once, and
@@ -6,14 +6,17 @@ where a piece ends, another one may begin (`Cover`). A piece at the beginning of
 one: two runs of one program may write the same bytes, and one of them may have died early. Such a piece counts if
 another one follows, if the pieces are the whole file, or if the bytes state when the run began (`dated`).
 
-Followed files are read while they grow, because nothing tells a piece from a new trace then. Once files do not change any
-more, they are compared with each other (`Repeats`). In a format whose tools merge traces, the records of a file are compared
-with those of other files in any order. A file whose content is in others is reported; readers leave out its session. If
-the file grows, the report is void. Reports have no circle, so each event is in a session that readers show: in most
-formats, a report names a longer file. In a format whose traces are split and merged, the ledger joins the pieces of a
-run, and the session that was read first has its gaps, so a report names files that were read earlier.
+Followed files are read while they grow, because nothing distinguishes a piece from a new trace then. Once files no
+longer change, they are compared with each other (`Repeats`). In a format whose tools merge traces, the records of a
+file are compared with those of other files in any order. A file whose content is in others is reported, and views leave
+out its session. If the file grows, the report is void.
 
-To bound the work, only files whose first or last bytes are equal are compared, one at a time, in short steps."""
+Reports never form a circle, so views show each event. In most formats, a report names a longer file. In a format whose
+traces are split and merged, the ledger joins the pieces of a run, and the session that was read first has the run's
+gaps. Therefore a report names files that were read earlier.
+
+To bound the work, only files with equal first bytes, last bytes or first records are compared, one at a time, in short
+steps."""
 
 from __future__ import annotations
 
@@ -48,9 +51,11 @@ SETTLED = 5.0
 """Time (seconds) without a change after which a file is compared with others."""
 
 RECORD = 150
-"""Number of bytes of a first record by which a merged file and its parts are found."""
+"""Number of bytes of the first record that are compared to find a merged file and its parts."""
 
 NAMED = 5
+"""Number of copies that the log names for each source."""
+
 _BESIDE = b" \t\r\n,[]"
 
 logger = logging.getLogger(__name__)
@@ -199,7 +204,8 @@ class Cover(Generic[T]):
 
     @property
     def awaited(self) -> list[bytes]:
-        """Return the first bytes (`HEAD`) of pieces that may follow those that were found, and are not known yet."""
+        """Return the bytes (`HEAD`) that follow each of the pieces that were found. Another piece may begin with
+        them."""
         return [self._heads[end] for end in self._found if end and end in self._heads]
 
     def feed(self, data: bytes) -> None:
@@ -207,8 +213,8 @@ class Cover(Generic[T]):
         self._go(self._at + max(0, len(self._data) - AHEAD))
 
     def found(self, *, dated: bool) -> tuple[list[T], list[T]]:
-        """Return all pieces of the file; and those that together are the whole file, in order, or none. All content of
-        the file must have been passed on, unless `is_over`."""
+        """Return all pieces of the file that count, and those that together are the whole file, in order, or none. Pass
+        all content of the file to `feed` before, unless `is_over`."""
         if not self.is_over:
             self._go(self._at + len(self._data))
         whole: list[_Candidate[T]] = []
@@ -224,7 +230,7 @@ class Cover(Generic[T]):
         )
         pieces |= dict.fromkeys(whole)
         left = list(pieces)
-        while left:  # All places before a piece hold pieces, too.
+        while left:  # A piece that ends where another one begins counts, too.
             before = [p for p in self._found.get(left.pop().begin, []) if p not in pieces]
             pieces |= dict.fromkeys(before)
             left += before
@@ -267,8 +273,8 @@ IndexPlace: TypeAlias = tuple[FileIndex, bytes]
 
 
 class RecordSum:
-    """Sums the hashes of a file's records, whatever their order, and finds the first records of other files in it. A line
-    of more than `LINE_MAX` bytes counts as several."""
+    """Sums the hashes of a file's records, whatever their order, and finds other files by their first records in it. A
+    line of more than `LINE_MAX` bytes counts as several."""
 
     def __init__(self, firsts: FileIndex) -> None:
         self.total = 0
@@ -324,7 +330,8 @@ class Repeats:
         return float("-inf") if self.has_work else float("inf")
 
     def settle(self, file: Followed, now: float) -> None:
-        """Compare a file that has not changed for `SETTLED` seconds with other such files, unless this was done."""
+        """Let `step` compare a file that has not changed for `SETTLED` seconds with other such files, unless this was
+        done."""
         if now - file.location.changed_at < SETTLED or (known := _content(file)) is None:
             return
         if self._settled.get(file) == known:
@@ -349,7 +356,7 @@ class Repeats:
                     del index[key]
 
     def step(self) -> None:
-        """Compare the next bytes. Raise OSError if a file cannot be read, and do not compare this file again."""
+        """Compare the next bytes. If a file cannot be read, end the comparison and raise OSError."""
         if self._steps is None:
             if not self._queue:
                 return
@@ -404,7 +411,7 @@ class Repeats:
             self._places[whole].append((self._awaiting, head))
 
     def _parts(self, whole: Followed, records: RecordSum) -> Generator[None, None, list[Followed]]:
-        """Return the files that together have the records of a file, whatever their order; none if there are none."""
+        """Return the files that together have exactly the records of a file, in any order; or none."""
         total, parts = records.end(), [file for file in records.files if file is not whole]
         for part in parts:
             own = RecordSum({})
@@ -416,7 +423,8 @@ class Repeats:
     def _read(
         self, file: Followed, take: Callable[[bytes], object], is_enough: Callable[[], bool] = bool
     ) -> Generator[None, None, bool]:
-        """Pass on all content of a file in steps, unless `is_enough`. Return whether this is what was read before."""
+        """Pass the content of a file to `take` in steps, until `is_enough`. Return whether all content was passed and
+        is what the source has read."""
         if (known := self._settled.get(file)) is None:
             return False
         content = ContentSum(file.location.open(), take)
@@ -425,13 +433,13 @@ class Repeats:
                 return False
             yield
             if self._settled.get(file) != known:
-                # If the source has forgotten the file, nobody would close it again.
+                # Do not open the file again: the source may have forgotten it, and would not close it.
                 return False
         return sound and (content.trail.offset, content.trail.crc) == known
 
     def _report_later(self, whole: Followed, pieces: list[Followed], parts: list[Followed]) -> None:
-        """Report pieces or parts of a file, or the file itself, if they were read later. Only the session that was read first has
-        the gaps of a run (`ledger.split_runs`)."""
+        """Report the file `whole` if it was read after its parts, or the pieces and parts that were read after it. Only
+        the session that was read first has the gaps of a run (`ledger.split_runs`)."""
         if parts and all(_number(part) < _number(whole) for part in parts):
             self._report(whole, parts)
         elif all(_number(part) > _number(whole) for part in parts):
@@ -453,7 +461,7 @@ class Repeats:
     def _beginning_with(
         self, whole: Followed, data: bytes, at: int
     ) -> Iterator[PieceFile[Followed]]:
-        """Yield the files that may begin with `data`, which stands at the offset `at` of the file `whole`."""
+        """Yield the files that may begin at the offset `at` of the file `whole`, where `data` stands."""
         for size in range(1, min(len(data), HEAD) + 1):
             alike = self._begin.get(data[:size], {})
             for file in alike if len(alike) <= ALIKE_MAX else ():

@@ -83,8 +83,8 @@ class RawBytes:
             return hole
         wanted = min(limit, self._extent.stop - trail.offset)
         data = os.pread(fd, wanted, trail.offset)
-        # Read the bytes before the data and the file's beginning only after the data, to detect that the file was written
-        # anew meanwhile. The former do not suffice, because many lines end alike.
+        # To detect that the file was written anew meanwhile, read the bytes before the data only now, and also the
+        # file's beginning, because many lines end alike.
         before = len(trail.last)
         last = os.pread(fd, before, trail.offset - before) if before else b""
         head = os.pread(fd, len(trail.head), 0) if before < trail.offset else trail.head
@@ -421,7 +421,7 @@ class ContentSum:
     """Computes, in steps, the trail of a file's whole content."""
 
     def __init__(self, fd: int, take: Callable[[bytes], object] = len) -> None:
-        """Pass on each piece of the content to `take`."""
+        """Pass each part of the content to `take`."""
         self.trail = Trail()
         self._reader = _whole(fd)
         self._take = take

@@ -218,8 +218,8 @@ class Followed:
         return judge(known, head, last, grown=True).verdict == "same"
 
     def has(self, data: bytes, at: int) -> bool:
-        """Return whether the file has these bytes at an offset; also True for a compressed file, without a look. Raise
-        OSError if the file cannot be read."""
+        """Return whether the file has these bytes at an offset. Return True for a compressed file without reading it.
+        Raise OSError if the file cannot be read."""
         return not self._part.is_plain or os.pread(self.location.open(), len(data), at) == data
 
     def rest(self, now: float) -> None:
@@ -374,8 +374,8 @@ class Followed:
         return self._head
 
     def unread_trail(self) -> Trail | None:
-        """Return the trail of an uncompressed file's bytes, of which only the first and last are read; None if the file is
-        compressed. Raise OSError if it cannot be read."""
+        """Return the trail of the file, from only its first and last bytes; None if the file is compressed. Raise
+        OSError if it cannot be read."""
         fd = self.location.open()
         if content.kind(fd, final=True) is Compressed:
             return None

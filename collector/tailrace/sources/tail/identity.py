@@ -178,8 +178,8 @@ def differing(before: bytes, now: bytes, offset: int) -> int:
 
 
 class FormatCheck:
-    """A check whether the first bytes of a file show another format than the source's. It is repeated once the file has
-    changed."""
+    """A check whether the first bytes of a file show another format than the source's. It is due again when the file
+    has changed."""
 
     __slots__ = ("_changed_as", "_first", "found", "is_bare")
 
@@ -187,7 +187,7 @@ class FormatCheck:
         self.found: str | None = None
         """The last result of `other_format`; None if no check was made, or if the first bytes were too few."""
         self.is_bare = False
-        """Whether the first bytes are only what a writer of JSON puts before its first record."""
+        """Whether the file has content but no record yet (see `begins_record`)."""
         self._first: int | None = None
         self._changed_as: tuple[int, ...] | None = None
 

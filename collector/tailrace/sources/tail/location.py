@@ -262,8 +262,8 @@ class Location:
 
     @property
     def may_return(self) -> bool:
-        """Return whether the directory of the file is gone, while nothing shows that the file was deleted: somebody may
-        have moved the directory for a while."""
+        """Return whether the directory of the file is gone, and the file is not known to be deleted: somebody may have
+        moved the directory for a while."""
         try:
             self._system.stat(os.path.dirname(self.path))  # noqa: PTH120 - as fast as it can be
         except (FileNotFoundError, NotADirectoryError):

@@ -42,10 +42,7 @@ OF_OTHER_FORMAT = (
     "source %s: %r has the content of %s, and is not followed; give its path in `paths` to follow it all the same; the"
     " first %d are named"
 )
-EMPTY = (
-    "source %s: %r is empty, so that what it lacks is unknown; it is followed once it has content; the first %d are"
-    " named"
-)
+EMPTY = "source %s: %r is empty, so what it lacks is unknown; it is read only once it has content; the first %d are named"
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +81,8 @@ class Complaints:
             )  # fmt: skip
 
     def is_left_out(self, path: str, text: str, *about: str) -> None:
-        """Log that a file is not followed because of its content, or because it is empty; only the first few. `text` is
-        one of the texts above, and `about` has its further values."""
+        """Log that a file is not followed because of its content, or because it is empty. Name only the first few
+        files. `text` is one of the texts above, and `about` has its further values."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
             values = (self._source, path, *about, PATHS_SHOWN)

@@ -47,11 +47,11 @@ UNREADABLE = "unreadable"
 
 
 class Chosen(NamedTuple):
-    """Facts about the files that a source reads once.
+    """Facts about the files of a source that ends when its present files are read.
 
-    Without `left_out`, an import has chosen the files. Each of them is read into a session of its own, even if it is a
-    copy. With `left_out`, the source reads the present files of its patterns, except those with the paths in
-    `left_out`, which earlier sessions have read to their ends."""
+    If `left_out` is None, an import has chosen the files. Each of them is read into a session of its own, even if it is
+    a copy. Otherwise the source reads the present files of its patterns, except the paths in `left_out`, which earlier
+    sessions have read to their ends."""
 
     replaces: Mapping[str, tuple[str, ...]]
     """For each path, the earlier sessions whose rows the new session of this path replaces."""
@@ -193,7 +193,7 @@ class Watch:
         self._documents_due = self._clock.monotonic() + self._catalog.idle_interval(len(documents))
 
     def _compare(self) -> Iterator[Wait]:
-        """Compare files that do not change any more a step further."""
+        """Continue the comparison of files that no longer change by one step."""
         if self._repeats.has_work:
             try:
                 self._repeats.step()
@@ -269,8 +269,10 @@ class Watch:
         return True
 
     def _passes_over(self, file: Followed) -> bool:
-        """Forget a file that an earlier session has read, so that no other file waits for it; return whether it is one.
-        Remember its content, so that its copies are not read. Raise OSError if it cannot be read."""
+        """Forget a file that an earlier session has read, so that no other file waits for it. Remember its content, so
+        that its copies are not read.
+
+        Return whether the file is such a file. Raise OSError if it cannot be read."""
         path = file.location.path
         if path not in self._left_out or not file.size or not file.location.is_readable:
             return False
@@ -304,8 +306,8 @@ class Watch:
         if the file cannot be read.
 
         The configuration decides about a file whose path it has, and an import about all files. A file that shows no
-        format is read, because it may be a damaged trace. So is an incomplete first record, after a second. A file that
-        has only an opening bracket so far has nothing to read."""
+        format is read, because it may be a damaged trace. A file with an incomplete first record is read after
+        `FIRST_RECORD_SECONDS`. A file without any record, for example with only an opening bracket, waits."""
         at = file.location
         if not self._is_judged(file):
             return False
@@ -319,13 +321,13 @@ class Watch:
         return bool(other)
 
     def _judge_again(self, file: Followed) -> None:
-        """End the session of a file that was read while its first record was incomplete, if the file shows another format
-        now. Raise OSError if the file cannot be read."""
+        """End the session of a file that was read while its first record was incomplete, if the file shows another
+        format now. Raise OSError if the file cannot be read."""
         if file.is_undecided and self._is_judged(file) and file.other_format():
             file.turn_out()
 
     def _is_judged(self, file: Followed) -> bool:
-        """Return whether the first bytes of a file decide if it is read, and not the configuration."""
+        """Return whether the first bytes of a file, not the configuration, decide if it is read."""
         at = file.location
         return at.is_readable and not self._chosen and not self._discovery.is_named(at.path)
 
@@ -397,7 +399,8 @@ class Watch:
             return False  # keep the file until a check has decided whether to read it
         awaited = any(each.phase is Phase.COPY for each in self._catalog.relatives(file))
         if not (self._once or awaited) and now - at.gone_at < MISSING_LINGER and at.may_return:
-            return False  # unless a possible copy, as of a thread's file that libovni has moved, waits for the end
+            # Do not wait if a possible copy waits for the end, such as a thread's file that libovni has moved.
+            return False
         return at.is_unlinked or self._discovery.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
@@ -451,7 +454,7 @@ class Watch:
         if file.final:
             gone = file.location.gone
             if gone is None or not self._bequeath(file, self._clock.monotonic()):
-                # Views show a session that replaces others once it has read its file to the end.
+                # Close a session that replaces others as END_OF_FILE, because views then show it in their place.
                 replaces = self._chosen or file.location.path in self._desk.replaces
                 self._close(file, gone or (END_OF_FILE if replaces else AT_REST))
         elif self._once and file.phase in READ:

@@ -30,7 +30,7 @@ _PIECE = re.compile(r"(?:\A|/)split/[^/]*\Z|_chunk\d+\.pfw(?:\.gz)?\Z")
 """Paths of trace pieces that the tool dftracer_split writes: its default directory or its default file names."""
 
 _TIME = re.compile(rb"""[{,]\s*"ts"\s*:\s*"?\d{15}""")
-"""A time in microseconds of this century, as it stands in each event."""
+"""Pattern of the time of an event by the wall clock: microseconds since 1970, in 15 digits or more."""
 
 
 def _is_trace(path: str) -> bool:

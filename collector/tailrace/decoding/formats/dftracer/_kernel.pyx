@@ -2,8 +2,8 @@
 """The kernel of DFTracer: pack complete events, counters and names of hashes of the usual shape into blocks.
 
 A record is usual if it has the tracer's fields and at most `KEYS_MAX` other fields, each once, in any order and any
-legal spelling, and its strings are UTF-8. A line may have several records (see `elements`). The kernel stops before any
-other record."""
+legal spelling, and its strings are UTF-8. A line may have several records (see `elements`). The kernel stops before a
+record that is not usual."""
 
 from array import array
 from json import loads
@@ -189,8 +189,7 @@ cdef class Scanner:
         self, bytes data not None, Py_ssize_t at, int64_t offset, Py_ssize_t size_max, int rows_min,
         names not None, list processes not None, /
     ):
-        """Pack the usual records from `data[at]` on. A line or an element must begin there. `offset` is its offset in the
-        input.
+        """Pack the usual records from `data[at]` on. A line or an element must begin there, at `offset` in the input.
 
         Each of `processes` has a PID of its own, a host, whether its ids are believed to count its events, and the
         phase of the complete events that are not usual. The result is a list of parts and the position in `data`

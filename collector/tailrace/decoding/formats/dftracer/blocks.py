@@ -56,7 +56,8 @@ class DFTracerBlockDecoder(DFTracerDecoder):
 
     @property
     def _usual(self) -> bool:
-        """Return whether the kernel may read the next byte: it begins a line or an element, and no split record waits."""
+        """Return whether the kernel may read from the next byte on. A line or an element must begin there, no split
+        record may wait, and the run of the current process must be known and usual."""
         return (
             self._lines.between
             and not self._held

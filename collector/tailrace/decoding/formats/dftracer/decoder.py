@@ -87,7 +87,8 @@ class DFTracerState(msgspec.Struct):
 
 
 class DFTracerDecoder:
-    """Decodes one DFTracer file. `limit` is the maximum size (bytes) of a line, including the newline."""
+    """Decodes one DFTracer file. `limit` is the maximum size (bytes) of a line or an element of it, including the
+    newline."""
 
     def __init__(self, limit: int, state: DFTracerState | None = None) -> None:
         state = state or DFTracerState()
@@ -197,9 +198,10 @@ class DFTracerDecoder:
             self._piece(piece)
 
     def _read(self, data: bytes, at: int, size: int) -> int:
-        """Read whole lines or elements, at most `size` bytes from `at` on, or else more of a single one.
+        """Read whole lines or elements, at most `size` bytes from `at` on. If none ends there, read more of a single
+        one.
 
-        Return the position behind."""
+        Return the position after the bytes that were read."""
         begins = self._lines.between or (self._lines.pending and self._lines.after_blank)
         stop = self._read_whole(data, at, size) if begins else 0
         stop = stop or self._read_more(data, at)
@@ -208,8 +210,8 @@ class DFTracerDecoder:
         return stop
 
     def _read_whole(self, data: bytes, at: int, size: int) -> int:
-        """Read whole lines or elements. Return the position behind, or 0 if none ends within `size` bytes. Only blank
-        lines may wait."""
+        """Read whole lines or elements. Return the position after them, or 0 if none ends within `size` bytes. Only
+        blank lines may be waiting before the call."""
         window = at + min(size, self._lines.limit - self._lines.pending)
         if stop := data.rfind(b"\n", at, window) + 1:
             self._feed(data[at:stop])
@@ -220,7 +222,7 @@ class DFTracerDecoder:
         return stop
 
     def _read_more(self, data: bytes, at: int) -> int:
-        """Read more of a line or element, up to its end or `BLOCK` bytes. Return the position behind."""
+        """Read more of a line or element, up to its end or `BLOCK` bytes. Return the position after these bytes."""
         newline = data.find(b"\n", at, at + BLOCK) + 1
         stop = newline or min(at + BLOCK, len(data))
         end = self._element.next(data, at, stop)

@@ -1,9 +1,11 @@
 """Find the elements of DFTracer lines with several records, as programs write arrays: `[{…}, {…}]` or `{…},{…}`.
 
-An *element* is a JSON object with the brackets, commas and white space around it. The next element of a line begins at
-the first `{` behind the object and a comma or `]`, or at the first `[` behind the object. Each newline ends an element,
-so that the usual line is a single one. An element is known once the next one begins: the line may be longer than a
-record, and may still grow."""
+An *element* is a JSON object with the brackets, commas and white space around it. Separators follow the object: commas,
+`]` and white space. The next element of the line begins behind them, at a `[`, or at a `{` if a comma or a `]` is among
+them. A newline ends an element, too, so a line with one record is one element.
+
+An element is complete once the next one begins. Therefore a line may be longer than the limit for a record, and
+elements are read before the line ends."""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ import msgspec
 from tailrace.decoding.lines import WHITE, split_lines
 
 NESTING = 4
-"""Levels of nested objects in the elements that one regular expression finds. `Element` finds any other."""
+"""Maximum depth of the nested objects in an element that a regular expression finds. `Element` finds deeper ones."""
 
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _SEPARATORS = re.compile(rb"[ \t\r\n,\]]*+")
 _TO_MARK = re.compile(rb'[^"{}]*+(?:%b[^"{}]*+)*+' % _STRING, re.DOTALL)
 _IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _BETWEEN = re.compile(rb"\}[ \t\r]*+[,\[\]][ \t\r,\]]*+[{\[]|\}[ \t\r]*+\[")
-"""Pattern of the text between two elements of a line. Strings and arguments may contain the same text."""
+"""Pattern of the text between two elements of a line. A string or a nested array may match, too."""
 
 
 def _object(levels: int) -> bytes:
@@ -33,7 +35,7 @@ _ELEMENT = re.compile(
     rb"[ \t\r,\[\]]*+%b(?:[ \t\r]*+[,\]][ \t\r,\]]*+(?=[{\[])|[ \t\r]*+(?=\[))" % _object(NESTING),
     re.DOTALL,
 )
-"""A whole element that another one follows in the same line."""
+"""Pattern of a whole element that is followed by another one in the same line."""
 
 
 class Element(msgspec.Struct):
@@ -43,10 +45,11 @@ class Element(msgspec.Struct):
     string: bool = False  # whether the next byte is in a string
     escaped: bool = False  # whether a backslash precedes the next byte
     closed: bool = False  # whether the object has ended, and only separators stand behind it
-    separated: bool = False  # whether a comma or a bracket is among these separators
+    separated: bool = False  # whether a comma or a `]` is among these separators
 
     def next(self, data: bytes, at: int, stop: int) -> int:
-        """Return where the next element begins in `data[at:stop]`, or `stop`. Continue there later."""
+        """Return the position of the next element in `data[at:stop]`, or `stop` if none begins there. The next call
+        must begin at this position."""
         begins = not (self.depth or self.string or self.closed)
         if begins and (whole := _ELEMENT.match(data, at, stop)):
             return whole.end()
@@ -79,7 +82,7 @@ class Element(msgspec.Struct):
 
 
 def whole_elements(data: bytes, at: int, stop: int) -> list[bytes]:
-    """Return the elements from `at` on behind each of which another one begins before `stop` in the same line."""
+    """Return the elements from `at` on that are complete: another element of the same line begins before `stop`."""
     found = []
     while whole := _ELEMENT.match(data, at, stop):
         found.append(whole[0])
@@ -88,7 +91,7 @@ def whole_elements(data: bytes, at: int, stop: int) -> list[bytes]:
 
 
 def split_elements(data: bytes) -> list[bytes]:
-    """Split whole lines into elements. The first element of a line begins with the blank lines before the line."""
+    """Split whole lines into elements. The first element of a line includes the blank lines before the line."""
     lines = split_lines(data)
     if not _BETWEEN.search(data):
         return lines

@@ -235,7 +235,7 @@ def turned(offset: int, processes: Processes) -> Record:
 
 
 def find_usual(data: bytes, elements: list[bytes] | None = None) -> list[FoundLine]:
-    """Find the records of whole lines, or of the `elements` of a line, of which `data` consists."""
+    """Find the records in `data`, which consists of whole lines, or of the given `elements` of one line."""
     whole = elements or [line + b"\n" for line in data.split(b"\n")[:-1]]
     lines = [line.strip(_SEPARATORS) for line in whole]
     decoded: Sequence[_UsualLine | _SpelledLine | None] | None = _LINES.decode(data, lines)

@@ -1,8 +1,8 @@
 """Read the usual record in one line or element of DFTracer for the kernel.
 
-A NUL ends the buffer, as it ends each bytes object. No string or number contains a NUL or a newline. A function that
-reads several bytes at once must check the end of the buffer first. The `read` functions return the position after the text that they read, or NULL if the
-text is not usual."""
+A NUL follows the buffer, as it follows the content of each bytes object. No string or number contains a NUL or a
+newline. A function that reads several bytes at once must check the end of the buffer first. The `read` functions return
+the position after the text that they read, or NULL if the text is not usual."""
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
@@ -403,7 +403,8 @@ cdef inline bint _is_tracers(Text category) noexcept nogil:
 
 
 cdef inline const uint8_t *_record_end(const uint8_t *at) noexcept nogil:
-    """Return the position after the newline that follows a record, or at which the next element of the line begins."""
+    """Return the position after a record and its separators: after the newline, or where the next element of the line
+    begins. Return NULL if other text follows the record."""
     cdef bint comma = False
     while at[0] == c',' or at[0] == c' ' or at[0] == c'\t' or at[0] == c'\r':
         comma |= at[0] == c','

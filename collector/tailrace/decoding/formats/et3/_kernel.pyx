@@ -368,7 +368,7 @@ cdef class Scanner:
         clock.unread = form.unread > 0
         if not clock.agent:
             return form.begun and not clock.unread
-        if form.mixed or form.stacks.behind:  # the next entry or exit takes losses back
+        if form.mixed or form.stacks.behind:  # Python must take back losses at the next entry or exit
             return False
         clock.lost, clock.ahead, clock.agreeing = form.lost, form.ahead, form.agreeing
         clock.agreed_at, clock.disagreements, clock.trusted = form.agreed_at, form.disagreements, form.trusted

@@ -247,7 +247,7 @@ class Et3Decoder:
             if isinstance(line, Line) and line.kind in {"comment", "unknown"}:
                 records.append(read_other(offset, len(data), line))
                 return
-            # A line behind Ctrl-Zs waits, because an event may follow them.
+            # Keep a line that begins with Ctrl-Z characters, because an event may follow them.
             early = isinstance(line, str) and line in {"not_a_record", "invalid_utf8"}
             if early and not marks_before(data):
                 records.append(malformed(offset, data, str(line)))

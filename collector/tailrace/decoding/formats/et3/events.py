@@ -197,7 +197,8 @@ class Events:
             records.append(malformed(offset, data, "truncated"))
 
     def settle(self, offset: int, records: list[Record]) -> None:
-        """Append the heal records that frames show which are open when the input pauses."""
+        """Append heal records for missing entries that may be open frames, and a gap record for the missing beginning.
+        Call this when the input pauses."""
         self._form.settle()
         records += [lost(offset, loss) for loss in self._form.found if loss]
         self._form.found.clear()

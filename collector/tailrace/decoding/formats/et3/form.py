@@ -13,12 +13,12 @@ line is reported once:
   Only a tool that adds deaths after the run uses this clock. The sign is therefore used (`trusted`) only in three
   cases: the file name shows such a tool, the times of `TRUST` deaths exceed the clock by the same difference, or the
   time of a death is below the clock, which agents never write. If the difference changes `DOUBT` times before such a
-  case, the sign is never used. It is taken back once the time of a death is below that of an earlier one, and entries
-  or exits stand between the two.
+  case, the sign is never used. All reports of this sign are taken back once the time of a death is below that of an
+  earlier death, with entries or exits between the two.
 
-Frames without an exit are no sign of missing lines, because exceptions write no line. But such a frame may be the
-entry of an earlier exit, in a file that was reversed or shuffled. The first sign's report about an exit of the same
-method is then taken back, and the beginning may be missing.
+Frames without an exit are no sign of missing lines, because exceptions write no line. But in a file that was reversed
+or shuffled, such a frame may be the entry of an earlier exit. If the first sign has reported an exit of the same
+method, this report is therefore taken back, and the beginning counts as possibly missing (`no_start`).
 
 The input may be the rest of a longer file that somebody split, and nothing in it tells. So an entry that may lie before
 the first line, and the difference that the first deaths have, are no missing lines: they are reported once, as a
@@ -128,11 +128,12 @@ class Form(Protocol):
         ...
 
     def take_back(self) -> None:
-        """Add to `found` that entries which are reported missing may stand behind their exits (`Stacks.behind`)."""
+        """Add to `found` the heals of missing entries that may stand behind their exits (`Stacks.behind`), and that the
+        beginning may be missing."""
         ...
 
     def settle(self) -> None:
-        """Take back what the frames show that are open when the input pauses."""
+        """Take back missing entries that may be open frames. Call this when the input pauses."""
         ...
 
     def end(self) -> None:
@@ -155,11 +156,12 @@ class Form(Protocol):
 class Votes:
     """Determines the form of a trace from the last fields of two successive entries or exits.
 
-    A second field that is 1 higher than the first shows a clock; so does one that is 1 lower, in a reversed file. Fields
-    of at least CLOCK_LIKELY must rise by 1 twice, because two threads may have adjacent numbers. An equal field shows
-    threads, and so does a lower one, unless it is so low that the file may be sorted. The rule is stricter if the
-    configuration states `SPECIFICATION` (`asked`), because a clock may begin anew, and lines may come late or twice: then
-    a first field of 1 shows a clock, and only equal fields of at least CLOCK_LIKELY show threads."""
+    A second field that is 1 higher than the first shows a clock; so does one that is 1 lower, in a reversed file.
+    Fields of at least CLOCK_LIKELY must rise by 1 twice in succession, because two threads may have adjacent numbers.
+    An equal field shows threads, and so does a lower one, unless it is so low that the file may be sorted. The rule is
+    stricter if the configuration states `SPECIFICATION` (`asked`), because a clock may begin anew, and lines may come
+    late or twice: then a first field of 1 shows a clock, and only equal fields of at least CLOCK_LIKELY show
+    threads."""
 
     def __init__(self, asked: FormName | None = None) -> None:
         self._asked = asked
@@ -225,7 +227,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     excused: int = 0  # number of unmatched exits whose entry may be an unreadable line
     died: int = 0  # highest time of a death
     died_at: int = -1  # number of entries and exits read before this death
-    claimed: int = 0  # number of lines that deaths report as missing; -1 once the order of deaths shows nothing
+    claimed: int = 0  # number of lines that deaths report as missing; -1 once deaths are out of order and ignored
     found: list[MissingLines | None] = []
     mixed: bool = False  # whether there were lines that end with a clock
     clock: int = 0  # last field of the last line that may end with a clock
@@ -371,19 +373,20 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.unread = 0
 
     def _forget_deaths(self) -> None:
-        """Take back what deaths have shown, because the time of a death fell although entries or exits came between: the
-        lines were reversed, sorted or shuffled."""
+        """Take back the losses that deaths have shown, and ignore later deaths. The lines were reversed, sorted or
+        shuffled: the time of a death is below that of an earlier death, with entries or exits between the two."""
         if self.claimed:
             self._heal(MissingLines(self.claimed, detail="death_ahead"))
         if self.claimed or self.disagreements < DOUBT:
-            # One damaged time suffices. The deaths might have shown missing lines, and now nothing does.
+            # The cause may be one damaged time. From here on, deaths show no missing lines, so report a gap of
+            # unknown size.
             self._begin_late()
         self.claimed = -1
 
     def _heal(self, loss: MissingLines) -> None:
         if loss.lines:
             self.found.append(loss._replace(heal=True))
-        # A later death whose time counts reports lines again that are missing after all.
+        # If lines are missing after all, a later death with a valid time reports them again.
         back = max(0, min(loss.lines, self.lost))
         self.lost -= back
         self.time -= back

@@ -27,22 +27,22 @@ class Stacks(msgspec.Struct):
     """The open frames of each thread, the innermost frame last, numbered 1, 2, 3 … in the order of their begins.
 
     An exit removes the innermost frame of its method, and all frames above it: an exception, which writes no line, has
-    ended them, or lines are missing. In a file whose lines were reversed or shuffled, such a frame may be the entry of an
-    earlier exit."""
+    ended them, or lines are missing. In a file whose lines were reversed or shuffled, such a frame may be the entry of
+    an earlier exit."""
 
     frames: dict[str, list[OpenFrame]] = {}
-    # by thread and method, number of frames that the exit of an outer frame has removed, minus the doubted exits and
-    # those whose entry is reported missing; never 0
+    # by thread and method, number of frames that the exit of an outer frame has removed, minus the doubted exits
+    # and the exits whose entry is reported missing; never 0
     passed: dict[str, dict[str, int]] = {}
-    # by thread, exits without an entry: the number of the innermost frame when they came, and how many they are of each
-    # method
+    # by thread, exits without an entry: the number of the innermost frame when they came, and the number of these exits
+    # by method
     doubted: dict[str, list[tuple[int, dict[str, int]]]] = {}
     unplaced: int = 0  # number of doubted exits of threads that were forgotten
-    # by thread, number of entries that are reported missing and may be frames that no exit ended. It waits for
+    # by thread, number of entries that are reported missing and may be frames that no exit ended. They wait for
     # `AgentForm.take_back`
     behind: dict[str, int] = {}
     number: int = 0
-    # highest number of a frame about which `AgentForm.settle` has asked: the frame can explain no further exit
+    # highest number of a frame that `AgentForm.settle` has examined: such frames can explain no further exit
     settled: int = 0
     # false once frames were dropped by a limit or an eviction: an exit then does not prove that its entry is missing
     whole: bool = True
@@ -98,7 +98,7 @@ class Stacks(msgspec.Struct):
 
     def proven(self, thread: str, number: int, excused: int) -> int:
         """Return how many exits without an entry came while the frame `number`, which an exit now ends, was open. Their
-        entries are missing behind the entry of this frame, but the first `excused` may be unreadable lines."""
+        entries are missing behind the entry of this frame, but the first `excused` of them may be unreadable lines."""
         doubts, count = self.doubted.get(thread, []), 0
         passed = self.passed.setdefault(thread, {})
         while doubts and doubts[-1][0] >= number:
@@ -112,7 +112,8 @@ class Stacks(msgspec.Struct):
         return count
 
     def explain(self, thread: str, frames: list[OpenFrame]) -> None:
-        """Note which of the frames, which no exit ends, may be the entries of earlier exits."""
+        """Find the frames that may be the entries of earlier exits, and count them in `behind` if these entries are
+        reported missing. No exit has ended the frames."""
         passed = self.passed.get(thread, {})
         for method, number, _ in frames:
             if number > self.settled and passed.get(method, 0) < 0:

@@ -23,7 +23,7 @@ whose first readable line is no header may be the rest of a split file: it gets 
 this line is the footer, and the header comes behind other lines, the file was reversed.
 
 A header behind lines without a header, or behind lines that follow a footer, may stand in a file that was sorted or
-shuffled. Lines before it may be of its run, so it gets a `late_join` gap, too."""
+shuffled. Lines before the header may be of its run, so a `late_join` gap follows the header."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class DFTracerEncoder:
             return True
         if self._repair or following.stream or following.name != "bracket":
             return following.flaw == "glued" and not self._repair
-        # A closing bracket without a newline is in the line of its record, and so is the array that begins behind it.
+        # A closing bracket is in the line of the record before it, and so is an array that begins behind the bracket.
         line = msgspec.json.decode(_members(following.attributes).get("$line", '""'))
         return line.startswith("]") and not line.endswith("\n")
 
