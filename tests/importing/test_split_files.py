@@ -37,6 +37,7 @@ MISREAD = {
     "et3/agent_kinds": "an entry is missing, and its exit seems to be that of a frame further out",
     "et3/agent_recursive": "the same",
     "et3/reordered_very_lossy": "later deaths contradict the earlier ones",
+    "et3/agent_deaths_disordered": "the same",
     "et3/spec_losses": "a death is far ahead of the lines behind it",
     "et3/agent_then_spec": "lines of the other form",
     "et3/agent_then_late_spec": "lines of the other form",
