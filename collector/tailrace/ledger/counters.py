@@ -30,10 +30,12 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.kernels import active
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.stream import (
+    FINGERPRINT,
     HEAD,
     NEVER,
     CountersState,
     HeldMarks,
+    Marks,
     SeqRange,
     StreamCounter,
     StreamNumbers,
@@ -98,7 +100,6 @@ LATEST = 2**63 - 1
 others, so that the event never seems older than another event."""
 
 _REPEATS_OF_NO_COUNTER = 3
-_FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 
 STREAM_BYTES = 768
 
@@ -216,9 +217,9 @@ class Counters:
                     stream.next = seq + 1
                     recent = stream.recent
                     if len(recent) == window and count >= HEAD:
-                        recent[seq % window] = mark & _FINGERPRINT
+                        recent[seq % window] = mark & FINGERPRINT
                     else:
-                        self.marks.count += stream.remember(seq, count, mark, window)
+                        self._remember(stream, seq, mark)
                     append(seq)
                     continue
             number = self._unexpected(name, stream, count, mark, now)
@@ -231,7 +232,7 @@ class Counters:
         """Count one event. Return its sequence number as `observe` does, or `RESTART` if the producer has restarted."""
         stream = self.state.streams.get(name)
         if stream is not None and stream.counted and count == stream.next & self.mask:
-            return self._in_order(stream, count, mark)
+            return self._in_order(stream, mark)
         return self._unexpected(name, stream, count, mark, now)
 
     def hear(self, names: dict[str, None], now: int) -> None:
@@ -368,11 +369,34 @@ class Counters:
         self._unfollowed.release()
         self.windows.count(-self.windows.ranges)
 
-    def _in_order(self, stream: StreamCounter, count: int, mark: int) -> int:
+    def _in_order(self, stream: StreamCounter, mark: int) -> int:
         seq = stream.next
         stream.next = seq + 1
-        self.marks.count += stream.remember(seq, count, mark, self.window)
+        self._remember(stream, seq, mark)
         return seq
+
+    def _remember(self, stream: StreamCounter, seq: int, mark: int) -> None:
+        """Store the mark (fingerprint) of the event `seq`, if it is one of the last `window` numbers, or one of the first
+        `HEAD` numbers after the newest wrap of the counter."""
+        mark &= FINGERPRINT
+        if seq >= stream.next - self.window:
+            self._put(stream.recent, seq % self.window, mark, self.window)
+        if (count := seq & self.mask) < HEAD:
+            zero = seq - count
+            if zero > stream.zero:
+                self.marks.count -= len(stream.head)
+                stream.zero, stream.head = zero, Marks()
+            if zero == stream.zero:
+                self._put(stream.head, count, mark, HEAD)
+
+    def _put(self, marks: Marks, slot: int, mark: int, most: int) -> None:
+        """Store a mark at an index. Beyond `HEAD` elements, the array grows to `most` at once, because compiled kernels
+        need the full array."""
+        more = (slot + 1 if slot < HEAD else most) - len(marks)
+        if more > 0:
+            marks.frombytes(bytes(marks.itemsize * more))
+            self.marks.count += more
+        marks[slot] = mark
 
     def _unexpected(
         self, name: str, stream: StreamCounter | None, count: int, mark: int, now: int
@@ -388,9 +412,8 @@ class Counters:
         if stream.fresh:
             self.begin(name, stream, count, mark, now)
             if is_new and count == stream.next & self.mask:
-                return self._in_order(
-                    stream, count, mark
-                )  # An event with the expected number never shows a restart.
+                # An event with the expected number never shows a restart.
+                return self._in_order(stream, mark)
         if not stream.counted:
             stream.extra += 1
             return None
@@ -406,7 +429,7 @@ class Counters:
                 hole = SeqRange(stream.next, number - 1, now, stream.heard or now, reason)
                 self.windows.open(name, stream, hole)
             stream.next = number + 1
-            self.marks.count += stream.remember(number, number & self.mask, mark, self.window)
+            self._remember(stream, number, mark)
         else:
             number = self._late(name, stream, stream.next - (self.mask + 1 - distance), mark, now)
         self.windows.count(stream.ranges - before)
@@ -416,7 +439,7 @@ class Counters:
     def _late(self, name: str, stream: StreamCounter, seq: int, mark: int, now: int) -> int | None:
         window = self.window
         if self.windows.fill(name, stream, seq, seq + 1):
-            self.marks.count += stream.remember(seq, seq & self.mask, mark, window)
+            self._remember(stream, seq, mark)
             return seq
         if seq < stream.base:
             return self._before(name, stream, seq, mark, now)
@@ -448,7 +471,7 @@ class Counters:
             hole = SeqRange(seq + 1, stream.base - 1, now, now, Reason.NETWORK)
             self.windows.open(name, stream, hole)
         stream.base = seq
-        self.marks.count += stream.remember(seq, seq & self.mask, mark, self.window)
+        self._remember(stream, seq, mark)
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:

@@ -35,7 +35,7 @@ _SIZES = 2 * 2**16
 """Maximum difference between the marks of two events with equal times: a mark contains the size of the event's
 datagram, which is below 2^16."""
 
-_FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
+FINGERPRINT = 0x7FFF_FFFF_FFFF_FFFF
 _first = attrgetter("first")
 
 
@@ -99,27 +99,6 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         """Return whether no event has arrived and no number is missing."""
         return self.next == self.base and not self.recent
 
-    def remember(self, seq: int, count: int, mark: int, window: int) -> int:
-        """Store the mark (fingerprint) of an event with sequence number `seq` and number as sent `count`, if it is
-        one of the last `window` or first `HEAD` numbers. Return by how many elements the arrays grew."""
-        mark &= _FINGERPRINT
-        more = 0
-        if seq >= self.next - window:
-            more += _put(self.recent, seq % window, mark, window)
-        if count < HEAD:
-            more += self._remember_near_zero(seq - count, count, mark)
-        return more
-
-    def _remember_near_zero(self, zero: int, count: int, mark: int) -> int:
-        """Store the mark of an event whose number as sent, `count`, is below `HEAD`. `zero` is the sequence number
-        of 0 in the event's wrap of the counter. Return by how many elements `head` grew."""
-        before = len(self.head)
-        if zero > self.zero:
-            self.zero, self.head = zero, Marks()
-        if zero == self.zero:
-            _put(self.head, count, mark, HEAD)
-        return len(self.head) - before
-
     def mark_of(self, seq: int, window: int) -> int:
         """Return the mark (fingerprint) of the event that arrived under a number; NEVER if no mark is remembered."""
         if seq >= self.next - window:
@@ -130,7 +109,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
 
     def had(self, seq: int, mark: int, window: int) -> bool:
         """Return whether an event with this number and mark (fingerprint) is remembered."""
-        return self.mark_of(seq, window) == mark & _FINGERPRINT
+        return self.mark_of(seq, window) == mark & FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
         """Return whether a mark is stored that certainly belongs to the event `seq`. Below `floor`, the mark may belong
@@ -208,23 +187,13 @@ def far_before(mark: int, other: int) -> bool:
     """Return whether the end time of an event is certainly less than half that of another event of the stream.
     Within one run of a producer, end times increase, so this shows a restart. A mark is the sum of start (at most
     the end), end and size, so it lies between the end and twice the end plus the size."""
-    return 4 * (mark & _FINGERPRINT) + _SIZES < other
+    return 4 * (mark & FINGERPRINT) + _SIZES < other
 
 
 def find(ranges: list[SeqRange], seq: int) -> int | None:
     """Return the index of the range that contains a number; None if no range contains it."""
     at = bisect_right(ranges, seq, key=_first) - 1
     return at if at >= 0 and seq <= ranges[at].last else None
-
-
-def _put(marks: Marks, slot: int, mark: int, most: int) -> int:
-    """Store a mark at an index, and lengthen the array if necessary. Return the number of added elements. Beyond
-    `HEAD` elements, the array grows to `most` at once, because compiled kernels need the full array."""
-    more = max(0, (slot + 1 if slot < HEAD else most) - len(marks))
-    if more:
-        marks.frombytes(bytes(marks.itemsize * more))
-    marks[slot] = mark
-    return more
 
 
 MARK_BYTES = 10
@@ -241,7 +210,7 @@ class HeldMarks:
     def __init__(self, streams: Mapping[str, StreamCounter]) -> None:
         self._streams = streams
         self.count = sum(len(s.recent) + len(s.head) for s in streams.values())
-        """Number of stored marks of all streams. Callers of `StreamCounter.remember` add its result."""
+        """Number of stored marks of all streams; `Counters` adds those that it stores."""
         self.evicted = 0
 
     @property
