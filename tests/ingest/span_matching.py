@@ -30,7 +30,7 @@ class Side:
     def __init__(self, limits: LedgerConfig) -> None:
         self.state = ({}, ReferencesState(), ForgottenSpans())
         opened, referred, forgotten = self.state
-        self.references = References(limits, "", referred)
+        self.references = References(limits, referred)
         self.spans = Spans(limits, self.references, opened, forgotten)
         self.flaws: Counter[str] = Counter()
         self.by_kernel = 0

@@ -27,7 +27,7 @@ def event(kind, *, id_=1, name=None, attributes=None, at=0, parent=None, offset=
 
 def spans(open_=None, **limits):
     limits = LedgerConfig(**limits)
-    references = References(limits, "", ReferencesState())
+    references = References(limits, ReferencesState())
     return Spans(limits, references, {} if open_ is None else open_, ForgottenSpans())
 
 

@@ -55,7 +55,7 @@ def test_of_sessions_of_one_size_the_first_by_name_gives_way_in_whatever_order_t
         held = {name: Session(commons, name) for name in order}
         for session in held.values():
             session.streams = 3
-            commons.take_up(session, 3)
+            commons.shares.add(session, 3)
         assert Session(commons, "c").add(6)
         assert (held["a"].streams, held["b"].streams) == (2, 3)
 

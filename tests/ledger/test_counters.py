@@ -422,7 +422,7 @@ def test_events_in_gaps_that_are_forgotten_are_given_up_but_not_those_that_were_
     assert stream.given_up > 0
     stream.gaps[0].reason = "sender"
     before = stream.given_up
-    stream.forget_gap()
+    ledger.windows.forget_gap(stream)
     assert stream.given_up == before
 
 

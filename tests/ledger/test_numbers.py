@@ -31,7 +31,7 @@ FAR = 5
 def ledger(limits=LIMITS):
     commons = Commons(CommonsState())
     counters = Counters(limits, BITS, CountersState(), commons)
-    return counters, Statements(counters, BITS, commons)
+    return counters, Statements(counters)
 
 
 def mark(number):
@@ -399,7 +399,8 @@ def test_a_stream_goes_on_where_an_earlier_session_left_it(following, base):
         asked.append(about)
         return following
 
-    counters = Counters(LIMITS, BITS, CountersState(), Commons(CommonsState()), earlier)
+    counters = Counters(LIMITS, BITS, CountersState(), Commons(CommonsState()))
+    counters.earlier = earlier
     feed(counters, [9, 10], now=5)
     assert asked == [("1", 9, mark(9), 5)]
     assert counters.state.streams["1"].base == base

@@ -13,11 +13,11 @@ from tailrace.units import Duration
 
 SECOND = 10**9
 LIMITS = LedgerConfig(reorder_time=Duration(2), references_max=8)
-STREAM = "7"
+STREAM = ""
 
 
 def references(limits=LIMITS):
-    return References(limits, STREAM, ReferencesState())
+    return References(limits, ReferencesState())
 
 
 def said(ledger):
@@ -108,7 +108,7 @@ def test_ends_are_held_against_their_total_and_are_no_events():
 
 
 def test_ends_that_an_earlier_version_did_not_count_are_not_missing():
-    ledger = References(LIMITS, STREAM, ReferencesState(seen={"begin": 3}))
+    ledger = References(LIMITS, ReferencesState(seen={"begin": 3}))
     ledger.count("end", 1)
     ledger.total({"begin": 3, "end": 3, "instant": 1})
     assert said(ledger) == [("gap", "network", 1, None, "instant")]

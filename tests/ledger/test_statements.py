@@ -25,7 +25,7 @@ LIMITS = LedgerConfig(reorder_events=64, reorder_time=Duration(2))
 def ledger(limits=LIMITS, bits=32):
     commons = Commons(CommonsState())
     counters = Counters(limits, bits, CountersState(), commons)
-    return counters, Statements(counters, bits, commons)
+    return counters, Statements(counters)
 
 
 def restored(counters):
@@ -34,7 +34,7 @@ def restored(counters):
     commons = counters._commons
     again = Counters(LIMITS, 32, saved, commons)
     again.findings += counters.findings
-    return again, Statements(again, 32, commons)
+    return again, Statements(again)
 
 
 def reasons(findings, stream="1"):

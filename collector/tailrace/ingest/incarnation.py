@@ -70,7 +70,7 @@ class Incarnation:
         self._rows = RecordRows(state, self._tally, sink.emit)
         self.lead = Lead(state)
         self._pieces = share.pieces
-        self._references = References(limits, "", state.references)
+        self._references = References(limits, state.references)
         self._gap_rows = GapRows(limits, state.gap_rows)
         self._unreadable = Unreadable(state, self.own, self._references, counted=bool(bits))
         self.counters: Counters | None = None
@@ -85,7 +85,7 @@ class Incarnation:
                 limits, bits, state.counters, share.commons, name=state.name, report=self.report
             )
             self.counters.announced = bool(state.id)
-            self._statements = Statements(self.counters, bits, share.commons)
+            self._statements = Statements(self.counters)
             if share.departures is not None:
                 self._siblings = Siblings(state, self.counters, share.departures, sender, self.own)
                 self.counters.earlier = self._siblings.earlier

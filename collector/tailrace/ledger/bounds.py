@@ -85,14 +85,8 @@ class Drops:
             return Share(0)
         packed = seen > datagrams > 0
         wanted = -(-events * datagrams // seen) if packed else events
-        taken, sure = self._take(wanted, since, until)
-        count = events * taken // wanted
-        return Share(count, estimate=count > 0 and not (alone and sure))
-
-    def _take(self, wanted: int, since: int, until: int) -> tuple[int, bool]:
-        """Assign up to `wanted` dropped datagrams to a loss between `since` and `until` (Unix ns). Return their number,
-        and whether they certainly belong to this loss: it uses up all samples that overlap it, and none of these is
-        `shared`."""
+        # The dropped datagrams certainly belong to this loss if it uses up all samples that overlap it, and none of these
+        # is `shared`.
         taken, sure = 0, True
         for sample in self.state.samples:
             if sample.since > until:
@@ -109,7 +103,8 @@ class Drops:
         if taken:
             self.state.samples = [sample for sample in self.state.samples if sample.count]
             self.state.assigned += taken
-        return taken, sure
+        count = events * taken // wanted
+        return Share(count, estimate=count > 0 and not (alone and sure))
 
 
 class PlaceHolder(Protocol):
@@ -209,7 +204,7 @@ class Commons:
         none."""
         self.state = state
         self._forget_first = forget_first
-        self._shares = Shares()
+        self.shares = Shares()
         self.drops = Drops(state.drops)
         self.packed = 0
         """Number of records that decoders returned as blocks of columns since the daemon started."""
@@ -221,33 +216,23 @@ class Commons:
         """Return whether each datagram of the source held exactly one event, all of the same stream."""
         return self.state.known <= 1 and not self.state.mixed
 
-    def take_up(self, holder: PlaceHolder, streams: int) -> None:
-        """Count the streams whose numbers a restored session checks."""
-        self._shares.add(holder, streams)
-
     def add_stream(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Count one more stream of a session. Return False if the source has reached its maximum `most` and no other
-        session can give up a stream."""
+        """Count one more stream of the session `holder`. While the source has reached its maximum `most`, let the session
+        with the most streams give some up if it has more than an equal share. Otherwise drop a session without a
+        connection, provided that `holder` has at most an equal share. Return False if there is no room."""
+        shares = self.shares
         while self.state.streams >= most:
-            if not self._make_room(holder, most, now):
+            held, share = shares.held(holder), shares.share(most, holder)
+            surplus = shares.most - max(share, held + 1)
+            if surplus > 0:
+                shares.largest().free_places(-(-surplus // _PART), now)
+            elif held > share or not self._forget_first():
                 return False
         self.state.known += 1
         self.state.streams += 1
-        self._shares.add(holder, 1)
+        shares.add(holder, 1)
         return True
 
     def remove_streams(self, holder: PlaceHolder, count: int) -> None:
         self.state.streams -= count
-        self._shares.add(holder, -count)
-
-    def _make_room(self, holder: PlaceHolder, most: int, now: int) -> bool:
-        """Let the session with the most streams give some up if it has more than an equal share. Otherwise drop a
-        session without a connection, provided that `holder` (the session with the new stream) has at most an equal
-        share. Return whether there is room."""
-        shares = self._shares
-        held, share = shares.held(holder), shares.share(most, holder)
-        surplus = shares.most - max(share, held + 1)
-        if surplus > 0:
-            shares.largest().free_places(-(-surplus // _PART), now)
-            return True
-        return held <= share and self._forget_first()
+        self.shares.add(holder, -count)

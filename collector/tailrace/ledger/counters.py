@@ -53,42 +53,6 @@ UNFOLLOWED_MAX = 64
 """Maximum number of streams that a session remembers by name although it does not check their sequence numbers."""
 
 
-class Unfollowed:
-    def __init__(self, state: CountersState, commons: Commons, findings: list[Finding]) -> None:
-        self._state = state
-        self._commons = commons
-        self._findings = findings
-
-    def add(self, name: str, limit: str, *, followed: bool = False) -> None:
-        """Record that the numbers of the stream `name` are not checked because of the configured limit `limit`, and
-        report a gap of unknown size. Beyond `UNFOLLOWED_MAX` names, all further streams share one gap. A stream whose
-        numbers were checked before (`followed`) always gets a gap of its own."""
-        state = self._state
-        if not state.unfollowed:
-            self._commons.state.uncounted_sessions += 1
-        if len(state.unfollowed) < UNFOLLOWED_MAX:
-            state.unfollowed[name] = 0
-            followed = True
-        elif not state.others:
-            state.others = True
-            self._say("", limit)
-        if followed:
-            self._say(name, limit)
-
-    def observe(self, name: str) -> None:
-        state = self._state
-        state.uncounted += 1
-        if name in state.unfollowed:
-            state.unfollowed[name] += 1
-
-    def release(self) -> None:
-        """Leave the finished session out of the count of sessions with unchecked streams."""
-        self._commons.state.uncounted_sessions -= bool(self._state.unfollowed)
-
-    def _say(self, name: str, limit: str) -> None:
-        self._findings.append(Finding(Kind.GAP, name, None, 0, Reason.UNCOUNTED, detail=limit))
-
-
 RESTART = -2
 """Result in place of a sequence number: the event shows that the producer has restarted, and was not counted."""
 
@@ -102,10 +66,6 @@ others, so that the event never seems older than another event."""
 _REPEATS_OF_NO_COUNTER = 3
 
 STREAM_BYTES = 768
-
-EarlierNumber = Callable[[str, int, int, int], int | None]
-"""Function that returns the number with which a stream continues after an earlier session of the producer, or None.
-Arguments: stream, number (as sent) and fingerprint of its first event, log time (ns)."""
 
 
 def _nobody(*_: object) -> None:
@@ -121,7 +81,6 @@ class Counters:
         bits: int,
         state: CountersState,
         commons: Commons,
-        earlier: EarlierNumber = _nobody,
         *,
         name: str = "",
         report: Callable[[int], None] = _nobody,
@@ -131,18 +90,19 @@ class Counters:
         self.state = state
         self.name = name
         self.report = report
-        self.earlier = earlier
+        self.earlier: Callable[[str, int, int, int], int | None] = _nobody
+        """Function that returns the number with which a stream continues after an earlier session of the producer, or
+        None. Arguments: stream, number (as sent) and fingerprint of its first event, log time (ns)."""
         self._limits = limits
         self.window = limits.reorder_events
         self.mask = (1 << bits) - 1
         self._half = 1 << (bits - 1)
         self._commons = commons
-        commons.take_up(self, len(state.streams))
+        commons.shares.add(self, len(state.streams))
         self.windows = Windows(limits, state, commons)
         self.findings = self.windows.findings
         self.numbers = StreamNumbers(state.streams, self.window, bits)
         self.marks = HeldMarks(state.streams)
-        self._unfollowed = Unfollowed(state, commons, self.findings)
         self.announced = False
         """Whether the client announces its restarts, so that the ledger does not infer them from event times."""
         self.news = dict.fromkeys(state.streams)
@@ -150,17 +110,11 @@ class Counters:
 
     @property
     def account(self) -> Account:
-        state = self.state
+        state, unnumbered = self.state, self.unnumbered
         expected = sum(s.next - s.base + s.extra for s in state.streams.values())
-        expected += state.let_go + state.uncounted
-        unnumbered = self.unnumbered
-        return Account(
-            expected + unnumbered,
-            state.seen,
-            state.missing + unnumbered,
-            state.duplicates,
-            state.uncounted,
-        )
+        expected += state.let_go + state.uncounted + unnumbered
+        missing = state.missing + unnumbered
+        return Account(expected, state.seen, missing, state.duplicates, state.uncounted)
 
     @property
     def unnumbered(self) -> int:
@@ -182,11 +136,7 @@ class Counters:
         return unnumbered
 
     def observe(
-        self,
-        streams: Sequence[str],
-        counts: Sequence[int],
-        marks: Sequence[int],
-        now: int,
+        self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> tuple[list[int | None], bool]:
         """Count events. Return the sequence number (unwrapped to 64 bits) of each one, and whether the producer has
         restarted.
@@ -316,17 +266,29 @@ class Counters:
             return state.streams[name]
         if name in state.unfollowed or (state.others and not begins):
             return None
-        limit = None
         if len(state.streams) >= limits.streams_max:
-            limit = "streams_max"
+            self._leave_uncounted(name, "streams_max")
         elif not self._commons.add_stream(self, limits.source_streams_max, now):
-            limit = "source_streams_max"
-        if limit:
-            self._unfollowed.add(name, limit)
-            self.news[name] = None
-            return None
-        stream = state.streams[name] = StreamCounter()
-        return stream
+            self._leave_uncounted(name, "source_streams_max")
+        else:
+            state.streams[name] = StreamCounter()
+        return state.streams.get(name)
+
+    def _leave_uncounted(self, name: str, limit: str, *, followed: bool = False) -> None:
+        """Record that the numbers of the stream `name` are not checked because of the configured limit `limit`, and
+        report a gap of unknown size. Beyond `UNFOLLOWED_MAX` names, all further streams share one gap. A stream whose
+        numbers were checked before (`followed`) always gets a gap of its own."""
+        state, named = self.state, [name] if followed else []
+        self._commons.state.uncounted_sessions += not state.unfollowed
+        if len(state.unfollowed) < UNFOLLOWED_MAX:
+            state.unfollowed[name] = 0
+            named = [name]
+        elif not state.others:
+            state.others = True
+            named = ["", *named]
+        gap = Finding(Kind.GAP, "", None, 0, Reason.UNCOUNTED, detail=limit)
+        self.findings += [gap._replace(stream=each) for each in named]
+        self.news[name] = None
 
     def tell_uncounted(self, name: str) -> None:
         """Schedule an acknowledgement for a stream whose numbers are not checked, unless too many such streams wait."""
@@ -343,8 +305,7 @@ class Counters:
             self.marks.forget(stream)
             self.state.let_go += stream.next - stream.base + stream.extra
             del self.state.streams[name]
-            self._unfollowed.add(name, "source_streams_max", followed=True)
-            self.news[name] = None
+            self._leave_uncounted(name, "source_streams_max", followed=True)
         self._commons.remove_streams(self, len(oldest))
         self.report(now)
 
@@ -366,7 +327,7 @@ class Counters:
     def release(self) -> None:
         """Subtract the finished session's streams and ranges of missing numbers from the source's totals."""
         self._commons.remove_streams(self, len(self.state.streams))
-        self._unfollowed.release()
+        self._commons.state.uncounted_sessions -= bool(self.state.unfollowed)
         self.windows.count(-self.windows.ranges)
 
     def _in_order(self, stream: StreamCounter, mark: int) -> int:
@@ -404,10 +365,12 @@ class Counters:
         is_new = stream is None
         stream = stream or self.follow(name, now, begins=not count)
         if stream is None:
-            self._unfollowed.observe(name)
-            if len(self.news) > len(self.state.streams) + _NEWS_MAX:
-                followed = self.state.streams
-                self.news = {known: None for known in self.news if known in followed}
+            state = self.state
+            state.uncounted += 1
+            if name in state.unfollowed:
+                state.unfollowed[name] += 1
+            if len(self.news) > len(state.streams) + _NEWS_MAX:
+                self.news = {known: None for known in self.news if known in state.streams}
             return None
         if stream.fresh:
             self.begin(name, stream, count, mark, now)
@@ -437,27 +400,20 @@ class Counters:
         return number
 
     def _late(self, name: str, stream: StreamCounter, seq: int, mark: int, now: int) -> int | None:
-        window = self.window
         if self.windows.fill(name, stream, seq, seq + 1):
             self._remember(stream, seq, mark)
             return seq
         if seq < stream.base:
             return self._before(name, stream, seq, mark, now)
-        if stream.had(seq, mark, window):
-            self.state.duplicates += 1
-            return DUPLICATE
-        if self._may_be_another(stream, seq):
+        # An event with another mark is a different event if the earlier event's mark is stored. Below `floor`, it may be
+        # a missing event whose gap was forgotten, unless the client announced the session: such a client uses no number
+        # twice.
+        known = stream.mark_of(seq, self.window)
+        differs = not self.announced if seq < stream.floor else known != NEVER
+        if differs and known != mark & FINGERPRINT:
             return self._another(stream, seq)
         self.state.duplicates += 1
         return DUPLICATE
-
-    def _may_be_another(self, stream: StreamCounter, seq: int) -> bool:
-        """Return whether an event that repeats a number with another mark (fingerprint) may be a different event. It
-        may be one if the earlier event's mark is stored. Below `floor`, it may be a missing event whose gap was
-        forgotten, unless the client announced the session: such a client uses no number twice."""
-        if seq < stream.floor:
-            return not self.announced
-        return stream.mark_of(seq, self.window) != NEVER
 
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int

@@ -77,12 +77,11 @@ class References:
 
     what = Evicted.REFERENCES
 
-    def __init__(self, limits: LedgerConfig, stream: str, state: ReferencesState) -> None:
+    def __init__(self, limits: LedgerConfig, state: ReferencesState) -> None:
         self.state = state
         self.evicted = 0
         self.findings: list[Finding] = []
         self._limits = limits
-        self._stream = stream
         if state.ends is None and not state.seen:
             state.ends = 0
 
@@ -118,9 +117,9 @@ class References:
         return bool(self.state.unknown)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield the session's stream and its number of awaited records, if there are any."""
+        """Yield "" as the stream, and the number of awaited records, if there are any."""
         if self.state.unknown:
-            yield self._stream, len(self.state.unknown)
+            yield "", len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
         """Count `records` records of a kind. If a footer's total showed that such records are missing, add a heal for
@@ -135,9 +134,7 @@ class References:
             if not repaid:
                 return
             state.short[kind] = short - repaid
-            self.findings.append(
-                Finding(Kind.HEAL, self._stream, None, repaid, Reason.NETWORK, of=kind)
-            )
+            self.findings.append(Finding(Kind.HEAL, "", None, repaid, Reason.NETWORK, of=kind))
 
     def add_copies(self, records: int) -> None:
         """Count the records of a duplicate datagram."""
@@ -192,7 +189,7 @@ class References:
             if not state.late:
                 state.given_up -= 1
                 self.findings.append(
-                    Finding(Kind.HEAL, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
+                    Finding(Kind.HEAL, "", None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
                 )
             return "forward_reference"
         return None
@@ -252,9 +249,7 @@ class References:
             if short <= 0:
                 continue
             if short > CLAIM_MAX:
-                self.findings.append(
-                    Finding(Kind.GAP, self._stream, None, 0, Reason.NETWORK, of=kind)
-                )
+                self.findings.append(Finding(Kind.GAP, "", None, 0, Reason.NETWORK, of=kind))
                 continue
             explained = min(short, state.unreported)
             if explained:
@@ -263,13 +258,8 @@ class References:
                 short -= explained
             if short:
                 state.short[kind] = state.short.get(kind, 0) + short
-                estimate = state.copies > 0
-                self.findings.append(
-                    Finding(
-                        Kind.GAP, self._stream, None, short, Reason.NETWORK,
-                        of=kind, estimate=estimate,
-                    )
-                )  # fmt: skip
+                gap = Finding(Kind.GAP, "", None, short, Reason.NETWORK, of=kind)
+                self.findings.append(gap._replace(estimate=state.copies > 0))
 
     def _end_late(self, totals: dict[str, int], late: Finding) -> None:
         """Take back the gap for the missing beginning of the input if the totals of all kinds, and the references, show
@@ -293,12 +283,8 @@ class References:
             # An earlier gap, from a footer's total, already contains this record. Take the record back from this gap,
             # because the gap for its id reports it again.
             state.short[Kind.BEGIN] = short - 1
-            self.findings.append(
-                Finding(Kind.HEAL, self._stream, None, 1, Reason.NETWORK, of=Kind.BEGIN)
-            )
-        self.findings.append(
-            Finding(Kind.GAP, self._stream, None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN)
-        )
+            self.findings.append(Finding(Kind.HEAL, "", None, 1, Reason.NETWORK, of=Kind.BEGIN))
+        self.findings.append(Finding(Kind.GAP, "", None, 1, Reason.UNRESOLVED, id_, Kind.BEGIN))
 
     def _give_up_first(self, count: int) -> None:
         # Collect the ids before the deletions. After each deletion, Python finds a dict's first key only by a search

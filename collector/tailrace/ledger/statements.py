@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from operator import attrgetter
 
-from tailrace.ledger.bounds import Commons
 from tailrace.ledger.counters import LATEST, Counters
 from tailrace.ledger.stream import SeqRange, StreamCounter
 from tailrace.ledger.windows import parts_of
@@ -38,17 +37,13 @@ _first, _last = attrgetter("first"), attrgetter("last")
 class Statements:
     """Applies the statements of one client about its sequence numbers to the counters of its session."""
 
-    def __init__(self, counters: Counters, bits: int, commons: Commons) -> None:
+    def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._commons = commons
-        self._range = 1 << bits
-        self._half = 1 << (bits - 1)
+        self._range = counters.mask + 1
+        self._half = self._range // 2
 
     def discarded(
-        self,
-        ranges: Iterable[tuple[str, int, int]],
-        now: int,
-        reason: Reason = Reason.SENDER,
+        self, ranges: Iterable[tuple[str, int, int]], now: int, reason: Reason = Reason.SENDER
     ) -> None:
         """Apply a report of discarded events: ranges of stream, first number as sent, number of events. `reason` is
         `elsewhere` for events that another collector acknowledged."""
@@ -80,37 +75,39 @@ class Statements:
         if more > 0 and state.tails + more > TAILS_MAX:
             self._refuse_tail("")
         elif more > 0:
-            self._name_unnumbered(Kind.GAP, more)
+            self._change_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
         """Take back a part of the gap without numbers: numbers found missing since then may belong to its events."""
         state = self._counters.state
-        less = state.unnumbered - self._counters.unnumbered if state.unnumbered else 0
-        if less > 0:
-            self._name_unnumbered(Kind.HEAL, less)
+        less = self._counters.unnumbered - state.unnumbered if state.unnumbered else 0
+        if less < 0:
+            self._change_unnumbered(Kind.HEAL, less)
 
-    def _name_unnumbered(self, kind: str, events: int) -> None:
+    def _change_unnumbered(self, kind: str, change: int) -> None:
         state = self._counters.state
-        change = events if kind == Kind.GAP else -events
         state.tails += change
         state.unnumbered += change
-        self._counters.findings.append(
-            Finding(kind, "", None, events, Reason.SENDER, detail="unnumbered")
-        )
+        finding = Finding(kind, "", None, abs(change), Reason.SENDER, detail="unnumbered")
+        self._counters.findings.append(finding)
 
     def goodbye(self, finals: Mapping[str, int], now: int) -> None:
         """Apply a client's goodbye. `finals` maps each stream to the number (as sent) of its next event."""
+        counters = self._counters
         for name, final in finals.items():
-            stream = self._counters.state.streams.get(name)
-            if stream is None and not self._can_begin(name, final, now):
-                if final >= self._half and name not in self._counters.state.unfollowed:
+            stream = counters.state.streams.get(name)
+            # `final` can be the next number of a stream without any event, but if it is 0 or in the upper half of the
+            # range, only if an earlier session had the stream.
+            plain = stream is not None or 0 < final < self._half
+            if not plain and counters.earlier(name, final, LATEST, now) is None:
+                if final >= self._half and name not in counters.state.unfollowed:
                     self._refuse_tail(name)
                 continue
             stream = stream or self._stream(name, now)
             if stream is None or not stream.counted:
                 continue
             if stream.fresh:
-                self._counters.begin(name, stream, final, LATEST, now)
+                counters.begin(name, stream, final, LATEST, now)
             before = stream.ranges
             self._reaches(name, stream, self._unwrapped(stream, final), now)
             self._changed(name, stream, before, now)
@@ -127,8 +124,10 @@ class Statements:
         come from another program than the events."""
         streams = self._counters.state.streams
         said = [(s, first) for name, first, _ in discarded if (s := streams.get(name))]
-        if any(s.came(self._unwrapped(s, first)) for s, first in said[:RANGES_MAX]):
-            return True
+        for stream, first in said[:RANGES_MAX]:
+            number = self._unwrapped(stream, first)
+            if stream.base <= number < stream.next and not stream.lacks(number):
+                return True
         ends = [(s, final) for name, final in finals.items() if (s := streams.get(name))]
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
@@ -143,12 +142,6 @@ class Statements:
                 self._reaches(name, stream, stream.discarded[-1].last + 1, now)
                 stream.discarded = []
                 self._changed(name, stream, before, now)
-
-    def _can_begin(self, name: str, final: int, now: int) -> bool:
-        """Return whether `final` (as sent) can be the next number of a stream without any event. If it is 0 or in the
-        upper half of the range, this requires an earlier session with the stream."""
-        earlier = self._counters.earlier
-        return 0 < final < self._half or earlier(name, final, LATEST, now) is not None
 
     def _unwrapped(self, stream: StreamCounter, number: int) -> int:
         distance = (number - stream.next) % self._range
@@ -192,9 +185,10 @@ class Statements:
                 part.reason = said.reason
 
     def _changed(self, name: str, stream: StreamCounter, before: int, now: int) -> None:
-        self._counters.windows.count(stream.ranges - before)
-        self._counters.windows.keep_bounds(name, stream)
-        self._counters.windows.heard({name}, now)
+        windows = self._counters.windows
+        windows.count(stream.ranges - before)
+        windows.keep_bounds(name, stream)
+        windows.heard({name}, now)
         self._counters.news[name] = None
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
-from tailrace.model.gap import OF_CLIENTS
 from tailrace.model.holding import Evicted
 
 if TYPE_CHECKING:
@@ -130,10 +129,6 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
     def lacks(self, seq: int) -> bool:
         return self._missing_at(seq) is not None
 
-    def came(self, seq: int) -> bool:
-        """Return whether an event with this number arrived, as far as the stream remembers."""
-        return self.base <= seq < self.next and not self.lacks(seq)
-
     def _missing_at(self, seq: int) -> SeqRange | None:
         for ranges in (self.holes, self.gaps):
             if (at := find(ranges, seq)) is not None:
@@ -144,13 +139,6 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         """Return whether an event may be the missing event `seq`, according to its time."""
         hole = self._missing_at(seq)
         return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
-
-    def forget_gap(self) -> None:
-        """Forget the gap (reported missing numbers) with the lowest numbers. Late events can no longer take it back."""
-        gap = self.gaps.pop(0)
-        self.floor = max(self.floor, gap.last + 1)
-        if gap.reason not in OF_CLIENTS:
-            self.given_up += gap.last - gap.first + 1
 
 
 class CountersState(msgspec.Struct):

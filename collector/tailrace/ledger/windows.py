@@ -14,7 +14,7 @@ from operator import attrgetter
 from tailrace.config.schema import LedgerConfig
 from tailrace.ledger.bounds import Commons, Share
 from tailrace.ledger.stream import CountersState, SeqRange, StreamCounter, find
-from tailrace.model.gap import Finding, Reason
+from tailrace.model.gap import OF_CLIENTS, Finding, Reason
 from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind
 
@@ -23,10 +23,6 @@ _first = attrgetter("first")
 
 RANGE_BYTES = 768
 """Memory (bytes) of a range of missing or discarded numbers."""
-
-
-def _heard(named: tuple[str, StreamCounter]) -> int:
-    return named[1].heard
 
 
 def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRange]:
@@ -73,29 +69,24 @@ class Windows:
         self._state = state
         self._limits = limits
         self._commons = commons
-        self._open: set[str] = set()
-        self.ranges = 0
+        self._open = {name for name, stream in state.streams.items() if stream.holes}
+        self.ranges = sum(stream.ranges for stream in state.streams.values())
         """Number of holes, gaps and discarded ranges that this session remembers."""
-        for name, stream in state.streams.items():
-            self.ranges += stream.ranges
-            if stream.holes:
-                self._open.add(name)
         self._due = self._next_due() if self._open else _NEVER_DUE
         """Earliest time (Unix ns) at which `reorder_time` ends for a hole."""
 
     @property
     def waiting(self) -> bool:
-        """Return whether the session has holes (missing numbers that may still arrive)."""
         return bool(self._open)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield each stream with holes (missing numbers that may still arrive), and the number of events in them."""
+        """Yield each stream with holes, and the number of events in them."""
         for name in sorted(self._open):
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
     def open(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Add a hole (missing numbers that may still arrive) at a stream's next number, or directly before its first
-        number. Numbers that the client discarded get the reason `sender`."""
+        """Add a hole at a stream's next number, or directly before its first number. Numbers that the client discarded
+        get the reason `sender`."""
         parts = parts_of(hole, stream.discarded, Reason.SENDER)
         if hole.first == stream.next:
             stream.holes += parts
@@ -136,13 +127,12 @@ class Windows:
         for name in sorted(self._open if names is None else names):
             stream = self._state.streams[name]
             horizon = stream.next - self._limits.reorder_events
-            ripe = [h for h in stream.holes if h.last < horizon or h.since <= oldest]
-            if ripe:
-                stream.holes = [
-                    h for h in stream.holes if not (h.last < horizon or h.since <= oldest)
-                ]
-                for hole in ripe:
+            holes, stream.holes = stream.holes, []
+            for hole in holes:
+                if hole.last < horizon or hole.since <= oldest:
                     self._close(name, stream, hole)
+                else:
+                    stream.holes.append(hole)
             if not stream.holes:
                 self._open.discard(name)
         if names is None:
@@ -156,12 +146,12 @@ class Windows:
         self._due = self._next_due()
 
     def close(self) -> None:
-        """Report the holes (missing numbers that may still arrive) of all streams."""
+        """Report the holes of all streams."""
         for name in sorted(self._open):
             self.close_stream(name, self._state.streams[name])
 
     def close_stream(self, name: str, stream: StreamCounter) -> None:
-        """Report all holes (missing numbers that may still arrive) of one stream."""
+        """Report all holes of one stream."""
         holes, stream.holes = stream.holes, []
         for hole in holes:
             self._close(name, stream, hole)
@@ -194,12 +184,11 @@ class Windows:
                 self.findings.append(
                     Finding(Kind.GAP, name, first, count, reason, estimate=share.estimate)
                 )
-                # Do not join gaps that are adjacent, because each remembered gap must correspond to one row of the
-                # table.
+                # Do not join adjacent gaps, because each remembered gap must correspond to one row of the table.
                 gap = SeqRange(first, last, hole.since, hole.before, reason)
                 insort(stream.gaps, gap, key=_first)
         while len(stream.gaps) > self._limits.holes_max:
-            self._forget_gap(stream)
+            self.forget_gap(stream)
         self.count(len(stream.gaps))
 
     def count(self, more: int) -> None:
@@ -214,7 +203,7 @@ class Windows:
     def give_way(self, size: int) -> None:
         """Free `size` bytes: report holes as gaps, and forget gaps. Begin with the streams without recent events."""
         goal = max(0, self.held - size)
-        for name, stream in sorted(self._state.streams.items(), key=_heard):
+        for name, stream in sorted(self._state.streams.items(), key=lambda each: each[1].heard):
             while stream.ranges and self.held > goal:
                 self._give_up(name, stream)
             if not stream.holes:
@@ -226,7 +215,7 @@ class Windows:
         if stream.holes and not stream.gaps:
             self._close(name, stream, stream.holes.pop(0))
         if stream.gaps:
-            self._forget_gap(stream)
+            self.forget_gap(stream)
         else:
             stream.discarded.pop()
         self.count(-1)
@@ -240,7 +229,7 @@ class Windows:
             self._close(name, stream, stream.holes.pop(0))
         while len(stream.gaps) > self._limits.holes_max:
             self.count(-1)
-            self._forget_gap(stream)
+            self.forget_gap(stream)
         while commons.ranges > self._limits.source_holes_max and stream.ranges > 1:
             if stream.discarded:
                 stream.discarded.pop()
@@ -249,8 +238,12 @@ class Windows:
             if not stream.gaps:
                 self._close(name, stream, stream.holes.pop(0))
             self.count(-1)
-            self._forget_gap(stream)
+            self.forget_gap(stream)
 
-    def _forget_gap(self, stream: StreamCounter) -> None:
-        stream.forget_gap()
+    def forget_gap(self, stream: StreamCounter) -> None:
+        """Forget the gap (reported missing numbers) with the lowest numbers. Late events can no longer take it back."""
+        gap = stream.gaps.pop(0)
+        stream.floor = max(stream.floor, gap.last + 1)
+        if gap.reason not in OF_CLIENTS:
+            stream.given_up += gap.last - gap.first + 1
         self._commons.state.forgotten += 1
