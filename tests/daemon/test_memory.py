@@ -20,7 +20,6 @@ from tailrace.decoding.json_object import read_object
 from tailrace.ledger.counters import STREAM_BYTES
 from tailrace.ledger.stream import MARK_BYTES
 from tailrace.rows.batch import BlockRows
-from tailrace.rows.schema import ROW
 from tailrace.store.data_files import to_arrow
 from tests import toml
 from tests.decoding import ovni_bytes
@@ -176,7 +175,7 @@ def _held(batch):
     found, seen = 0, set()
     for part in batch.parts:
         if isinstance(part.rows, BlockRows):
-            columns = filter(None, (part.rows.column(name) for name in ROW))
+            columns = filter(None, part.rows.columns())
             buffers = [
                 b for c in columns for b in c if isinstance(b, bytes | bytearray | memoryview)
             ]

@@ -26,6 +26,7 @@ from tailrace.rows.block import ROWS_MIN
 from tests import toml
 from tests.daemon.virtual import CONFIG, Calls, configuration, opened, running
 from tests.ingest.log import Log, applied, heph_event
+from tests.rows.columns import column
 
 BASE = f"{Path(tailrace.__file__).parent}/"
 QUIET = (
@@ -155,7 +156,7 @@ def follow_gap(monkeypatch: pytest.MonkeyPatch) -> Walk:
         for entry in log.entries[known:]:
             ingest.apply(entry)
     batch = ingest.batch.take()
-    assert batch.column("kind").count("gap") == 1
+    assert column(batch, "kind").count("gap") == 1
     return walk
 
 

@@ -19,6 +19,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.ledger.references import CLAIM_MAX
 from tailrace.store.table import Table
 from tests.ingest.log import Log
+from tests.rows.columns import column
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 INPUTS = 150
@@ -158,7 +159,7 @@ def test_a_total_is_believed_up_to_a_bound_and_then_says_that_something_is_missi
     log.data(number, b'{"type":"footer","total_records":%d}\n' % total)
     _, ingest = settled(log)
     batch = ingest.batch.take()
-    kinds = batch.column("kind"), batch.column("attributes")
+    kinds = column(batch, "kind"), column(batch, "attributes")
     gaps = [json.loads(text) for kind, text in zip(*kinds, strict=True) if kind == "gap"]
     assert [gap["count"] for gap in gaps] == [missing]
     account = ingest.account("s")
@@ -172,6 +173,6 @@ def test_what_comes_of_a_gap_of_unknown_size_does_not_make_less_than_nothing_mis
     log.data(number, b"M 1 0 1\nM 2 0 2\nM 3 0 %d\nM 4 0 %d\nM 5 0 3\nM 6 0 4\n" % (jump, jump + 1))
     _, ingest = settled(log)
     batch = ingest.batch.take()
-    assert [kind for kind, _ in groupby(batch.column("kind"))][-1] == "begin"
+    assert [kind for kind, _ in groupby(column(batch, "kind"))][-1] == "begin"
     account = ingest.account("s")
     assert (account.missing, account.seen, account.imbalance) == (1, 5, 0)

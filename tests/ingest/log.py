@@ -13,6 +13,7 @@ from tailrace.rows.schema import COLUMNS
 from tailrace.spool.entry import Entry, EntryKind, pack_datagrams, pack_document
 from tailrace.spool.payloads import DropCount, FileFacts, FileLoss, OpenInfo
 from tailrace.spool.segment import HEAD_SIZE
+from tests.rows.columns import column
 
 SECOND, MS = 10**9, 10**6
 EVENT_MAGIC, METADATA_MAGIC = 0xC1FC1FB7, 0x75D11D4D
@@ -188,7 +189,7 @@ def rows(batch):
     names = [column.name for column in COLUMNS]
     found = [
         dict(zip(names, row, strict=True))
-        for row in zip(*(batch.column(name) for name in names), strict=True)
+        for row in zip(*(column(batch, name) for name in names), strict=True)
     ]
     for row in found:
         if row["wall"] is not None:

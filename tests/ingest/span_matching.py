@@ -15,7 +15,6 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.ingest.spans import DEPTH, END_OFFSET, ForgottenSpans, Spans, match_block
 from tailrace.ledger.references import References, ReferencesState
 from tailrace.model.record import Kind, Record
-from tailrace.rows.batch import BlockRows
 from tailrace.rows.block import Block
 from tailrace.rows.fields import COUNTER, DETAIL, FLAW, SIZE
 
@@ -47,9 +46,9 @@ class Side:
         found = []
         for part, others in match_block(self.spans, block):
             if part:
-                rows = BlockRows(part.block, None, None, part.depths, part.end_offsets)
                 columns = dict(zip(Record._fields, part.block.columns(), strict=True))
-                columns |= {name: part.block.column(rows.column(name)) for name in ADDED}
+                added = part.depths, part.end_offsets
+                columns |= dict(zip(ADDED, map(part.block.column, added), strict=True))
                 found += zip(*(columns[name] for name in [*ROW, "flaw", *ADDED]), strict=True)
                 self.by_kernel += part.block.rows
             if others:

@@ -18,6 +18,7 @@ from tests.decoding.test_conformance import VECTORS
 from tests.formats.toy import FORMAT as TOY
 from tests.ingest.log import Log, applied, run
 from tests.ingest.test_machine import assert_conserved, attributes, of
+from tests.rows.columns import column
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +144,7 @@ def test_bytes_that_cannot_be_inflated_are_kept(log):
     batch = ingest.batch.take()
     (kept,) = batch.quarantined
     assert b"\x1f\x8b\x08xx" in kept.frame
-    text = batch.column("attributes")[-1]
+    text = column(batch, "attributes")[-1]
     about = {"count": 0, "bytes": 5, "detail": "bad_member", "quarantine": 0}
     assert json.loads(text) == about
     assert ingest.tally("s").malformed_records == {"bad_member": 1}

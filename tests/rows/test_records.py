@@ -15,7 +15,6 @@ ASKED = (
     "begin",
     "length",
     "kinds",
-    "numbered_events",
     "latest_end",
     "latest_tick",
     "times",

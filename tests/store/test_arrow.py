@@ -11,11 +11,12 @@ from hypothesis import given, strategies as st
 from tailrace.kernels import active
 from tailrace.model.record import Kind, Record
 from tailrace.rows import batch as module
-from tailrace.rows.batch import Batch, BlockRows, Part
+from tailrace.rows.batch import Batch, BlockRows
 from tailrace.rows.block import Integers
 from tailrace.rows.schema import CODED, COLUMNS, ROW, RUN
 from tailrace.store.data_files import to_arrow, with_day
 from tests.forms import examples
+from tests.rows.columns import column, rows_column
 from tests.rows.packing import packed
 
 TEXT = st.text(max_size=20)
@@ -66,12 +67,12 @@ def test_a_timestamp_is_the_rows_time_cut_to_microseconds(numbered):
     batch = numbered("s", 0, 5)
     batch.parts[0].rows[ROW.index("time")] = times = [None, 1999, 0, -1999, 2**63 - 1]
     ((_, rows),) = to_arrow(batch)
-    column = rows.column("wall")
-    assert column.type == pa.timestamp("us", "UTC")
-    microseconds = column.cast(pa.int64()).to_pylist()
+    walls = rows.column("wall")
+    assert walls.type == pa.timestamp("us", "UTC")
+    microseconds = walls.cast(pa.int64()).to_pylist()
     assert microseconds == [None, 1, 0, -1, (2**63 - 1) // 1000]
-    assert batch.column("wall") == microseconds
-    assert batch.column("time") == times
+    assert column(batch, "wall") == microseconds
+    assert column(batch, "time") == times
 
 
 @examples(100)
@@ -155,13 +156,13 @@ def test_blocks_and_lists_become_the_same_rows(parts, large, enough):
         numbers = Integers.of([r.offset for r in records])
         spans = (numbers, Integers.of([None, *times[1:]])) if day == 1 else ()
         rows = BlockRows(packed(records), Integers.of(times), numbers, *spans)
-        listed = [Part(day, rows).column(name) for name in ROW]
+        listed = [rows_column(rows, name) for name in ROW]
         mixed.day = day
         mixed.extend("s", "heph", "1", rows if as_block else listed, 1)
         lists.day = day
         lists.extend("s", "heph", "1", listed, 1)
     assert len(mixed) == len(lists)
-    assert [mixed.column(c.name) for c in COLUMNS] == [lists.column(c.name) for c in COLUMNS]
+    assert [column(mixed, c.name) for c in COLUMNS] == [column(lists, c.name) for c in COLUMNS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "LARGE", large)
         patch.setattr(module, "ENOUGH", enough)

@@ -39,7 +39,7 @@ from tailrace.ledger.split_runs import SplitRuns
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
 from tailrace.rows.fields import EVENTS
-from tailrace.rows.records import Chunk, gathered, listed
+from tailrace.rows.records import NUMBERED, Chunk, gathered, listed
 from tailrace.spool.entry import Datagrams
 from tailrace.spool.payloads import FileFacts, FileLoss
 
@@ -427,5 +427,5 @@ def decode_datagram(decoder: Decoder, datagram: bytes) -> list[Record]:
 
 def of_one_event_each(chunk: Chunk, datagrams: Datagrams) -> bool:
     """Return whether each datagram contained exactly one event."""
-    events = sum(records.numbered_events for records in chunk)
-    return events == sum(records.rows for records in chunk) == len(datagrams)
+    rows = sum(records.rows for records in chunk)
+    return rows == len(datagrams) and all(records.kinds.keys() <= NUMBERED for records in chunk)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from itertools import chain, groupby, repeat
+from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -60,12 +60,6 @@ class BlockRows(NamedTuple):
     def rows(self) -> int:
         return self.block.rows
 
-    def column(self, name: str) -> Values:
-        """Return one column of the table (`ROW`)."""
-        if name in BlockRows._fields:
-            return getattr(self, name)  # type: ignore[no-any-return] # one of the columns above
-        return getattr(self.block, name, None)
-
     def columns(self) -> tuple[Values, ...]:
         """Return all columns in the order of `ROW`."""
         block = self.block
@@ -89,11 +83,6 @@ class Part(NamedTuple):
 
     day: int
     rows: Rows
-
-    def column(self, name: str) -> list[Any]:
-        if isinstance(self.rows, BlockRows):
-            return self.rows.block.column(self.rows.column(name))
-        return self.rows[ROW.index(name)]
 
 
 class QuarantinedBytes(NamedTuple):
@@ -165,10 +154,7 @@ class Batch:
     def extend(self, source: str, format_: str, session: str, rows: Emitted, size: int) -> None:
         """Append rows, with the day `day`. `size` is their approximate size in bytes."""
         day = self.day
-        if isinstance(rows, Row):
-            count = 1
-        else:
-            count = rows.rows if isinstance(rows, BlockRows) else len(rows[0])
+        count = 1 if isinstance(rows, Row) else _count(rows)
         if not count:
             return
         last = self.runs[-1] if self.runs else None
@@ -202,19 +188,6 @@ class Batch:
                 mine.extend(more)
         else:
             self._parts.append(Part(day, [list(column) for column in columns]))
-
-    def column(self, name: str) -> list[Any]:
-        """Return one column of the table for all rows. `wall` has microseconds since 1970, rounded towards zero."""
-        if name == "wall":
-            return [
-                time if time is None else time // 1000 if time >= 0 else -(-time // 1000)
-                for time in self.column("time")
-            ]
-        if name not in ROW:
-            return list(
-                chain.from_iterable(repeat(getattr(run, name), run.rows) for run in self.runs)
-            )
-        return list(chain.from_iterable(part.column(name) for part in self.parts))
 
 
 class PackedRows(NamedTuple):
@@ -288,25 +261,24 @@ def _packed(parts: list[Rows]) -> PackedRows:
 
 
 def _column(name: str, values: list[Any], counts: list[int]) -> Values:
+    found: Values = None
     try:
-        found = None if all(map(_has_none, values)) else _some(name, values, counts)
+        if not all(map(_has_none, values)):
+            if not active():
+                found = _of_list(name, values[0])
+            elif name in _LONG:
+                found = Integers(*_joined.integers(values, counts))
+            elif name in CODED:
+                codes, texts, valid = _joined.words(values, counts)
+                found = Words(codes, texts, len(texts), valid)
+            else:
+                found = Texts(*_joined.texts(values, counts))
         if name in _MUST and (found is None or found.valid is not None):
             raise TypeError("a row has no value")  # noqa: TRY301 - the note below is for all errors
     except (TypeError, OverflowError, UnicodeError) as error:
         error.add_note(f"in column {name!r}")
         raise
     return found
-
-
-def _some(name: str, values: list[Any], counts: list[int]) -> Values:
-    if not active():
-        return _of_list(name, values[0])
-    if name in _LONG:
-        return Integers(*_joined.integers(values, counts))
-    if name not in CODED:
-        return Texts(*_joined.texts(values, counts))
-    codes, texts, valid = _joined.words(values, counts)
-    return Words(codes, texts, len(texts), valid)
 
 
 def _of_list(name: str, values: list[Any]) -> Values:
@@ -332,8 +304,8 @@ def _has_none(values: Any) -> bool:  # noqa: ANN401 - a column of a block, or a 
     return values is None
 
 
-def _count(part: Rows) -> int:
-    return len(part[0]) if isinstance(part, list) else part.rows
+def _count(part: Sequence[Sequence[Any]] | BlockRows) -> int:
+    return part.rows if isinstance(part, BlockRows) else len(part[0])
 
 
 class Coding:
@@ -356,9 +328,8 @@ class Coding:
             known = [codes.setdefault(text, len(codes)) for text in texts]
             if known == list(range(len(texts))):
                 return words.codes
-            return array(
-                "i", map(known.__getitem__, memoryview(words.codes).cast("B").cast("i"))
-            ).tobytes()
+            found = memoryview(words.codes).cast("B").cast("i")
+            return array("i", map(known.__getitem__, found)).tobytes()
         table = self._tables.setdefault(id(texts), array("i"))
         table.frombytes(b"\xff" * (4 * max(0, words.known - len(table))))
         for code in present(words.codes, rows, words.known, words.valid):

@@ -69,6 +69,8 @@ class Records(ABC):
     __slots__ = ("rows",)
 
     rows: int
+    packed: int
+    """Number of these records that a compiled kernel packed into a block: all or none."""
 
     # Methods that return facts about all records
 
@@ -84,11 +86,6 @@ class Records(ABC):
 
     @property
     @abstractmethod
-    def packed(self) -> int:
-        """Return the number of these records that a compiled kernel packed into a block: all or none."""
-
-    @property
-    @abstractmethod
     def streams(self) -> Iterable[str]:
         """Return the names of the records' streams. A name may occur several times."""
 
@@ -96,11 +93,6 @@ class Records(ABC):
     @abstractmethod
     def kinds(self) -> Mapping[str, int]:
         """Return the number of records, by kind."""
-
-    @property
-    @abstractmethod
-    def numbered_events(self) -> int:
-        """Return the number of records of the kinds in `NUMBERED`."""
 
     @property
     @abstractmethod
@@ -175,6 +167,8 @@ class ListRecords(Records):
 
     __slots__ = ("columns",)
 
+    packed = 0
+
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.rows = len(columns[KIND])
@@ -188,10 +182,6 @@ class ListRecords(Records):
         return sum(self.columns[SIZE])
 
     @property
-    def packed(self) -> int:
-        return 0
-
-    @property
     def streams(self) -> Iterable[str]:
         return self.columns[STREAM]
 
@@ -200,11 +190,6 @@ class ListRecords(Records):
         kinds = self.columns[KIND]
         spans = kinds.count(Kind.SPAN)
         return {Kind.SPAN: spans} if spans == len(kinds) else Counter(kinds)
-
-    @property
-    def numbered_events(self) -> int:
-        kinds = self.columns[KIND]
-        return sum(kinds.count(kind) for kind in NUMBERED)
 
     @property
     def latest_end(self) -> int | None:
@@ -270,7 +255,7 @@ class ListRecords(Records):
         now: int,
         seqs: list[int | None] | None = None,
     ) -> Iterator[Records]:
-        """Process the records (see `Records.process`). If they are counted already, `seqs` has their numbers."""
+        # If the records are counted already, `seqs` has their numbers.
         columns, counted = self.columns, self
         if seqs is None:
             seqs = counters.count(columns[STREAM], columns[COUNTER], marks_of(columns), now)
@@ -294,11 +279,11 @@ class ListRecords(Records):
 class BlockRecords(Records):
     """Records packed in a block. All of them are events (see `Block`)."""
 
-    __slots__ = ("_block",)
+    __slots__ = ("_block", "packed")
 
     def __init__(self, block: Block) -> None:
         self._block = block
-        self.rows = block.rows
+        self.rows = self.packed = block.rows
 
     @property
     def begin(self) -> int:
@@ -307,10 +292,6 @@ class BlockRecords(Records):
     @property
     def length(self) -> int:
         return self._block.length
-
-    @property
-    def packed(self) -> int:
-        return self.rows
 
     @property
     def streams(self) -> Iterable[str]:
@@ -322,10 +303,6 @@ class BlockRecords(Records):
         kind = self._block.kind
         counts = counted(kind.codes, self.rows, kind.known)
         return {text: count for text, count in zip(kind.texts, counts, strict=False) if count}
-
-    @property
-    def numbered_events(self) -> int:
-        return self.rows
 
     @property
     def latest_end(self) -> int | None:
