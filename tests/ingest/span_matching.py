@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.spans import DEPTH, END_OFFSET, ForgottenSpans, Spans, match_block
+from tailrace.ingest.spans import DEPTH, END_OFFSET, ForgottenSpans, Spans
 from tailrace.ledger.references import References, ReferencesState
 from tailrace.model.record import Kind, Record
 from tailrace.rows.block import Block
@@ -44,7 +44,7 @@ class Side:
     def packed(self, block: Block) -> list[Any]:
         """Match records given in a block. Return their rows."""
         found = []
-        for part, others in match_block(self.spans, block):
+        for part, others in self.spans.match_block(block):
             if part:
                 columns = dict(zip(Record._fields, part.block.columns(), strict=True))
                 added = part.depths, part.end_offsets

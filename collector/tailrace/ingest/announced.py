@@ -361,7 +361,9 @@ class Announcements:
         if state.carriers:
             return
         state.left = now
-        known.incarnation.forget_marks()
+        if known.incarnation.counters:
+            # Without a connection, only resent events can arrive.
+            known.incarnation.counters.marks.forget_all()
         self._states[id_] = self._states.pop(id_)
         self._away[id_] = None
         if known.over(now):

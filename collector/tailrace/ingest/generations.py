@@ -292,7 +292,7 @@ class Generations:
     def _first_words(self, incarnation: Incarnation) -> dict[str, object]:
         """Return attributes for the first row of an incarnation (producer run): its file, and the collector's name."""
         about = self._of_file()
-        incarnation.own.awaits_end = "ends" in about
+        incarnation.state.awaits_end = "ends" in about
         return about | self._whose()
 
     def _whose(self) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tailrace.ingest.clocks import Lead, Paces
 from tailrace.ingest.incarnation_rows import (
+    CUT,
     GapRows,
     OwnRows,
     RecordRows,
@@ -17,8 +18,8 @@ from tailrace.ingest.incarnation_rows import (
     add_counts,
 )
 from tailrace.ingest.returning import Departures, Sender, Siblings
-from tailrace.ingest.spans import Spans, match_block
-from tailrace.ingest.state import IncarnationState, SessionState, Tally
+from tailrace.ingest.spans import Spans
+from tailrace.ingest.state import IncarnationState, Tally
 from tailrace.ledger.bounds import Commons
 from tailrace.ledger.counters import Counters, hand_over
 from tailrace.ledger.references import References
@@ -55,11 +56,7 @@ class Incarnation:
     """One incarnation of a producer: the part of a session between two restarts of the producer."""
 
     def __init__(
-        self,
-        state: IncarnationState,
-        sender: Sender,
-        share: SourceShare,
-        sink: Sink,
+        self, state: IncarnationState, sender: Sender, share: SourceShare, sink: Sink
     ) -> None:
         limits, bits = sender.limits, sender.bits
         self._tally = share.tally
@@ -70,15 +67,15 @@ class Incarnation:
         self._rows = RecordRows(state, self._tally, sink.emit)
         self.lead = Lead(state)
         self._pieces = share.pieces
-        self._references = References(limits, state.references)
+        self.references = References(limits, state.references)
         self._gap_rows = GapRows(limits, state.gap_rows)
-        self._unreadable = Unreadable(state, self.own, self._references, counted=bool(bits))
+        self.unreadable = Unreadable(state, self.own, self.references, counted=bool(bits))
         self.counters: Counters | None = None
         self._spans: SpanRows | None = None
         self._statements: Statements | None = None
         self._siblings: Siblings | None = None
         if not bits:
-            spans = Spans(limits, self._references, state.spans, state.forgotten_spans)
+            spans = Spans(limits, self.references, state.spans, state.forgotten_spans)
             self._spans = SpanRows(spans, self._rows, self._tally, sink.at_last)
         else:
             self.counters = Counters(
@@ -96,8 +93,8 @@ class Incarnation:
     def holdings(self) -> list[Holding]:
         """Return the containers whose memory grows with the producer's events, for the memory limits."""
         if self.counters:
-            return [self.counters.marks, self.counters.windows, self._references]
-        return [self._spans.spans, self._references] if self._spans else []
+            return [self.counters.marks, self.counters.windows, self.references]
+        return [self._spans.spans, self.references] if self._spans else []
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
         self.report(now)
@@ -111,7 +108,7 @@ class Incarnation:
         """Return whether missing events may still arrive late. A tick of the spool (timer entry) ends the wait."""
         counters = self.counters
         holes = counters is not None and (counters.windows.waiting or self._unnamed > 0)
-        return holes or self._references.waiting or self._gap_rows.waiting
+        return holes or self.references.waiting or self._gap_rows.waiting
 
     @property
     def _unnamed(self) -> int:
@@ -124,7 +121,7 @@ class Incarnation:
         """Count, by stream, the missing events that may still arrive late and that no gap row reports yet."""
         found: Counter[str] = Counter()
         windows = self.counters.windows.awaited() if self.counters else ()
-        for stream, events in (*windows, *self._references.awaited(), *self._gap_rows.awaited()):
+        for stream, events in (*windows, *self.references.awaited(), *self._gap_rows.awaited()):
             found[stream] += events
         if unnamed := self._unnamed:
             found[""] += unnamed
@@ -136,7 +133,7 @@ class Incarnation:
 
     @property
     def account(self) -> Account:
-        return self.counters.account if self.counters else self._references.account
+        return self.counters.account if self.counters else self.references.account
 
     # Methods that count records of this incarnation (producer run) and write rows
 
@@ -204,7 +201,7 @@ class Incarnation:
         producer run."""
         state = self.state
         if facts.totals:
-            self._references.total(facts.totals)
+            self.references.total(facts.totals)
         if self._statements:
             reason = Reason.ELSEWHERE if facts.elsewhere else Reason.SENDER
             self._statements.discarded(facts.discarded, now, reason)
@@ -221,7 +218,11 @@ class Incarnation:
         """Record the epoch, clock and tick rate that a record states."""
         state = self.state
         if facts.epoch is not None:
-            self._hear_epoch(facts.epoch)
+            if self._siblings:
+                self._siblings.go()
+            state.epoch = facts.epoch
+            if self._siblings:
+                self._siblings.come()
         state.clock = facts.clock or state.clock
         if facts.ticks_per_second:
             state.ticks_per_second = float(facts.ticks_per_second)
@@ -231,21 +232,6 @@ class Incarnation:
         if self._datagrams and facts.announces and state.epoch is not None:
             self.lead.hear(facts.announces.now, now)
 
-    def _hear_epoch(self, epoch: int) -> None:
-        if self._siblings:
-            self._siblings.go()
-        self.state.epoch = epoch
-        if self._siblings:
-            self._siblings.come()
-
-    def malformed(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store adjacent unreadable records in the quarantine file, and write gap rows about them."""
-        self._unreadable.take(session, pieces)
-
-    def refused(self, session: SessionState, pieces: list[Record]) -> None:
-        """Store bytes in the quarantine, because their host began too many sessions, and write a gap row."""
-        self.own.malformed(session, [[piece] for piece in pieces], 0)
-
     def claim(self, record: Record, now: int) -> None:
         """Process a decoder's report that events are missing, or that missing events have arrived after all."""
         about = record.detail
@@ -254,31 +240,20 @@ class Incarnation:
         if self._pieces and record.kind == Kind.HEAL and about.piece:
             self.piece(about.piece)  # takes the gap back
             return
-        for number, count in self._not_elsewhere(record, about):
-            said = Finding(
-                record.kind,
-                record.stream,
-                number,
-                count,
-                record.name or Reason.NETWORK,
-                of=about.of,
-                detail=about.detail,
-                offset=record.offset,
-                last=about.last,
+        number, reason = record.counter, record.name or Reason.NETWORK
+        claims = [(number, about.count)]
+        if self._pieces and record.kind == Kind.HEAL and number is not None:
+            # Another file of the run may have delivered some of these records before.
+            found = self._pieces.take_back(self.state.name, number, number + about.count - 1)
+            claims = [(each.first, each.last - each.first + 1) for each in found]
+        for first, count in claims:
+            said = Finding(record.kind, record.stream, first, count, reason, of=about.of)
+            self.references.claim(
+                said._replace(detail=about.detail, offset=record.offset, last=about.last)
             )
-            self._references.claim(said)
             self.report(now)
         if about.piece:
-            self.piece(about.piece, record.name or Reason.NETWORK)
-
-    def _not_elsewhere(self, record: Record, about: Missing) -> list[tuple[int | None, int]]:
-        """Return the first number and the count of a gap; of a heal, only for records that another file of the run has
-        not delivered before."""
-        number = record.counter
-        if not self._pieces or record.kind != Kind.HEAL or number is None:
-            return [(number, about.count)]
-        found = self._pieces.take_back(self.state.name, number, number + about.count - 1)
-        return [(each.first, each.last - each.first + 1) for each in found]
+            self.piece(about.piece, reason)
 
     def piece(self, piece: RunPiece, said: str = "") -> None:
         """Record which part of a run this input contains. `said` is the decoder's reason for missing records."""
@@ -286,23 +261,12 @@ class Incarnation:
             times = self.state.times or ANY_TIME
             self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said))
 
-    def copies(self, records: int) -> None:
-        self._references.add_copies(records)
-
-    def datagrams(self, count: int) -> None:
-        self.state.counters.datagrams += count
-
     def announce(self, id_: str) -> None:
         if self._siblings:
             self._siblings.go()
         self.state.id = id_
         if self.counters:
             self.counters.announced = True
-
-    def forget_marks(self) -> None:
-        """Drop the marks (fingerprints) of events: without a connection, only resent events can arrive."""
-        if self.counters:
-            self.counters.marks.forget_all()
 
     def inherit(self, other: Incarnation, now: int) -> None:
         """Count the events of the incarnation `other` in this one, because the producer sent them before it
@@ -347,12 +311,10 @@ class Incarnation:
 
     def denies_statement(self, facts: SessionFacts) -> bool:
         """Return whether a report of discarded events, or a goodbye, contradicts the events that have arrived."""
-        statements = self._statements
-        if statements is None:
-            return False
         said = facts.goodbye
         finals = said.streams if said and not said.at_least else {}
-        return statements.deny(facts.discarded, finals)
+        statements = self._statements
+        return statements is not None and statements.deny(facts.discarded, finals)
 
     def silent(self, since: int) -> bool:
         """Return whether no event has arrived after the time `since` (Unix ns); False if this is unknown."""
@@ -372,7 +334,7 @@ class Incarnation:
             self.counters.windows.expire(now)
         if self._statements:
             self._statements.name_unnumbered()
-        self._references.expire(now)
+        self.references.expire(now)
         self.report(now)
         for gap in self._gap_rows.expire(now):
             self.own.finding(gap)
@@ -383,7 +345,7 @@ class Incarnation:
             self.counters.windows.close()
         if self._statements:
             self._statements.name_unnumbered()
-        self._references.close()
+        self.references.close()
         self.report(now)
         for gap in self._gap_rows.close():
             self.own.finding(gap)
@@ -403,7 +365,7 @@ class Incarnation:
             if self.state.id:
                 self.own.finding(_NO_GOODBYE)
             elif cut and not (self._siblings and self._siblings.go_on()):
-                self.own.cut()
+                self.own.finding(CUT)
         self.settle(now)
         if self._spans:
             self._spans.write_begins()
@@ -439,13 +401,13 @@ class Incarnation:
 
     def report(self, now: int) -> None:
         """Write the gap and heal rows for results of the ledger that have no row yet."""
-        findings = self._references.findings
+        findings = self.references.findings
         if self._statements:
             self._statements.heal_numbered()
         if self.counters:
             findings = findings + self.counters.findings
             self.counters.findings.clear()
-        self._references.findings = []
+        self.references.findings = []
         for finding in self._gap_rows.write(findings, now):
             self.own.finding(finding)
 
@@ -487,7 +449,7 @@ class SpanRows:
 
     def match_block(self, block: Block, now: int) -> None:
         """Match the begins and ends of spans in a block, and write the rows of the records."""
-        for rows, others in match_block(self.spans, block):
+        for rows, others in self.spans.match_block(block):
             if rows:
                 self._rows.write_block(rows.block, depths=rows.depths, end_offsets=rows.end_offsets)
             if others:

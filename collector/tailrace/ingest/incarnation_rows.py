@@ -21,7 +21,7 @@ import msgspec
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.guard import DECODER_FAILED
-from tailrace.ingest.spans import DEPTH, END_OFFSET, OpenSpan
+from tailrace.ingest.spans import END_OFFSET, OpenSpan
 from tailrace.ingest.state import IncarnationState, RowRange, SessionState, StreamRows, Tally
 from tailrace.kernels import active
 from tailrace.ledger.references import References
@@ -57,16 +57,14 @@ if TYPE_CHECKING or active():
 Emit = Callable[[str, Emitted, int], None]
 """Function that receives the name of an incarnation, its rows (see `Batch.extend`) and their memory (bytes)."""
 
-KeepPiece = Callable[[str, int, bytes], None]
-"""Function that appends bytes to a session's quarantine file. Arguments: session, position (bytes), bytes."""
-
 
 class Sink(NamedTuple):
-    """The functions that receive a session's rows and unreadable bytes. `wall` converts the time of a spool entry to
+    """The functions that receive a session's rows and unreadable bytes. `quarantine` appends bytes to a session's
+    quarantine file, with the arguments session, position (bytes), bytes. `wall` converts the time of a spool entry to
     wall time; `at_last` schedules a call right before the next commit."""
 
     emit: Emit
-    quarantine: KeepPiece
+    quarantine: Callable[[str, int, bytes], None]
     wall: Callable[[int], int]
     at_last: Callable[[Callable[[], None]], None]
 
@@ -80,7 +78,8 @@ PACKED_ROW_BYTES = 96
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-_CUT = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="cut")
+CUT = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="cut")
+"""Gap of unknown size, because the connection broke and the producer may have sent further events."""
 
 _json = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -94,11 +93,7 @@ class RecordRows:
         self._tally = tally
         self._emit = emit
 
-    def write(
-        self,
-        columns: Sequence[Sequence[Any]],
-        seqs: list[int | None],
-    ) -> None:
+    def write(self, columns: Sequence[Sequence[Any]], seqs: list[int | None]) -> None:
         """Write the rows of records. For spans, `columns` also has the columns `DEPTH` and `END_OFFSET`."""
         attributes = columns[ATTRIBUTES]
         if any(columns[FLAW]):
@@ -108,9 +103,7 @@ class RecordRows:
         times = wall_times(columns[START], state.epoch, state.ticks_per_second)
         size = sum(columns[SIZE]) + ROW_BYTES * len(seqs)
         nothing = [None] * len(seqs)
-        of_spans = len(columns) > DEPTH
-        depths = columns[DEPTH] if of_spans else nothing
-        end_offsets = columns[END_OFFSET] if of_spans else nothing
+        end_offsets, depths = columns[END_OFFSET:] or (nothing, nothing)
         self._emit(
             state.name,
             [
@@ -303,31 +296,12 @@ class GapRows:
 class OwnRows:
     """Writes the rows of an incarnation that do not come from its records, and counts them for the source."""
 
-    def __init__(
-        self,
-        incarnation: IncarnationState,
-        tally: Tally,
-        sink: Sink,
-    ) -> None:
+    def __init__(self, incarnation: IncarnationState, tally: Tally, sink: Sink) -> None:
         self.wall = sink.wall
         """Function that converts the time of a spool entry to wall time."""
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._tally = tally
         self._emit, self._quarantine = sink.emit, sink.quarantine
-
-    @property
-    def awaits_end(self) -> bool:
-        """Whether the last row about the end of the stream states that the end is missing."""
-        return self._incarnation.awaits_end
-
-    @awaits_end.setter
-    def awaits_end(self, awaits: bool) -> None:
-        self._incarnation.awaits_end = awaits
-
-    @property
-    def said_goodbye(self) -> bool:
-        """Return whether the producer has announced its end by a goodbye or a footer."""
-        return bool(self._incarnation.goodbye_at)
 
     def session(self, name: OwnRow, about: dict[str, object], now: int) -> None:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
@@ -335,7 +309,7 @@ class OwnRows:
     def account(self, events: Account) -> dict[str, object]:
         """Return the attribute by which a reader of the bare table can check that all rows are there. `events` counts
         the events of this incarnation."""
-        state = self._incarnation
+        state = self.incarnation
         state.accounted = state.rows
         return {
             "account": {
@@ -350,12 +324,12 @@ class OwnRows:
     def finding(self, finding: Finding, session: str = "") -> None:
         """Write a gap row, or a heal row (which takes a gap back), for this or an earlier session."""
         sums = self._tally.gaps if finding.kind == Kind.GAP else self._tally.heals
-        sums[finding.reason] = sums.get(finding.reason, 0) + finding.events
+        add_counts(sums, {finding.reason: finding.events})
         self._tally.unknown_gaps -= finding.kind == Kind.HEAL and not finding.events
         about: dict[str, object] = {"count": finding.events}
         if finding.of:
             about["of"] = finding.of
-        detail, elsewhere = finding.detail, self._incarnation.elsewhere
+        detail, elsewhere = finding.detail, self.incarnation.elsewhere
         if finding.reason == Reason.LATE_JOIN and finding.stream in elsewhere:
             detail = f"maybe in {elsewhere[finding.stream]}"
         if detail:
@@ -364,8 +338,8 @@ class OwnRows:
             about |= {"of_range": True, "last": finding.last}
         if finding.estimate:
             about["estimate"] = True
-        if session and session != self._incarnation.name:
-            about["found_by"] = self._incarnation.name
+        if session and session != self.incarnation.name:
+            about["found_by"] = self.incarnation.name
         self._row(
             finding.kind, finding.reason, about, finding.events or None, stream=finding.stream,
             seq=finding.seq, id_=finding.id, offset=finding.offset, session=session,
@@ -377,16 +351,8 @@ class OwnRows:
             self.finding(finding, session)
             more = finding.events if finding.kind == Kind.GAP else -finding.events
             self._tally.events.add(Account(expected=more, missing=more))
-            if session == self._incarnation.name:
-                self._incarnation.of_pieces += more
-
-    def cut(self) -> None:
-        """Write a gap of unknown size, because the connection broke and the producer may have sent further events."""
-        self.finding(_CUT)
-
-    def heal_cut(self, session: str) -> None:
-        """Take back the gap that a broken connection caused, because other sessions continue all streams."""
-        self.finding(_CUT._replace(kind=Kind.HEAL), session)
+            if session == self.incarnation.name:
+                self.incarnation.of_pieces += more
 
     def malformed(
         self,
@@ -413,7 +379,7 @@ class OwnRows:
         about = abouts[0] | {"count": count}
         if len(parts) > 1:
             about |= {"bytes": sum(each["bytes"] for each in abouts), "frames": len(parts)}
-        self._missing(reason, count)
+        add_counts(self._tally.gaps, {reason: count})
         missing = 0 if go_on else count or None
         self._row(Kind.GAP, reason, about, missing, stream=first.stream, offset=first.offset)
 
@@ -424,9 +390,9 @@ class OwnRows:
             session.received += len(loss.data)
             self._tally.received += len(loss.data)
             about |= self._unreadable(
-                session, loss.detail, 1, len(loss.data), loss.data, self._incarnation.reached
+                session, loss.detail, 1, len(loss.data), loss.data, self.incarnation.reached
             )
-        self._missing(loss.reason, 0)
+        add_counts(self._tally.gaps, {loss.reason: 0})
         self._row(Kind.GAP, loss.reason, about)
 
     def damaged(self, size: int) -> None:
@@ -434,23 +400,20 @@ class OwnRows:
         about = {"count": 0, "bytes": size, "detail": "spool_damaged"}
         self._row(Kind.GAP, Reason.MALFORMED, about)
 
-    def _missing(self, reason: str, count: int) -> None:
-        self._tally.gaps[reason] = self._tally.gaps.get(reason, 0) + count
-
     def _unreadable(
         self, session: SessionState, why: str, records: int, size: int, data: bytes, offset: int
     ) -> dict[str, Any]:
         """Store unreadable bytes in the session's quarantine file. Return the attributes of the gap row about them."""
         tally, name = self._tally, session.info.session
         tally.malformed += size
-        tally.malformed_records[why] = tally.malformed_records.get(why, 0) + records
+        add_counts(tally.malformed_records, {why: records})
         session.garbage += size
         at = session.quarantined
         packed = frame(offset, why, data)
         self._quarantine(name, at, packed)
         session.quarantined += len(packed)
         about = {"count": 0, "bytes": size, "detail": why, "quarantine": at}
-        if self._incarnation.name.partition(".")[0] != name:
+        if self.incarnation.name.partition(".")[0] != name:
             about["quarantine_of"] = name
         return about
 
@@ -473,14 +436,14 @@ class OwnRows:
         if kind == Kind.GAP and missing is None:
             self._tally.unknown_gaps += 1
         text = _json(attributes)
-        at = self._incarnation.reached if offset is None else offset
+        at = self.incarnation.reached if offset is None else offset
         row = Row(
             stream, None, seq, kind, name, None, id_, None, None, None, None, time, missing, text, at, None
         )  # fmt: skip
-        self._emit(session or self._incarnation.name, row, ROW_BYTES + len(text))
+        self._emit(session or self.incarnation.name, row, ROW_BYTES + len(text))
         self._tally.rows += 1
-        if kind != Kind.SESSION and session in ("", self._incarnation.name):
-            self._incarnation.rows += 1
+        if kind != Kind.SESSION and session in ("", self.incarnation.name):
+            self.incarnation.rows += 1
 
 
 _PARTS_MAX = 16

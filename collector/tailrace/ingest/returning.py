@@ -14,13 +14,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tailrace.config.schema import LedgerConfig
-from tailrace.ingest.incarnation_rows import OwnRows
+from tailrace.ingest.incarnation_rows import CUT, OwnRows
 from tailrace.ingest.state import Departure, IncarnationState
 from tailrace.ledger.counters import Counters, begin_behind
 from tailrace.ledger.stream import far_before
+from tailrace.model.record import Kind
 
 _LOOKED_AT = 16
 """Maximum number of ended sessions, and of open ones, that one search examines, however many connections a peer
@@ -42,22 +43,6 @@ class Sender(NamedTuple):
     limits: LedgerConfig
 
 
-class Present(Protocol):
-    """The interface through which one session uses another open session of its producer."""
-
-    @property
-    def name(self) -> str: ...
-
-    def has(self, stream: str) -> bool:
-        """Return whether the session has received events of a stream."""
-
-    def end_of(self, stream: str) -> tuple[int, int] | None:
-        """Return the next number of a stream, and the mark (fingerprint) of its last event, or None."""
-
-    def begin_behind(self, stream: str, numbers: range, now: int) -> None:
-        """Record that `numbers` of a stream arrived in another session, so that this session does not lack them."""
-
-
 class Earlier(NamedTuple):
     """An earlier session with the stream of an event. If the event continues the stream of this session, `next` is the
     stream's next number."""
@@ -74,23 +59,23 @@ class Departures:
         self._streams = 0
         self._of: dict[tuple[str, str], deque[Departure]] = {}
         """Ended sessions by host and stream, in the order in which they ended."""
-        self._present: dict[tuple[str, int], list[Present]] = {}
+        self._present: dict[tuple[str, int], list[Siblings]] = {}
         """Open sessions by host and epoch, each list sorted by name."""
         for departure in state:
             self._index(departure)
 
-    def come(self, session: Present, host: str, epoch: int) -> None:
+    def come(self, session: Siblings, host: str, epoch: int) -> None:
         # Keep the list sorted: a restart of the daemon may add the sessions in another order.
         insort(self._present.setdefault((host, epoch), []), session, key=_name)
 
-    def go(self, session: Present, host: str, epoch: int) -> None:
+    def go(self, session: Siblings, host: str, epoch: int) -> None:
         present = self._present.get((host, epoch), [])
         if session in present:
             present.remove(session)
         if not present:
             self._present.pop((host, epoch), None)
 
-    def beside(self, session: Present, host: str, epoch: int, stream: str) -> list[Present]:
+    def beside(self, session: Siblings, host: str, epoch: int, stream: str) -> list[Siblings]:
         """Return the newest sessions (at most `_LOOKED_AT`, by name) that are open beside `session` and have
         `stream`."""
         newest = reversed(self._present.get((host, epoch), ()))
@@ -294,7 +279,7 @@ class Siblings:
         before = self._departures.unnumbered(earlier.session, stream, self._host)
         counters.unnumbered_before = max(counters.unnumbered_before, before)
         if self._departures.continued(earlier.session, stream, self._host):
-            self._own.heal_cut(earlier.session)
+            self._own.finding(CUT._replace(kind=Kind.HEAL), earlier.session)
         return earlier.next
 
     def go_on(self) -> bool:

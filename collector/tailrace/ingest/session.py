@@ -213,7 +213,7 @@ class Session:
         self._count(chunk)
         if not self._commons.state.mixed:
             self._commons.state.mixed = not of_one_event_each(chunk, datagrams)
-        self.generations.current.datagrams(len(datagrams))
+        self.generations.current.state.counters.datagrams += len(datagrams)
         raw = InputBytes(self.state.received - len(datagrams.payload), datagrams.payload)
         for some in chunks:
             yield from self._succession.steps(some, now, raw)
@@ -233,7 +233,7 @@ class Session:
                 waiting = []
                 self._succession.readable(len(payload))
                 self.state.skipped += len(payload)
-                self.generations.current.copies(events)
+                self.generations.current.references.add_copies(events)
                 continue
             records = decode_datagram(self.decoder, payload)
             kinds = [record.kind for record in records]

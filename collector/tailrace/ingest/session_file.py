@@ -105,7 +105,7 @@ class SessionFile:
         """Write a row if the end mark (the last record of a complete stream) of the run of `process` became required or
         has arrived. After a kill of the collector, only this row shows it."""
         file, lacks = self._state.file, self._lacks(own, process)
-        if file and lacks is not None and bool(lacks) != own.awaits_end:
+        if file and lacks is not None and bool(lacks) != own.incarnation.awaits_end:
             self._write(file, own, now, process)
 
     def _rest(self, file: FileState, rest: Rest | None, own: OwnRows, now: int) -> None:
@@ -126,13 +126,13 @@ class SessionFile:
             about["file"] = _as_read(file)
         if lacks is not None:
             about["lacks"] = lacks
-        own.awaits_end = bool(lacks)
+        own.incarnation.awaits_end = bool(lacks)
         own.session("rest", about | self._end(process) | self._asks, now)
 
     def _lacks(self, own: OwnRows, process: int | None = None) -> str | None:
         """Return what is missing at the end of the run of `process` or, without `process`, at the end of any run.
         Return "" if nothing is missing, and None if no end mark is required."""
-        if own.said_goodbye:
+        if own.incarnation.goodbye_at:
             return ""
         lacking = self._lacking(process)
         return "" if lacking and self._state.goes_on else lacking

@@ -9,7 +9,7 @@ kernel `_match` matches the records of a block that break no rule, and `Spans` m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress, islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,6 +82,18 @@ class ForgottenSpans(msgspec.Struct, omit_defaults=True):
         self.first = min(self.first, id_) if self.count else id_
         self.last = max(self.last, id_) if self.count else id_
         self.count += 1
+
+
+MORE_MAX = 256
+"""Maximum number of records that `Spans.match_block` passes to `take` at once, before the compiled kernel continues."""
+
+
+class Matched(NamedTuple):
+    """Rows of a block that the compiled kernel has matched, with the depths and end offsets of spans."""
+
+    block: Block
+    depths: Integers | None
+    end_offsets: Integers | None
 
 
 class Spans:
@@ -167,30 +179,34 @@ class Spans:
             columns = [list(compress(column, now_written)) for column in columns]
         return columns, flaws
 
-    @property
-    def ids(self) -> tuple[int, int] | None:
-        """Return the first and the last id of the highest range of ids without holes; None if no record had an id."""
-        return self._references.newest
-
-    @property
-    def awaits(self) -> tuple[Container[int], ...]:
-        """Return the ids that earlier records refer to and whose records have not arrived."""
-        return self._references.awaits
-
-    @property
-    def room(self) -> int:
-        """Return how many more spans may be open at once."""
-        return max(0, self._limit - len(self.open))
-
-    def matched(
-        self, last: int, ended: Iterable[OpenSpan], left: Iterable[tuple[int, OpenSpan]]
-    ) -> None:
-        """Record the result of a run of the kernel: ids up to `last` have arrived, the spans `ended` were removed from
-        `open`, and the spans `left` are still to be added to it."""
-        self._references.define_up_to(last)
-        self._texts -= sum(span.texts for span in ended)
-        for id_, span in left:
-            self._open(id_, span)
+    def match_block(self, block: Block) -> Iterator[tuple[Matched | None, RecordColumns | None]]:
+        """Match the records of a block in order. Yield matched rows, or records that the caller must pass to `take`
+        before it continues."""
+        if block.id is None and block.parent is None:
+            # No row has an id or a parent, so there is no begin or end of a span to match.
+            yield Matched(block, None, None), None
+            return
+        references = self._references
+        matching = Matching(block, self.open)
+        at, more = 0, ROWS_MIN
+        while at < block.rows:
+            begin, ids = at, references.newest
+            if ids is not None:
+                room = max(0, self._limit - len(self.open))
+                at, last, rows, ended, left = matching.run(at, *ids, room, references.awaits)
+                references.define_up_to(last)
+                self._texts -= sum(span.texts for span in ended)
+                for id_, span in _open_spans(block, left):
+                    self._open(id_, span)
+                if rows is not None:
+                    yield Matched(*rows), None
+            if at < block.rows:
+                # Pass several records at once to the caller, because each run of the kernel has a fixed cost. Pass more
+                # records after a run that has matched few.
+                more = ROWS_MIN if at - begin > 4 * more else min(2 * more, MORE_MAX)
+                stop = min(at + more, block.rows)
+                yield None, block.columns(stop, at)
+                at = stop
 
     def _begin(self, columns: RecordColumns, i: int, now: int, flaws: Counter[str]) -> bool:
         """Process the begin of a span. Return whether the begin waits for the end of the span."""
@@ -268,45 +284,6 @@ class Spans:
             return False
         columns[FLAW][i] = columns[FLAW][i] or "orphan"
         return True
-
-
-MORE_MAX = 256
-"""Maximum number of records that `match_block` passes to `Spans.take` at once, before the compiled kernel continues."""
-
-
-class Matched(NamedTuple):
-    """Rows of a block that the compiled kernel has matched, with the depths and end offsets of spans."""
-
-    block: Block
-    depths: Integers | None
-    end_offsets: Integers | None
-
-
-def match_block(
-    spans: Spans, block: Block
-) -> Iterator[tuple[Matched | None, RecordColumns | None]]:
-    """Match the records of a block in order. Yield matched rows, or records that the caller must pass to `Spans.take`
-    before it continues."""
-    if block.id is None and block.parent is None:
-        # No row has an id or a parent, so there is no begin or end of a span to match.
-        yield Matched(block, None, None), None
-        return
-    matching = Matching(block, spans.open)
-    at, more = 0, ROWS_MIN
-    while at < block.rows:
-        begin, ids = at, spans.ids
-        if ids is not None:
-            at, last, rows, ended, left = matching.run(at, *ids, spans.room, spans.awaits)
-            spans.matched(last, ended, _open_spans(block, left))
-            if rows is not None:
-                yield Matched(*rows), None
-        if at < block.rows:
-            # Pass several records at once to the caller, because each run of the kernel has a fixed cost. Pass more
-            # records after a run that has matched few.
-            more = ROWS_MIN if at - begin > 4 * more else min(2 * more, MORE_MAX)
-            stop = min(at + more, block.rows)
-            yield None, block.columns(stop, at)
-            at = stop
 
 
 def _open_spans(

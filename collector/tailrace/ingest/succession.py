@@ -160,7 +160,7 @@ class Succession:
             elif record.kind == Kind.MALFORMED:
                 pieces.append(self._placed(record))
                 if behind is None or behind.kind != Kind.MALFORMED:
-                    self._generations.current.malformed(self._state, pieces)
+                    self._generations.current.unreadable.take(self._state, pieces)
                     pieces = []
             else:
                 self._generations.current.claim(self._placed(record), now)
@@ -205,7 +205,8 @@ class Succession:
     def report_refused(self) -> None:
         """Write a gap row about the bytes of the current spool entry that were refused."""
         if self._refused:
-            self._generations.current.refused(self._state, self._refused)
+            pieces = [[piece] for piece in self._refused]
+            self._generations.current.own.malformed(self._state, pieces, 0)
             self._refused = []
 
     def _admit(self, offset: int, now: int) -> None:
