@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -299,36 +300,40 @@ def test_sessions_are_forgotten_first_come_first_and_streams_are_bounded():
     assert names() == ["s4"]
 
 
+def asking(host, limits):
+    """Return a session that receives an event, as far as `Departures.find` looks at it."""
+    return SimpleNamespace(name="", host=host, epoch=None, limits=limits, numbers=2**32)
+
+
 def test_the_newest_sessions_that_had_a_stream_are_looked_at():
     limits = LedgerConfig()
     departures = Departures([])
-    find = {"bits": 32, "epoch": None, "limits": limits, "now": 50, "host": "h"}
+    asks = asking("h", limits)
     for n in range(20):
         departures.add(Departure(f"s{n}", "h", n, None, {"1": (10_000 * n + 1, 5)}), limits)
-    assert departures.find("1", 150_001, 5, **find) == ("s15", 150_001)
-    assert departures.find("1", 40_001, 5, **find) == ("s4", 40_001)
-    assert departures.find("1", 30_001, 5, **find) == ("s19", None)
+    assert departures.find(asks, "1", 150_001, 5, 50) == ("s15", 150_001)
+    assert departures.find(asks, "1", 40_001, 5, 50) == ("s4", 40_001)
+    assert departures.find(asks, "1", 30_001, 5, 50) == ("s19", None)
 
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_what_is_forgotten_is_found_no_more(most):
     limits = LedgerConfig(sessions_max=most)
     departures = Departures([])
-    find = {"bits": 32, "epoch": None, "limits": limits, "now": 1, "host": "h"}
+    asks = asking("h", limits)
     for n in range(5):
         departures.add(Departure(f"s{n}", "h", 0, None, {str(n): (5, 5), "x": (5, 5)}), limits)
-    found = [departures.find(str(n), 5, 5, **find) for n in range(5)]
+    found = [departures.find(asks, str(n), 5, 5, 1) for n in range(5)]
     assert [bool(each) for each in found] == [n >= 5 - most for n in range(5)]
-    assert departures.find("x", 5, 5, **find) == ("s4", 5)
+    assert departures.find(asks, "x", 5, 5, 1) == ("s4", 5)
 
 
 def test_a_session_of_another_host_is_no_earlier_one():
-    limits = LedgerConfig()
     departures = Departures([Departure("a", "10.0.0.1", 0, None, {"1": (5, 5)})])
-    find = {"bits": 32, "epoch": None, "limits": limits, "now": 1}
-    assert departures.find("1", 5, 5, host="10.0.0.2", **find) is None
-    assert departures.find("2", 5, 5, host="10.0.0.1", **find) is None
-    assert departures.find("1", 5, 5, host="10.0.0.1", **find) == ("a", 5)
+    one, other = (asking(host, LedgerConfig()) for host in ("10.0.0.1", "10.0.0.2"))
+    assert departures.find(other, "1", 5, 5, 1) is None
+    assert departures.find(one, "2", 5, 5, 1) is None
+    assert departures.find(one, "1", 5, 5, 1) == ("a", 5)
 
 
 @pytest.mark.parametrize(
@@ -425,6 +430,7 @@ class _Open:
 
     def __init__(self, number: int, stream: str) -> None:
         self.name, self._stream = f"{number:04}", stream
+        self.host, self.epoch, self.limits, self.numbers = "h", 5, LedgerConfig(), 2**32
 
     def has(self, stream):
         return stream == self._stream
@@ -440,13 +446,11 @@ class _Open:
 def test_an_event_looks_at_few_open_connections_that_have_its_stream():
     known = Departures([])
     for number in range(1000):
-        known.come(_Open(number * 7 % 1000, str(number % 2)), "h", 5)
+        known.come(_Open(number * 7 % 1000, str(number % 2)))
     newest = _Open(1000, "0")
-    known.come(newest, "h", 5)
+    known.come(newest)
     _Open.asked = 0
-    limits = LedgerConfig()
-    found = known.find("0", 7, 0, bits=32, host="h", epoch=5, limits=limits, now=0, asks="1000")
-    assert found == ("0998", 7)
-    assert _Open.asked == 16
-    others = [other.name for other in known.beside(newest, "h", 5, "0")]
+    assert known.find(newest, "0", 7, 0, 0) == ("0998", 7)
+    assert _Open.asked == 15  # and the newest, which asks, not itself
+    others = [other.name for other in known.beside(newest, "0")]
     assert others == [f"{number:04}" for number in range(968, 1000, 2)]

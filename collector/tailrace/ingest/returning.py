@@ -59,26 +59,26 @@ class Departures:
         self._streams = 0
         self._of: dict[tuple[str, str], deque[Departure]] = {}
         """Ended sessions by host and stream, in the order in which they ended."""
-        self._present: dict[tuple[str, int], list[Siblings]] = {}
-        """Open sessions by host and epoch, each list sorted by name."""
+        self._present: dict[tuple[str, int | None], list[Siblings]] = {}
+        """Open sessions by host and epoch, each list sorted by name. Only sessions with an epoch are in it."""
         for departure in state:
             self._index(departure)
 
-    def come(self, session: Siblings, host: str, epoch: int) -> None:
+    def come(self, session: Siblings) -> None:
         # Keep the list sorted: a restart of the daemon may add the sessions in another order.
-        insort(self._present.setdefault((host, epoch), []), session, key=_name)
+        insort(self._present.setdefault((session.host, session.epoch), []), session, key=_name)
 
-    def go(self, session: Siblings, host: str, epoch: int) -> None:
-        present = self._present.get((host, epoch), [])
+    def go(self, session: Siblings) -> None:
+        present = self._present.get((session.host, session.epoch), [])
         if session in present:
             present.remove(session)
         if not present:
-            self._present.pop((host, epoch), None)
+            self._present.pop((session.host, session.epoch), None)
 
-    def beside(self, session: Siblings, host: str, epoch: int, stream: str) -> list[Siblings]:
+    def beside(self, session: Siblings, stream: str) -> list[Siblings]:
         """Return the newest sessions (at most `_LOOKED_AT`, by name) that are open beside `session` and have
         `stream`."""
-        newest = reversed(self._present.get((host, epoch), ()))
+        newest = reversed(self._present.get((session.host, session.epoch), ()))
         having = (each for each in newest if each is not session and each.has(stream))
         return list(islice(having, _LOOKED_AT))[::-1]
 
@@ -94,27 +94,23 @@ class Departures:
         ):
             self._forget_first()
 
-    def left(
-        self, streams: Mapping[str, int], host: str, epoch: int | None, asks: str
-    ) -> list[str]:
+    def left(self, asks: Siblings, streams: Mapping[str, tuple[int, int]]) -> list[str]:
         """Return the streams of the session `asks` that no other session with the same epoch continues. `streams`
-        has the next number of each stream."""
+        has the next number and the mark (fingerprint) of the last event of each stream."""
 
         def goes_on(name: str, following: int) -> bool:
-            ends = self._ends(name, host, epoch, 0) if epoch is not None else ()
-            return any(
-                known and end >= following and session != asks for session, (end, _), known in ends
-            )
+            ends = self._ends(asks, name, 0) if asks.epoch is not None else ()
+            return any(known and end >= following for _, (end, _), known in ends)
 
-        return [name for name, following in streams.items() if not goes_on(name, following)]
+        return [name for name, (following, _) in streams.items() if not goes_on(name, following)]
 
-    def unnumbered(self, earlier: str, stream: str, host: str) -> int:
+    def unnumbered(self, host: str, earlier: str, stream: str) -> int:
         """Return how many discarded events without a number are reported for `earlier` and the sessions that it
         continues."""
         known = reversed(self._of.get((host, stream), ()))
         return next((each.unnumbered for each in known if each.session == earlier), 0)
 
-    def continued(self, earlier: str, stream: str, host: str) -> bool:
+    def continued(self, host: str, earlier: str, stream: str) -> bool:
         """Record that a session continues a stream of `earlier`, a session whose connection broke. Return True if later
         sessions now continue all streams of `earlier`."""
         for departure in reversed(self._of.get((host, stream), ())):
@@ -142,60 +138,37 @@ class Departures:
         for departure in self._state:
             departure.left += time
 
-    def find(
-        self,
-        stream: str,
-        count: int,
-        mark: int,
-        *,
-        bits: int,
-        host: str,
-        epoch: int | None,
-        limits: LedgerConfig,
-        now: int,
-        asks: str = "",
-    ) -> Earlier | None:
-        """Return the earlier session from `host` whose stream an event continues; if there is none, the newest
-        session with this stream, or None. `count` is the event's number modulo 2^`bits`, and `mark` its fingerprint.
-        `asks` is the name of the session that received the event."""
+    def find(self, asks: Siblings, stream: str, count: int, mark: int, now: int) -> Earlier | None:
+        """Return the earlier session from the host of `asks`, the session that received an event, whose stream the event
+        continues; if there is none, the newest session with this stream, or None. `count` is the event's number as
+        sent, and `mark` its fingerprint."""
         newest = nearest = None
-        if self._alone(stream, host, epoch, asks):
-            return None
-        least = 1 << bits
-        oldest = now - limits.resume_time.ns
-        for session, (following, last), known in self._ends(stream, host, epoch, oldest):
-            if session == asks:
-                continue
-            ahead = (count - following) % (1 << bits)
-            most = 1 << (bits - 1) if known else limits.reorder_events
+        least = numbers = asks.numbers
+        oldest = now - asks.limits.resume_time.ns
+        for session, (following, last), known in self._ends(asks, stream, oldest):
+            ahead = (count - following) % numbers
+            most = numbers // 2 if known else asks.limits.reorder_events
             if ahead < min(most, least) and not far_before(mark, last):
                 nearest, least = Earlier(session, following), ahead
             newest = newest or Earlier(session, None)
         return nearest or newest
 
-    def _alone(self, stream: str, host: str, epoch: int | None, asks: str) -> bool:
-        """Return whether only the session named `asks` can contain the stream."""
-        if (host, stream) in self._of:
-            return False
-        present = () if epoch is None else self._present.get((host, epoch), ())
-        return not present or (len(present) == 1 and present[0].name == asks)
-
     def _ends(
-        self, stream: str, host: str, epoch: int | None, oldest: int
+        self, asks: Siblings, stream: str, oldest: int
     ) -> Iterator[tuple[str, tuple[int, int], bool]]:
-        """Yield the sessions with the stream, newest first: name, next number and last fingerprint of the stream,
-        and whether the epoch is known to be `epoch`. Leave out sessions with another epoch, and those that ended
+        """Yield the other sessions with the stream, newest first: name, next number and last fingerprint of the stream,
+        and whether the epoch is known to be that of `asks`. Leave out sessions with another epoch, and those that ended
         before the time `oldest`."""
-        if epoch is not None:
-            present = reversed(self._present.get((host, epoch), ()))
-            for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
-                if end := session.end_of(stream):
-                    yield session.name, end, True
+        host, epoch = asks.host, asks.epoch
+        present = reversed(self._present.get((host, epoch), ()))
+        for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
+            if session.name != asks.name and (end := session.end_of(stream)):
+                yield session.name, end, True
         for departure in islice(reversed(self._of.get((host, stream), ())), _LOOKED_AT):
             if departure.left < oldest:
                 break
             known = epoch is not None and departure.epoch is not None
-            if not known or epoch == departure.epoch:
+            if departure.session != asks.name and (not known or epoch == departure.epoch):
                 yield departure.session, departure.streams[stream], known
 
 
@@ -213,13 +186,16 @@ class Siblings:
         self._state = state
         self._counters = counters
         self._departures = departures
-        self._sender, self._host = sender, sender.host
+        self._datagrams, self.host, self.limits = sender.datagrams, sender.host, sender.limits
+        self.name = state.name
+        self.numbers = counters.mask + 1
+        """Number of different event numbers as sent."""
         self._own = own
         self.come()
 
     @property
-    def name(self) -> str:
-        return self._state.name
+    def epoch(self) -> int | None:
+        return self._state.epoch
 
     # Methods that other sessions of the same producer call
 
@@ -239,34 +215,24 @@ class Siblings:
 
     def come(self) -> None:
         """Register the producer run as open, unless it has no epoch, receives datagrams, or is announced."""
-        state = self._state
-        if not self._sender.datagrams and state.epoch is not None and not state.id:
-            self._departures.come(self, self._host, state.epoch)
+        if not self._datagrams and self.epoch is not None and not self._state.id:
+            self._departures.come(self)
 
     def go(self) -> None:
-        if self._state.epoch is not None:
-            self._departures.go(self, self._host, self._state.epoch)
+        if self.epoch is not None:
+            self._departures.go(self)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
         """Inform the producer's other open sessions about the numbers of `streams` that this session accounts for, so
         that they do not report these numbers as missing."""
-        epoch = self._state.epoch
-        if epoch is None:
-            return
-        for stream in sorted({*streams}):
-            for other in self._departures.beside(self, self._host, epoch, stream):
+        for stream in sorted({*streams}) if self.epoch is not None else ():
+            for other in self._departures.beside(self, stream):
                 other.begin_behind(stream, self._counters.numbers.accounts_for(stream), now)
 
     def earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
         """Return the next number of the earlier session's stream that this event continues, or None."""
-        state = self._state
-        if state.id:
-            return None
-        earlier = self._departures.find(
-            stream, count, mark,
-            bits=self._counters.mask.bit_length(), host=self._host, epoch=state.epoch, limits=self._sender.limits, now=now,
-            asks=state.name,
-        )  # fmt: skip
+        state, departures = self._state, self._departures
+        earlier = None if state.id else departures.find(self, stream, count, mark, now)
         if earlier is None:
             return None
         if earlier.next is None:
@@ -276,28 +242,23 @@ class Siblings:
             state.continues.append(earlier.session)
             self._own.session("continue", {"continues": earlier.session}, now)
         counters = self._counters.state
-        before = self._departures.unnumbered(earlier.session, stream, self._host)
+        before = departures.unnumbered(self.host, earlier.session, stream)
         counters.unnumbered_before = max(counters.unnumbered_before, before)
-        if self._departures.continued(earlier.session, stream, self._host):
+        if departures.continued(self.host, earlier.session, stream):
             self._own.finding(CUT._replace(kind=Kind.HEAL), earlier.session)
         return earlier.next
 
     def go_on(self) -> bool:
         """Return whether other sessions continue all streams of this incarnation; False without a stream."""
-        return bool(self._counters.numbers.ends()) and not self._left()
-
-    def _left(self) -> list[str]:
-        ends = {name: following for name, (following, _) in self._counters.numbers.ends().items()}
-        return self._departures.left(ends, self._host, self._state.epoch, self.name)
+        ends = self._counters.numbers.ends()
+        return bool(ends) and not self._departures.left(self, ends)
 
     def depart(self, now: int, *, cut: bool) -> None:
         """Remember the next event number of each stream, to recognise the producer when it reconnects."""
         streams = {} if self._state.id else self._counters.numbers.ends()
         if streams:
-            left = self._left() if cut else []
+            left = self._departures.left(self, streams) if cut else []
             counters = self._counters.state
-            departure = Departure(
-                self.name, self._host, now, self._state.epoch, streams, left,
-                counters.unnumbered + counters.unnumbered_before,
-            )  # fmt: skip
-            self._departures.add(departure, self._sender.limits)
+            unnumbered = counters.unnumbered + counters.unnumbered_before
+            departure = Departure(self.name, self.host, now, self.epoch, streams, left, unnumbered)
+            self._departures.add(departure, self.limits)
