@@ -1012,7 +1012,7 @@ def test_what_is_told_by_each_answer_alone_is_true(log):
     log.now += SECOND
     ingest, _ = run(log.entries)
     (counters,) = [
-        known.incarnation.counters for known in ingest.shared.announced("s")._known.values()
+        known.incarnation.counters for known in ingest.shared.announced["s"]._known.values()
     ]
     answers = told(ingest)
     asked = 0

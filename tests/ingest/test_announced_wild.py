@@ -98,7 +98,7 @@ def runs_of(ingest):
         for one in (session.generations.current, session.generations.previous)
         if one
     }
-    for known in ingest.shared.announced("s")._known.values():
+    for known in ingest.shared.announced["s"]._known.values():
         runs[id(known.incarnation)] = known.incarnation
     return list(runs.values())
 
@@ -111,7 +111,7 @@ def check_carriers(ingest):
         for one in (session.generations.current, session.generations.previous)
         if one and one.state.id
     )
-    for id_, known in ingest.shared.announced("s")._known.items():
+    for id_, known in ingest.shared.announced["s"]._known.items():
         assert len(set(known.state.carriers)) == len(known.state.carriers)
         for number in known.state.carriers:
             assert carried.pop((id_, number)) == 1

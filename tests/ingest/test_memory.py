@@ -125,7 +125,7 @@ def held(ingest):
     """Return what all sessions hold, looked at anew."""
     holders = [*ingest._sessions.values()]
     holders += [
-        known for each in ingest.shared.all_announced.values() for known in each._known.values()
+        known for each in ingest.shared.announced.values() for known in each._known.values()
     ]
     return sum(holding.held for holder in holders for holding in holder.holdings)
 

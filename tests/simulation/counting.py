@@ -55,7 +55,7 @@ def _counters(ingest: Ingest, source: str) -> Iterator[Counters]:
             for each in session.generations.unannounced:
                 if each.counters is not None:
                     yield each.counters
-    announcements = ingest.shared.announced(source)
+    announcements = ingest.shared.announced[source]
     for id_ in ingest.state.announced.get(source, ()):
         if (known := announcements[id_].incarnation.counters) is not None:
             yield known

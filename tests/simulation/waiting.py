@@ -51,7 +51,7 @@ def _incarnations(ingest: Ingest) -> Iterator[Incarnation]:
     for number in ingest._waiting:
         yield from ingest._sessions[number].generations.awaited
     for source in SOURCES:
-        yield from ingest.shared.announced(source).awaited()
+        yield from ingest.shared.announced[source].awaited()
 
 
 def check(play: Play) -> None:

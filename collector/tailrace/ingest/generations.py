@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from tailrace.ingest.announced import Announced, Announcements
-from tailrace.ingest.incarnation import Attach, Incarnation
-from tailrace.ingest.state import IncarnationState, SessionState, Tally
+from tailrace.ingest.announced import Announced
+from tailrace.ingest.incarnation import Incarnation
+from tailrace.ingest.shared import Shared
+from tailrace.ingest.state import IncarnationState, SessionState
 from tailrace.spool.payloads import EOF
 
 _EPOCHS_KEPT = 8
@@ -25,9 +26,7 @@ class Generations:
     def __init__(
         self,
         state: SessionState,
-        tally: Tally,
-        announcements: Announcements,
-        attach: Attach,
+        shared: Shared,
         *,
         unordered: bool,
         of_file: Callable[[], dict[str, object]],
@@ -35,10 +34,10 @@ class Generations:
         """Restore the incarnations (producer runs) from `state`. `unordered` is true if records may overtake each
         other, as in datagrams. `of_file` returns additional attributes for the first row of each incarnation."""
         self._state = state
-        self._tally = tally
-        self._announcements = announcements
-        self._new = attach
-        self._unordered = unordered
+        self._tally = shared.tally(state.info.source)
+        self._announcements = shared.announced[state.info.source]
+        self._new = shared.attach(state.info)
+        self.unordered = unordered
         self._of_file = of_file
         self.current = self._attach(state.current)
         self._aside = {process: self._attach(each) for process, each in state.aside.items()}
@@ -309,7 +308,7 @@ class Generations:
         if old.state.id:
             self._announcements[old.state.id].unhear(self._state.number)
         self._state.doubt = why if in_doubt else ""
-        if not self._unordered:
+        if not self.unordered:
             self._finish_previous(now)
 
     def _finish_silent(self, now: int) -> None:

@@ -78,12 +78,12 @@ class Ingest:
         self._halfway = ""
         """Source of the spool entry that `steps` is processing; empty between two entries."""
         for number, saved in self.state.sessions.items():
-            session = self._sessions[number] = self._session(saved)
+            session = self._sessions[number] = Session(saved, self.shared)
             self._unfinished[saved.info.source].hold(number, session.decoder.pending)
             self.budget.add(session)
             if session.generations.waiting:
                 self._waiting.add(number)
-        attach = partial(self.shared.attach_with, INFO, bits=COUNTER_BITS, paces=Paces(0))
+        attach = partial(self.shared.attach_with, INFO, COUNTER_BITS, Paces(0))
         self.heartbeats = HeartbeatSession(self.state, self.tally(INFO.source), attach)
         self._damage = Damage(
             self.state.damage, self._sessions, self.shared, self.heartbeats, lacking or {}
@@ -126,19 +126,19 @@ class Ingest:
     @property
     def waiting(self) -> bool:
         """Return whether missing events may still arrive late. A tick of the spool (timer entry) ends the wait."""
-        announced = any(a.waiting for a in self.shared.all_announced.values())
+        announced = any(a.waiting for a in self.shared.announced.values())
         return bool(self._waiting) or announced or self.heartbeats.waiting
 
     def open_windows(self, source: str) -> int:
         connections = sum(self._sessions[n].state.info.source == source for n in self._waiting)
-        return connections + self.shared.announced(source).open_windows
+        return connections + self.shared.announced[source].open_windows
 
     def awaited(self, source: str) -> Iterator[tuple[str, str, int]]:
         """Yield session, stream and number of the missing events that may still arrive late and have no gap row."""
         waiting = (self._sessions[number] for number in sorted(self._waiting))
         mine = (session for session in waiting if session.state.info.source == source)
         unannounced = (each for session in mine for each in session.generations.awaited)
-        for each in (*unannounced, *self.shared.announced(source).awaited()):
+        for each in (*unannounced, *self.shared.announced[source].awaited()):
             for stream, events in each.awaited().items():
                 yield each.state.name, stream, events
 
@@ -159,7 +159,7 @@ class Ingest:
             if session.source == source:
                 for each in session.generations.unannounced:
                     total.add(each.account)
-        total.add(self.shared.announced(source).account)
+        total.add(self.shared.announced[source].account)
         if source == INFO.source:
             total.add(self.heartbeats.account)
         return total
@@ -182,7 +182,7 @@ class Ingest:
         return self.shared.tally(source)
 
     def common(self, source: str) -> Commons:
-        return self.shared.common(source)
+        return self.shared.common[source]
 
     def source_of(self, number: int) -> str:
         """Return the name of a session's source; "" if the session is not open."""
@@ -198,13 +198,13 @@ class Ingest:
     def has_news(self) -> bool:
         """Return whether a client may have to receive an acknowledgement. The result becomes true only while an entry
         is processed."""
-        return any(each.news for each in self.shared.all_announced.values())
+        return any(each.news for each in self.shared.announced.values())
 
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
         """Yield acknowledgements for clients, of at most 1200 bytes each. The caller may process spool entries between
         two acknowledgements. `can_reply` returns whether a session's client can be reached now. Checkpoints do not
         record what was acknowledged: after a restart, all streams are acknowledged anew."""
-        for announcements in list(self.shared.all_announced.values()):
+        for announcements in list(self.shared.announced.values()):
             for known in announcements.tell(can_reply):
                 pack, voice = FORMATS[known.state.info.format].acknowledge, known.state.voice
                 if pack and voice is not None:
@@ -277,13 +277,13 @@ class Ingest:
 
     def _of_all(self, kind: EntryKind, before: int, now: int) -> None:
         """Process the start of a daemon, a tick or the stop of a daemon. `before` is the previous entry's time."""
-        known = self.shared.all_announced
+        known = self.shared.announced
         sources = [known[source] for source in sorted(known)]
         if kind == EntryKind.START:
             for announcements in sources:
                 announcements.started(before, now)
             for source in self.state.departures:
-                self.shared.departed(source).stood_still(now - before)
+                self.shared.departed[source].stood_still(now - before)
             self.heartbeats.end("collector restart", now)
             return
         if kind == EntryKind.STOP:
@@ -309,7 +309,7 @@ class Ingest:
         """End all sessions except those of files, which a later run of the daemon may continue."""
         for number in sorted(n for n, s in self._sessions.items() if not s.state.file):
             self._close(number, "collector ended", now)
-        known = self.shared.all_announced
+        known = self.shared.announced
         for source in sorted(known):
             known[source].forget_all("collector ended", now)
 
@@ -321,14 +321,14 @@ class Ingest:
         head = None if info.transport == "udp" else b""
         state = SessionState(entry.session, info, first, last=entry.time_ns, file=file, head=head)
         for name in info.replaces if FORMATS[info.format].files.pieces else ():
-            self.shared.pieces(info.source).replaced(name)
-        session = self._sessions[entry.session] = self._session(state)
+            self.shared.pieces[info.source].replaced(name)
+        session = self._sessions[entry.session] = Session(state, self.shared)
         session.generations.opened(entry.time_ns)
 
     def _limit(self, session: Session, now: int) -> None:
         """Enforce the memory limits, and reject peers with too many new sessions or unreadable bytes."""
         self.budget.weigh(session, now)
-        self.shared.announced(session.source).weigh(now)
+        self.shared.announced[session.source].weigh(now)
         number, info = session.state.number, session.state.info
         if session.state.refusing and info.connected:
             self.rejected.append(Rejected(number, "too many new sessions"))
@@ -356,7 +356,7 @@ class Ingest:
         self._unfinished[session.state.info.source].hold(number, 0)
         session.closed(reason, now)
         self.budget.drop(session)
-        self.shared.announced(session.source).weigh(now)
+        self.shared.announced[session.source].weigh(now)
         self.tally(session.state.info.source).closed += 1
         self._waiting.discard(number)
         self.state.sessions.pop(number, None)
@@ -366,18 +366,6 @@ class Ingest:
             self._waiting.add(number)
         else:
             self._waiting.discard(number)
-
-    def _session(self, state: SessionState) -> Session:
-        source, shared = state.info.source, self.shared
-        return Session(
-            state,
-            shared.tally(source),
-            shared.common(source),
-            shared.announced(source),
-            shared.beginnings(source),
-            shared.attach(state.info),
-            shared.pieces(source),
-        )
 
     # Methods for spool entries that the disk has lost
 
@@ -475,7 +463,7 @@ class Damage:
         found: dict[str, OwnRows] = {}
         for number in sorted(self._sessions):
             found[str(number)] = self._sessions[number].generations.current.own
-        for source, announced in sorted(self._shared.all_announced.items()):
+        for source, announced in sorted(self._shared.announced.items()):
             for id_, incarnation in announced.incarnations():
                 found[f"{source}/{id_}"] = incarnation.own
         return found

@@ -24,16 +24,14 @@ from tailrace.decoding.contract import (
 from tailrace.decoding.foreign import HEAD, ForeignDecoder, foreign, of_datagram, readable_before
 from tailrace.decoding.formats import FORMATS
 from tailrace.decoding.guard import GuardedDecoder
-from tailrace.ingest.announced import Announcements
 from tailrace.ingest.generations import Generations
-from tailrace.ingest.incarnation import Attach
 from tailrace.ingest.incarnation_rows import OwnRows
-from tailrace.ingest.limits import Beginnings, report
+from tailrace.ingest.limits import report
 from tailrace.ingest.session_file import SessionFile
-from tailrace.ingest.state import SessionState, Tally, decode, encode
+from tailrace.ingest.shared import Shared
+from tailrace.ingest.state import SessionState, decode, encode
 from tailrace.ingest.succession import InputBytes, Succession
 from tailrace.ingest.unfinished import INLINE_MAX
-from tailrace.ledger.bounds import Commons
 from tailrace.ledger.copies import Copies
 from tailrace.ledger.split_runs import SplitRuns
 from tailrace.model.holding import Holding
@@ -56,21 +54,12 @@ def decoding(decoder: Decoder) -> Callable[[bytes], Chunk]:
 class Session:
     """An open session, whose bytes are decoded into records."""
 
-    def __init__(
-        self,
-        state: SessionState,
-        tally: Tally,
-        commons: Commons,
-        announcements: Announcements,
-        beginnings: Beginnings,
-        attach: Attach,
-        pieces: SplitRuns,
-    ) -> None:
+    def __init__(self, state: SessionState, shared: Shared) -> None:
         self.state = state
         self.name, self.source = state.info.session, state.info.source
         self.limits: LedgerConfig = state.info.ledger
-        self._tally = tally
-        self._commons = commons
+        self._tally = shared.tally(self.source)
+        self._commons = shared.common[self.source]
         format_ = FORMATS[state.info.format]
         saved = decode(state.decoder, format_.state_type) if state.decoder else None
         if state.left_out:
@@ -85,20 +74,17 @@ class Session:
         state.decoder, state.left_out, state.waiting = None, 0, b""
         self._whole = format_.whole
         datagrams, numbered = state.info.transport == "udp", format_.counter_bits is not None
-        self._copies = (
-            Copies(state.info.ledger, state.copies) if datagrams and not numbered else None
-        )
+        self._copies = Copies(self.limits, state.copies) if datagrams and not numbered else None
         self._file = SessionFile(state, decoder)
+        # Create the shared runs for every session: their state is a part of checkpoints.
+        pieces = shared.pieces[self.source]
         self._pieces = pieces if state.file and separates(decoder) else None
         if self._pieces:
             self._pieces.resting[self.name] = self._rest_again
-        unordered, of_file = datagrams and numbered, self._file.of_incarnation
         self.generations = Generations(
-            state, tally, announcements, attach, unordered=unordered, of_file=of_file
+            state, shared, unordered=datagrams and numbered, of_file=self._file.of_incarnation
         )
-        self._succession = Succession(
-            state, tally, announcements, beginnings, self.generations, unordered=unordered
-        )
+        self._succession = Succession(state, shared, self.generations)
 
     def _decode_with(self, decoder: Decoder) -> None:
         self.decoder, self._decode = decoder, decoding(decoder)

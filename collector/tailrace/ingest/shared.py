@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.announced import Announcements
@@ -18,92 +20,75 @@ from tailrace.ledger.split_runs import SplitRuns
 from tailrace.rows.batch import Batch
 from tailrace.spool.payloads import OpenInfo
 
+V = TypeVar("V")
+
+
+class BySource(dict[str, V]):
+    """Values by source, each of which `make` creates at its first use."""
+
+    def __init__(self, make: Callable[[str], V]) -> None:
+        self._make = make
+
+    def __missing__(self, source: str) -> V:
+        value = self[source] = self._make(source)
+        return value
+
 
 class Shared:
-    """Creates the shared state of each source at first use, as a part of the ingest's state."""
+    """The state that the sessions of each source share, as a part of the ingest's state `state`."""
 
     def __init__(self, state: IngestState, batch: Batch) -> None:
         self._state = state
         self._batch = batch
         self.paces = Paces()
         self.budget = Budget()
-        self._commons: dict[str, Commons] = {}
-        self._announcements: dict[str, Announcements] = {}
-        self._departures: dict[str, Departures] = {}
-        self._pieces: dict[str, SplitRuns] = {}
+        self.common = BySource(self._common)
+        """Limits and counts that all sessions of a source share when they count events."""
+        self.announced = BySource(self._announced)
+        """Announced sessions of each source (those to which the client gave an id)."""
+        self.beginnings = BySource(lambda s: Beginnings(state.beginnings.setdefault(s, {})))
+        """Limiters of the number of sessions that each host of a source begins per second."""
+        self.departed = BySource(lambda s: Departures(state.departures.setdefault(s, [])))
+        """Ended sessions of each source that no client announced, so that new sessions can continue them."""
+        self.pieces = BySource(lambda s: SplitRuns(state.pieces.setdefault(s, SplitRunsState())))
+        """Runs of each source whose records are spread over several files."""
         for source in state.announced:
-            self.announced(source)
+            self.announced[source]
 
     def tally(self, source: str) -> Tally:
         return self._state.tallies.setdefault(source, Tally())
 
-    def common(self, source: str) -> Commons:
-        """Return the limits and counts that all sessions of a source share when they count events."""
-        if source not in self._commons:
-            state = self._state.commons.setdefault(source, CommonsState())
-            self._commons[source] = Commons(state, partial(self._forget_first, source))
-        return self._commons[source]
+    def _common(self, source: str) -> Commons:
+        def forget_first() -> bool:
+            """Drop the session that has been away longest, to make room for a new stream."""
+            return self.announced[source].forget_first(self._state.now, "too many streams")
 
-    def announced(self, source: str) -> Announcements:
-        """Return the announced sessions of a source (those to which the client gave an id)."""
-        if source not in self._announcements:
-            states = self._state.announced.setdefault(source, {})
-            self._announcements[source] = Announcements(states, self.attach, self.budget)
-        return self._announcements[source]
+        return Commons(self._state.commons.setdefault(source, CommonsState()), forget_first)
 
-    @property
-    def all_announced(self) -> dict[str, Announcements]:
-        return self._announcements
-
-    def beginnings(self, source: str) -> Beginnings:
-        """Return the limiter of the number of sessions that each host of a source begins per second."""
-        return Beginnings(self._state.beginnings.setdefault(source, {}))
-
-    def departed(self, source: str) -> Departures:
-        """Return the ended sessions of a source that no client announced, so that new sessions can continue them."""
-        if source not in self._departures:
-            self._departures[source] = Departures(self._state.departures.setdefault(source, []))
-        return self._departures[source]
-
-    def pieces(self, source: str) -> SplitRuns:
-        """Return the runs of a source whose records are spread over several files."""
-        if source not in self._pieces:
-            self._pieces[source] = SplitRuns(
-                self._state.pieces.setdefault(source, SplitRunsState())
-            )
-        return self._pieces[source]
+    def _announced(self, source: str) -> Announcements:
+        states = self._state.announced.setdefault(source, {})
+        return Announcements(states, self.attach, self.budget)
 
     def attach(self, info: OpenInfo) -> Attach:
         """Return the function that creates the incarnations (producer runs) of the session that `info` opened."""
-        bits = FORMATS[info.format].counter_bits
-        departures = None if info.file else self.departed(info.source)
-        cut = info.file and FORMATS[info.format].files.pieces
-        pieces = self.pieces(info.source) if cut else None
-        return self.attach_with(
-            info, bits=bits, paces=self.paces, departures=departures, pieces=pieces
-        )
+        format_ = FORMATS[info.format]
+        departures = None if info.file else self.departed[info.source]
+        pieces = self.pieces[info.source] if info.file and format_.files.pieces else None
+        return self.attach_with(info, format_.counter_bits, self.paces, departures, pieces)
 
     def attach_with(
         self,
         info: OpenInfo,
-        *,
         bits: int | None,
         paces: Paces,
         departures: Departures | None = None,
         pieces: SplitRuns | None = None,
     ) -> Attach:
-        tally = self.tally(info.source)
+        source, batch = info.source, self._batch
         datagrams = info.transport == "udp"
         sender = Sender(host_of(info.peer), bits, datagrams, bool(info.file), info.ledger)
-        share = SourceShare(info.source, tally, self.common(info.source), paces, departures, pieces)
-        batch = self._batch
-        emit = partial(batch.extend, info.source, info.format)
-        sink = Sink(emit, batch.keep, self._wall, batch.at_last)
+        tally, common = self.tally(source), self.common[source]
+        share = SourceShare(source, tally, common, paces, departures, pieces)
+        emit = partial(batch.extend, source, info.format)
+        sink = Sink(emit, batch.keep, lambda time: time + self._state.ahead, batch.at_last)
         return partial(Incarnation, sender=sender, share=share, sink=sink)
-
-    def _wall(self, time: int) -> int:
-        return time + self._state.ahead
-
-    def _forget_first(self, source: str) -> bool:
-        """Drop the session that has been away longest, to make room for a new stream. Return False if there is none."""
-        return self.announced(source).forget_first(self._state.now, "too many streams")

@@ -11,10 +11,10 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from tailrace.ingest.announced import Announced, Announcements
+from tailrace.ingest.announced import Announced
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
-from tailrace.ingest.limits import TOO_MANY_SESSIONS, Beginnings, host_that_begins
+from tailrace.ingest.limits import TOO_MANY_SESSIONS, host_that_begins
 from tailrace.ingest.lives import (
     BEGINS,
     INTRODUCTIONS,
@@ -26,7 +26,8 @@ from tailrace.ingest.lives import (
     candidates,
     owns,
 )
-from tailrace.ingest.state import SessionState, Tally
+from tailrace.ingest.shared import Shared
+from tailrace.ingest.state import SessionState
 from tailrace.model.record import Announcement, Kind, Record, SessionFacts, malformed
 from tailrace.rows.records import Chunk, ListRecords, Numbered, joined, numbered
 
@@ -85,23 +86,14 @@ class _TooManySessionsError(Exception):
 class Succession:
     """Passes the records of one session to the incarnations (producer runs) that `generations` holds."""
 
-    def __init__(
-        self,
-        state: SessionState,
-        tally: Tally,
-        announcements: Announcements,
-        beginnings: Beginnings,
-        generations: Generations,
-        *,
-        unordered: bool,
-    ) -> None:
-        """Prepare for a session's records. `unordered` means that they may overtake each other, as in datagrams."""
+    def __init__(self, state: SessionState, shared: Shared, generations: Generations) -> None:
+        source = state.info.source
         self._state = state
-        self._tally = tally
-        self._announcements = announcements
+        self._tally = shared.tally(source)
+        self._announcements = shared.announced[source]
         self._generations = generations
-        self._unordered = unordered
-        self._beginnings = beginnings
+        self._unordered = generations.unordered
+        self._beginnings = shared.beginnings[source]
         self._host = host_that_begins(state.info.peer)
         self._rate = max(1, state.info.ledger.new_sessions_rate)
         self._refused: list[Record] = []
@@ -146,17 +138,21 @@ class Succession:
             record, behind = records.record(i), records.behind(i)
             waiting.setdefault(self._state.process, []).extend(range(begin, i))
             begin = i + 1
-            if record.kind == Kind.SESSION and (process := _process_of(record)) is not None:
+            facts = record.detail if isinstance(record.detail, SessionFacts) else None
+            if record.kind == Kind.SESSION and facts and facts.process is not None:
                 yield from self._events(before, now)
                 before = []
-                self._generations.turn(process, now)
+                self._generations.turn(facts.process, now)
                 continue
             yield from self._waiting(before, records, waiting, now)
             before = []
             if record.kind == Kind.SESSION or (record.kind == Kind.MALFORMED and not pieces):
                 yield
             if record.kind == Kind.SESSION:
-                self._note(record, RecordPlace(chunk, at, i), now)
+                # The record may begin or end a producer run.
+                owner = self._owner(facts or SessionFacts(), RecordPlace(chunk, at, i), now)
+                self.readable(record.size)
+                owner.note(self._placed(record), now)
             elif record.kind == Kind.MALFORMED:
                 pieces.append(self._placed(record))
                 if behind is None or behind.kind != Kind.MALFORMED:
@@ -231,8 +227,11 @@ class Succession:
         if shift:
             chunk = [records.moved(shift) for records in chunk]
         generations = self._generations
-        if generations.doubt and self._speaker in (None, generations.current):
-            self._ask_events(numbered(chunk), now)
+        previous = generations.previous
+        if generations.doubt and previous and self._speaker in (None, generations.current):
+            events = numbered(chunk)
+            if any(count is not None for _, count, _ in events):
+                self._decide(anew=previous.denies(events), now=now)
         if self._speaker:
             self.readable(_length(chunk))
             self._speaker.take(chunk, now)
@@ -276,13 +275,6 @@ class Succession:
                 done += 1
         return done
 
-    def _note(self, record: Record, place: RecordPlace, now: int) -> None:
-        """Pass a record about the session to its producer run. The record may begin or end a run."""
-        facts = record.detail if isinstance(record.detail, SessionFacts) else SessionFacts()
-        owner = self._owner(facts, place, now)
-        self.readable(record.size)
-        owner.note(self._placed(record), now)
-
     def _placed(self, record: Record) -> Record:
         """Return the record with its offset in the bytes of the producer run, over all its connections."""
         shift = self._shift
@@ -316,8 +308,9 @@ class Succession:
             return owner
         if facts.epoch is not None and statement is not SessionStatement.HEADER:
             generations.know(facts.epoch, owner.state.name)
-        if generations.doubt:
-            self._ask_statement(facts, now)
+        previous = generations.previous
+        if generations.doubt and previous and (facts.discarded or facts.goodbye):
+            self._decide(anew=previous.denies_statement(facts), now=now)
         return generations.current
 
     def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
@@ -457,29 +450,10 @@ class Succession:
             and not current.silent(now - self._generations.linger)
         )
 
-    # Methods that decide whether the current incarnation (producer run) is new
-
-    def _ask_events(self, events: list[Numbered], now: int) -> None:
-        """Decide, by events' numbers, whether the producer has restarted or its previous run continues."""
-        previous = self._generations.previous
-        if previous and any(count is not None for _, count, _ in events):
-            self._decide(anew=previous.denies(events), now=now)
-
-    def _ask_statement(self, facts: SessionFacts, now: int) -> None:
-        """Decide, by discarded events or a goodbye, whether the producer has restarted or its previous run
-        continues."""
-        previous = self._generations.previous
-        if previous and (facts.discarded or facts.goodbye):
-            self._decide(anew=previous.denies_statement(facts), now=now)
-
     def _decide(self, *, anew: bool, now: int) -> None:
+        """Decide whether the producer has restarted (`anew`) or its previous run continues."""
         self._generations.decide(anew=anew, now=now)
         self._speaker = self._speaker and self._generations.current
-
-
-def _process_of(record: Record) -> int | None:
-    """Return the number of the process whose records follow this record; None if this record states no process."""
-    return record.detail.process if isinstance(record.detail, SessionFacts) else None
 
 
 def _begin(chunk: Chunk) -> int:
