@@ -102,23 +102,23 @@ class Paces:
         session name."""
 
     def take(
-        self,
-        source: str,
-        session: str,
-        tick: int | None,
-        ticks_per_second: float | None,
-        now: int,
+        self, source: str, session: str, tick: int | None, ticks_per_second: float | None, now: int
     ) -> None:
         if tick is None:
             return
-        pace = self._followed.get(session)
+        followed = self._followed
+        pace = followed.get(session)
         if pace is None:
-            if not self._make_room(now):
-                self._others[session] = source
-                return
+            # Stop measuring silent sessions if necessary.
+            while len(followed) >= self._most:
+                first = next(iter(followed), None)
+                if first is None or followed[first].progress(now) != Progress.SILENT:
+                    self._others[session] = source
+                    return
+                self._others[first] = followed.pop(first).source
             self._others.pop(session, None)
-            pace = self._followed[session] = Pace(source)
-        self._followed.move_to_end(session)
+            pace = followed[session] = Pace(source)
+        followed.move_to_end(session)
         pace.ticks_per_second = ticks_per_second
         pace.add(now, tick)
 
@@ -139,16 +139,6 @@ class Paces:
     def unfollowed(self, source: str) -> int:
         return sum(of == source for of in self._others.values())
 
-    def _make_room(self, now: int) -> bool:
-        """Stop measuring silent sessions if necessary. Return whether one more session can be measured."""
-        followed = self._followed
-        while len(followed) >= self._most:
-            first = next(iter(followed), None)
-            if first is None or followed[first].progress(now) != Progress.SILENT:
-                return False
-            self._others[first] = followed.pop(first).source
-        return True
-
 
 _DRIFT = 1000
 """Bound on the drift of clocks: two clocks are assumed to drift apart by less than 1 ns within this number of ns."""
@@ -164,12 +154,6 @@ class Lead:
         """Return the lead (ns) at a time (Unix ns), less the possible drift since it was measured; None if unknown."""
         lead = self._state.lead
         return None if lead is None else lead - (now - self._state.lead_at) // _DRIFT
-
-    @property
-    def times(self) -> int:
-        """Return the number of different times at which events arrived. Events that arrive together count once, because
-        the same delay may affect all of them."""
-        return self._state.heard_times
 
     def go_on(self, earlier: Lead, apart: int, now: int, most: int) -> None:
         """Take over the measured lead of an earlier incarnation (producer run) on the host. `apart` is the time (ns)

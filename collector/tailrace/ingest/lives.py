@@ -258,12 +258,8 @@ def _clock(earlier: Incarnation, later: Incarnation, end: int, now: int) -> Timi
     known = [zero + lead for zero, lead in leads if lead is not None]
     if not known:
         return Timing.UNKNOWN
-    slack = _slack(next_epoch - epoch, earlier.lead.times + later.lead.times)
+    # With few arrival times, all earlier events may have been delayed, so tolerate a much shorter delay. Events that
+    # arrive together count once, because the same delay may affect all of them.
+    times = earlier.state.heard_times + later.state.heard_times
+    slack = max(_SLACK, min((next_epoch - epoch) // 4, _SLACK_MOST) // max(1, times))
     return Timing.CAN if next_epoch + end - now <= max(known) + slack else Timing.CANNOT
-
-
-def _slack(apart: int, times: int) -> int:
-    """Return the tolerance (ns) for an event with a shorter delay than all earlier ones. The fewer arrival times
-    (`times`) there are, the larger is the tolerance, because all earlier events may have been delayed. `apart` is the
-    time (ns) between the epochs of the two producer runs."""
-    return max(_SLACK, min(apart // 4, _SLACK_MOST) // max(1, times))

@@ -44,7 +44,6 @@ _DATA, _DATAGRAMS, _CLOSE = EntryKind.DATA, EntryKind.DATAGRAMS, EntryKind.CLOSE
 _OF_SESSION = (
     _DATA, _DATAGRAMS, _CLOSE, EntryKind.DOCUMENT, EntryKind.FILE, EntryKind.LOSS
 )  # fmt: skip
-_OF_ALL = frozenset({EntryKind.START, EntryKind.TICK, EntryKind.STOP})
 
 
 def read_state(snapshot: bytes) -> IngestState:
@@ -166,10 +165,8 @@ class Ingest:
 
     def asked_names(self, source: str) -> int:
         """Return how many names the events of a source refer to without a definition in their session."""
-        open_ = (session for session in self._sessions.values() if session.source == source)
-        return self.tally(source).asked + sum(
-            len(asked_names(session.decoder)) for session in open_
-        )
+        mine = (each.decoder for each in self._sessions.values() if each.source == source)
+        return self.tally(source).asked + sum(len(asked_names(decoder)) for decoder in mine)
 
     def pending(self, source: str) -> int:
         """Return how many received bytes are not decoded yet, including those of the entry in progress."""
@@ -238,8 +235,14 @@ class Ingest:
                 self._hold(session, now)
             elif kind == _DATAGRAMS:
                 yield from session.datagrams(Datagrams(entry.payload), now)
+            elif kind == EntryKind.DOCUMENT:
+                name, part, more = unpack_document(entry.payload)
+                session.document(name, part, now, more=more)
+            elif kind == EntryKind.FILE:
+                session.file(decode(entry.payload, FileFacts) if entry.payload else None, now)
+                self._hold(session, now)
             else:
-                self._of_file(session, entry)
+                session.loss(decode(entry.payload, FileLoss))
             self._limit(session, now)
             self._halfway = ""
         self.state.position = entry.end
@@ -250,8 +253,10 @@ class Ingest:
         kind = entry.kind
         if kind == EntryKind.OPEN:
             self._open(entry)
-        elif kind in _OF_ALL:
-            self._of_all(kind, before, now)
+        elif kind == EntryKind.START:
+            self._started(before, now)
+        elif kind in (EntryKind.TICK, EntryKind.STOP):
+            self._of_all(kind, now)
             if kind == EntryKind.STOP and entry.payload == LAST:
                 self._end_all(now)
         elif kind == EntryKind.CLOCK:
@@ -264,28 +269,16 @@ class Ingest:
         elif kind == EntryKind.HEARTBEAT:
             self.heartbeats.beat(decode(entry.payload, Heartbeat), len(entry.payload), now)
 
-    def _of_file(self, session: Session, entry: Entry) -> None:
-        payload, now = entry.payload, entry.time_ns
-        if entry.kind == EntryKind.DOCUMENT:
-            name, part, more = unpack_document(payload)
-            session.document(name, part, now, more=more)
-        elif entry.kind == EntryKind.FILE:
-            session.file(decode(payload, FileFacts) if payload else None, now)
-            self._hold(session, now)
-        else:
-            session.loss(decode(payload, FileLoss))
+    def _started(self, before: int, now: int) -> None:
+        """Process the start of a daemon. None has run since the time `before`."""
+        for _, announcements in sorted(self.shared.announced.items()):
+            announcements.started(before, now)
+        for source in self.state.departures:
+            self.shared.departed[source].stood_still(now - before)
+        self.heartbeats.end("collector restart", now)
 
-    def _of_all(self, kind: EntryKind, before: int, now: int) -> None:
-        """Process the start of a daemon, a tick or the stop of a daemon. `before` is the previous entry's time."""
-        known = self.shared.announced
-        sources = [known[source] for source in sorted(known)]
-        if kind == EntryKind.START:
-            for announcements in sources:
-                announcements.started(before, now)
-            for source in self.state.departures:
-                self.shared.departed[source].stood_still(now - before)
-            self.heartbeats.end("collector restart", now)
-            return
+    def _of_all(self, kind: EntryKind, now: int) -> None:
+        """Process a tick, or the stop of a daemon."""
         if kind == EntryKind.STOP:
             files = [n for n in sorted(self._sessions) if self._sessions[n].state.file]
             for number in files:
@@ -300,7 +293,7 @@ class Ingest:
             generations.expire(now) if kind == EntryKind.TICK else generations.settle(now)
             self._watch(number)
             self.budget.weigh(self._sessions[number], now)
-        for announcements in sources:
+        for _, announcements in sorted(self.shared.announced.items()):
             announcements.expire(now) if kind == EntryKind.TICK else announcements.settle(now)
             announcements.weigh(now)
         self.heartbeats.expire(now) if kind == EntryKind.TICK else self.heartbeats.end("stop", now)
@@ -309,9 +302,8 @@ class Ingest:
         """End all sessions except those of files, which a later run of the daemon may continue."""
         for number in sorted(n for n, s in self._sessions.items() if not s.state.file):
             self._close(number, "collector ended", now)
-        known = self.shared.announced
-        for source in sorted(known):
-            known[source].forget_all("collector ended", now)
+        for _, announcements in sorted(self.shared.announced.items()):
+            announcements.forget_all("collector ended", now)
 
     def _open(self, entry: Entry) -> None:
         info = decode(entry.payload, OpenInfo)
@@ -373,11 +365,7 @@ class Ingest:
         """Continue at `position`, because the disk has lost the entries before it. Write a gap row for each session,
         because any session may lack these bytes. If `replayed`, the daemon reads entries again at its start: count
         the lost bytes, and let `tell_lacking` schedule the rows later."""
-        size = position - self.state.position
-        if replayed:
-            self._damage.passed_over_in_replay(size)
-        else:
-            self._damage.passed_over(size)
+        self._damage.passed_over(position - self.state.position, replayed=replayed)
         self.state.position = position
 
     def tell_lacking(self) -> int:
@@ -412,17 +400,15 @@ class Damage:
         self.due = bool(state.lacking or state.of_heartbeats or state.unsaid)
         """Whether gap rows about lost parts of the log must be written before the next entry is processed."""
 
-    def passed_over(self, size: int) -> None:
+    def passed_over(self, size: int, *, replayed: bool) -> None:
         """Write a gap row for each session, because any session may lack `size` bytes. If no session is open, the next
-        one to open gets the row."""
-        if not self._say_of_all(size):
+        one to open gets the row. During a replay, only remember the bytes."""
+        if replayed:
+            self._replayed.add(DamageState(dict.fromkeys(self._concerned(), size), size))
+            self._bytes += size
+        elif not self._say_of_all(size):
             self._state.unsaid += size
             self.due = True
-
-    def passed_over_in_replay(self, size: int) -> None:
-        """Remember that each session may lack `size` bytes. During a replay, no row is written."""
-        self._replayed.add(DamageState(dict.fromkeys(self._concerned(), size), size))
-        self._bytes += size
 
     def replayed(self) -> int:
         """Schedule gap rows for the losses that this start of the daemon has found. Return the number of lost bytes."""

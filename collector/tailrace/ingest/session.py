@@ -12,7 +12,6 @@ from itertools import chain
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.contract import (
     Decoder,
-    SeparatingDecoder,
     asked_names,
     holds,
     is_quick,
@@ -33,7 +32,6 @@ from tailrace.ingest.state import SessionState, decode, encode
 from tailrace.ingest.succession import InputBytes, Succession
 from tailrace.ingest.unfinished import INLINE_MAX
 from tailrace.ledger.copies import Copies
-from tailrace.ledger.split_runs import SplitRuns
 from tailrace.model.holding import Holding
 from tailrace.model.record import Kind, Record
 from tailrace.rows.fields import EVENTS
@@ -117,15 +115,14 @@ class Session:
         self._received(len(payload), now)
         self._file.read(payload, self._own, now)
         self.generations.reach()
+        raw = self._raw(self.state.received - len(payload), payload, now)
         if self.state.refusing:
-            raw = self._raw(self.state.received - len(payload), payload, now)
             # Also refuse (store as unreadable) the bytes that wait in the decoder.
             self.decoder.end()
             self._succession.refuse(raw)
             self.state.record_since = self.state.begun = 0
             self.state.skipped += len(payload)
             return
-        raw = self._raw(self.state.received - len(payload), payload, now)
         chunk = self._decode(payload)
         if self.state.head is not None:
             chunk = self._told_apart(chunk, payload)
@@ -278,19 +275,21 @@ class Session:
                     incarnation.piece(piece)
                 else:
                     self._pieces.alone(incarnation.state.name)
-            self.state.goes_on = self._goes_on(self.decoder, self._pieces)
+            self._goes_on()
             self._pieces.tell(now)
 
-    def _goes_on(self, decoder: SeparatingDecoder, pieces: SplitRuns) -> bool:
-        mine = decoder.pieces.items()
-        names = ((self.generations.of(process).state.name, piece) for process, piece in mine)
-        return all(piece and pieces.goes_on(name) for name, piece in names)
+    def _goes_on(self) -> bool:
+        """Record and return whether other files continue the runs of the session's file."""
+        if not (self._pieces and separates(self.decoder)):
+            return False
+        mine = self.decoder.pieces.items()
+        names = [(self.generations.of(process).state.name, piece) for process, piece in mine]
+        self.state.goes_on = all(piece and self._pieces.goes_on(name) for name, piece in names)
+        return self.state.goes_on
 
     def _rest_again(self, now: int) -> None:
-        if self._pieces and separates(self.decoder):
-            self.state.goes_on = self._goes_on(self.decoder, self._pieces)
-            if self.state.goes_on:
-                self._file.rest_again(self._own, now)
+        if self._goes_on():
+            self._file.rest_again(self._own, now)
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
         """Process a part of a document, such as a metadata file, that describes the session's file."""

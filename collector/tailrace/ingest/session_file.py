@@ -43,7 +43,10 @@ class SessionFile:
         if file is None:
             return
         if facts is None:
-            facts = replace(file.facts, rest=_unfollowed(file.facts.rest, own.wall(now)))
+            rest = file.facts.rest
+            if not rest or rest.why != "unfollowed":
+                rest = Rest(why="unfollowed", since=own.wall(now))
+            facts = replace(file.facts, rest=rest)
         if facts.path != file.facts.path:
             own.session("moved", {"peer": facts.path}, now)
         before, file.facts = file.facts, facts
@@ -132,10 +135,8 @@ class SessionFile:
     def _lacks(self, own: OwnRows, process: int | None = None) -> str | None:
         """Return what is missing at the end of the run of `process` or, without `process`, at the end of any run.
         Return "" if nothing is missing, and None if no end mark is required."""
-        if own.incarnation.goodbye_at:
-            return ""
         lacking = self._lacking(process)
-        return "" if lacking and self._state.goes_on else lacking
+        return "" if own.incarnation.goodbye_at or (lacking and self._state.goes_on) else lacking
 
     def _lacking(self, process: int | None) -> str | None:
         decoder = self.decoder
@@ -163,12 +164,6 @@ class SessionFile:
                 break
             kept.append(key)
         return {"asks": kept} if kept else {}
-
-
-def _unfollowed(before: Rest | None, now: int) -> Rest:
-    """Return the statement that no source has followed a file since `now` (Unix ns). If `before` is such a statement,
-    return `before`."""
-    return before if before and before.why == "unfollowed" else Rest(why="unfollowed", since=now)
 
 
 def _as_read(file: FileState) -> dict[str, object]:
