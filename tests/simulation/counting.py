@@ -29,7 +29,7 @@ def check(ingest: Ingest) -> None:
             streams += len(counters.state.streams)
             ranges += counters.windows.ranges
             uncounted += bool(counters.state.unfollowed)
-            places = ingest.common(source)._shares.held(counters)
+            places = ingest.common(source).shares.held(counters)
             own = len(counters.state.streams)
             demand(places == own, "another number of places", (counters.name, places, own))
         told = state.streams, state.ranges, state.uncounted_sessions

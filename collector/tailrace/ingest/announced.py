@@ -111,29 +111,14 @@ class Announced:
 
     @property
     def waiting(self) -> bool:
-        incarnation = self.incarnation
-        return (
-            incarnation.waiting
-            or incarnation.has_old_account
-            or not (self.state.ended or self._goes_on)
-        )
-
-    @property
-    def _goes_on(self) -> bool:
-        return bool(self.state.carriers) and not self.incarnation.state.goodbye_at
-
-    def over(self, now: int) -> bool:
-        """Return whether the client's goodbye has arrived and no late event can follow."""
-        state, said = self.state, self.incarnation.state.goodbye_at
-        if not said or state.ended:
-            return False
-        if state.info.transport == "udp":
-            return said + state.info.ledger.reorder_time.ns <= now
-        return not state.carriers
+        incarnation, state = self.incarnation, self.state
+        goes_on = bool(state.carriers) and not incarnation.state.goodbye_at
+        late = incarnation.waiting or incarnation.has_old_account
+        return late or not (state.ended or goes_on)
 
     def forgotten(self, now: int) -> bool:
         state = self.state
-        return not state.carriers and state.left + state.info.ledger.resume_time.ns <= now
+        return not state.carriers and state.left + self.limits.resume_time.ns <= now
 
 
 HOLES_MAX = 64
@@ -218,17 +203,12 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
         return []
     followed = counters.state.streams
     names = known.next_told(STREAMS_MOST)
-    oldest_asked = now - known.state.info.ledger.resume_time.ns
+    oldest_asked = now - known.limits.resume_time.ns
     counted = [name for name in names if name in followed and followed[name].counted]
     asked = {name: _asked(followed[name], oldest_asked) for name in counted}
-    oldest = sorted(
-        (hole.since, name, hole.first) for name in asked for hole in asked[name][:HOLES_IN_ONE]
-    )
-    stops = {
-        name: holes[HOLES_IN_ONE].first
-        for name, holes in asked.items()
-        if len(holes) > HOLES_IN_ONE
-    }
+    many, known_holes = HOLES_IN_ONE, asked.items()
+    oldest = sorted((h.since, name, h.first) for name, holes in known_holes for h in holes[:many])
+    stops = {name: holes[many].first for name, holes in known_holes if len(holes) > many}
     for _, name, first in oldest[HOLES_MAX:]:
         stops[name] = min(first, stops.get(name, first))
     known.cut |= dict.fromkeys(stops)
@@ -238,19 +218,14 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
         if holes is None:
             standing.append(_Standing(name, None, [], 0))
             continue
-        stop = stops.get(name, followed[name].next)
-        wire = counters.mask
+        stream, wire = followed[name], counters.mask
+        stop = stops.get(name, stream.next)
         missing = [(name, h.first & wire, h.last - h.first + 1) for h in holes if h.first < stop]
-        given_up = _given_up(followed[name], oldest_asked)
+        # The client no longer has to resend the events of evicted gaps and of old ones.
+        old = [g for g in stream.gaps if g.reason not in OF_CLIENTS and g.since <= oldest_asked]
+        given_up = stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
         standing.append(_Standing(name, stop & wire, missing, given_up))
     return standing
-
-
-def _given_up(stream: StreamCounter, oldest: int) -> int:
-    """Return how many missing events are no longer requested from the client: those of evicted gaps, and those of gaps
-    noticed at or before the time `oldest`. Leave out events that the client discarded."""
-    old = (gap for gap in stream.gaps if gap.reason not in OF_CLIENTS and gap.since <= oldest)
-    return stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:
@@ -366,8 +341,7 @@ class Announcements:
             known.incarnation.counters.marks.forget_all()
         self._states[id_] = self._states.pop(id_)
         self._away[id_] = None
-        if known.over(now):
-            self._end(known, now)
+        self._end_if_over(known, now)
         self._watch(id_)
         while len(self._away) > state.info.ledger.sessions_max:
             self.forget_first(now, "too many sessions")
@@ -379,8 +353,7 @@ class Announcements:
         for id_ in sorted(self._waiting):
             known = self._known[id_]
             known.incarnation.expire(now)
-            if known.over(now):
-                self._end(known, now)
+            self._end_if_over(known, now)
             known.incarnation.amend(now)
             self._watch(id_)
         for id_ in [id_ for id_ in self._away if self._known[id_].forgotten(now)]:
@@ -429,11 +402,7 @@ class Announcements:
                 self.forget(id_, now, state.incarnation.ended)
 
     def forget(
-        self,
-        id_: str,
-        now: int,
-        why: str = "not resumed",
-        about: dict[str, object] | None = None,
+        self, id_: str, now: int, why: str = "not resumed", about: dict[str, object] | None = None
     ) -> None:
         """Remove a session. If it had not ended yet, write the row of its end with the reason `why`."""
         known = self._known.pop(id_)
@@ -463,9 +432,18 @@ class Announcements:
                 if known.more:
                     self.news.add(id_)
 
-    def _end(self, known: Announced, now: int) -> None:
-        known.state.ended = True
-        known.incarnation.end("goodbye", {}, now)
+    def _end_if_over(self, known: Announced, now: int) -> None:
+        """End a session if the client's goodbye has arrived and no late event can follow."""
+        state, said = known.state, known.incarnation.state.goodbye_at
+        if not said or state.ended:
+            return
+        if state.info.transport == "udp":
+            over = said + known.limits.reorder_time.ns <= now
+        else:
+            over = not state.carriers
+        if over:
+            state.ended = True
+            known.incarnation.end("goodbye", {}, now)
 
     def _watch(self, id_: str) -> None:
         if self._known[id_].waiting:

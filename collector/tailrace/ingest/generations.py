@@ -92,12 +92,8 @@ class Generations:
 
     def opened(self, now: int) -> None:
         info = self._state.info
-        opened = self.current.own.wall(now)
-        about: dict[str, object] = {
-            "peer": info.peer,
-            "transport": info.transport,
-            "opened": opened,
-        }
+        about: dict[str, object] = {"peer": info.peer, "transport": info.transport}
+        about["opened"] = self.current.own.wall(now)
         if info.replaces and not self._state.restarts:
             about["replaces"] = info.replaces
         where = {"rank": info.rank, "node": info.node, "job": info.job}
@@ -228,23 +224,20 @@ class Generations:
         """End the doubt whether the producer has restarted. If not `anew`, its previous run continues, unless other
         connections use the current one."""
         old, new = self.previous, self.current
-        if anew or old is None or self._is_shared(new):
+        id_ = new.state.id
+        shared = bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
+        if anew or old is None or shared:
             self._began(now)
             self._finish_silent(now)
             return
         self._state.doubt = ""
         self.previous, self.current = None, old
         old.state.reached = new.state.reached
-        if id_ := new.state.id:
+        if id_:
             self._announcements.move(id_, old)
         old.state.ended, old.state.ended_at = "", 0
         self._take_over_clock(new, {"by": new.state.name}, now)
         new.finish(f"resumes {old.state.name}", {}, now)
-
-    def _is_shared(self, incarnation: Incarnation) -> bool:
-        """Return whether an incarnation (producer run) belongs to an announced session with further connections."""
-        id_ = incarnation.state.id
-        return bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
 
     def _began(self, now: int) -> None:
         """Record that the producer has certainly restarted, and write the row of the restart."""

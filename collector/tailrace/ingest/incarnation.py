@@ -76,7 +76,7 @@ class Incarnation:
         self._siblings: Siblings | None = None
         if not bits:
             spans = Spans(limits, self.references, state.spans, state.forgotten_spans)
-            self._spans = SpanRows(spans, self._rows, self._tally, sink.at_last)
+            self._spans = SpanRows(spans, self._rows, self._tally, sink)
         else:
             self.counters = Counters(
                 limits, bits, state.counters, share.commons, name=state.name, report=self.report
@@ -161,21 +161,19 @@ class Incarnation:
             # A record after a footer shows that the footer was not the end of the session.
             self.state.goodbye_at = 0
             self._spans.take(chunk, now)
+        state = self.state
         for records in taken:
-            self._note_times(records, now)
+            if self._datagrams and records.rows:
+                self.lead.hear(records.latest_end, now)
+            latest, rate = records.latest_tick, state.ticks_per_second
+            self._paces.take(self._source, state.name, latest, rate, now)
+            if self._pieces and (times := records.times):
+                self._note_span(*times)
             self._rows.count(records.kinds, now)
         self.report(now)
         if self._siblings:
             self._siblings.tell(chain.from_iterable(each.streams for each in taken), now)
         return sum(records.rows for records in taken)
-
-    def _note_times(self, records: Records, now: int) -> None:
-        if self._datagrams and records.rows:
-            self.lead.hear(records.latest_end, now)
-        state, latest = self.state, records.latest_tick
-        self._paces.take(self._source, state.name, latest, state.ticks_per_second, now)
-        if self._pieces and (times := records.times):
-            self._note_span(*times)
 
     def _note_span(self, start: int, end: int) -> None:
         first, last = self.state.times or (start, end)
@@ -289,13 +287,12 @@ class Incarnation:
         """Return whether one of the events shows a restart, or has the number of a different event that has already
         arrived."""
         counters = self.counters
-        return counters is not None and any(
-            count is not None
-            and (
-                counters.begins_anew(stream, count, mark)
-                or counters.numbers.contradicts(stream, count, mark)
-            )
-            for stream, count, mark in events
+        if counters is None:
+            return False
+        numbered = ((stream, count, mark) for stream, count, mark in events if count is not None)
+        return any(
+            counters.begins_anew(*event) or counters.numbers.contradicts(*event)
+            for event in numbered
         )
 
     def _in_other_file(self, stream: str, count: int, mark: int, now: int) -> int | None:  # noqa: ARG002
@@ -330,9 +327,8 @@ class Incarnation:
 
     def expire(self, now: int) -> None:
         """Write gap rows for missing events that can no longer arrive late."""
-        if self.counters:
+        if self.counters and self._statements:
             self.counters.windows.expire(now)
-        if self._statements:
             self._statements.name_unnumbered()
         self.references.expire(now)
         self.report(now)
@@ -341,9 +337,8 @@ class Incarnation:
 
     def settle(self, now: int) -> None:
         """Write gap rows for all missing events that may still arrive late."""
-        if self.counters:
+        if self.counters and self._statements:
             self.counters.windows.close()
-        if self._statements:
             self._statements.name_unnumbered()
         self.references.close()
         self.report(now)
@@ -401,13 +396,11 @@ class Incarnation:
 
     def report(self, now: int) -> None:
         """Write the gap and heal rows for results of the ledger that have no row yet."""
-        findings = self.references.findings
-        if self._statements:
+        findings, self.references.findings = self.references.findings, []
+        if self.counters and self._statements:
             self._statements.heal_numbered()
-        if self.counters:
-            findings = findings + self.counters.findings
+            findings += self.counters.findings
             self.counters.findings.clear()
-        self.references.findings = []
         for finding in self._gap_rows.write(findings, now):
             self.own.finding(finding)
 
@@ -415,17 +408,11 @@ class Incarnation:
 class SpanRows:
     """Writes one row for each span whose begin and end are matched by id, and one for each span open at a commit."""
 
-    def __init__(
-        self,
-        spans: Spans,
-        rows: RecordRows,
-        tally: Tally,
-        at_last: Callable[[Callable[[], None]], None],
-    ) -> None:
+    def __init__(self, spans: Spans, rows: RecordRows, tally: Tally, sink: Sink) -> None:
         self.spans = spans
         self._rows = rows
         self._tally = tally
-        self._at_last = at_last
+        self._at_last = sink.at_last
         self.watch_begins()
 
     def take(self, chunk: Sequence[Records], now: int) -> None:
