@@ -217,12 +217,7 @@ def candidates(earlier: Incarnation, records: ListRecords, next_epoch: int | Non
 
 
 def owns(
-    earlier: Incarnation,
-    event: ListRecords,
-    later: Incarnation,
-    now: int,
-    *,
-    repeats: bool,
+    earlier: Incarnation, event: ListRecords, later: Incarnation, now: int, *, repeats: bool
 ) -> bool:
     """Return whether an event belongs to the earlier of two incarnations (producer runs). `repeats` states that
     duplicates of the earlier incarnation's events may still arrive."""
