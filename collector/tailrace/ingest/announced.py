@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Container, Iterator
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
 
 from tailrace.config.schema import LedgerConfig
 from tailrace.decoding.contract import Acknowledgement
@@ -148,16 +147,6 @@ _Missing = tuple[str, int, int]
 """Missing events that the client should resend: stream, first number as the client sends it, and count."""
 
 
-class _Standing(NamedTuple):
-    """Acknowledgement of one stream: all events below `number`, except those in `missing`. `number` is None if the
-    ledger does not check the stream's numbers. `given_up` counts missing events that are no longer requested."""
-
-    stream: str
-    number: int | None
-    missing: list[_Missing]
-    given_up: int
-
-
 def answers(
     known: Announced, number: int, pack: Callable[[Acknowledgement], bytes], now: int
 ) -> Iterator[ClientAnswer]:
@@ -181,26 +170,30 @@ def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
     incarnation, turn = known.incarnation.state, known.state.turn
     goodbye = bool(incarnation.goodbye_at)
     said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
-    for each in _standing(known, now):
-        size = 1 + (each.given_up > 0)
-        if size > room or len(said.holes) + len(each.missing) > HOLES_IN_ONE:
+    # Collect all first, because entries may be processed between two acknowledgements.
+    for stream, number, missing, given_up in list(_standing(known, now)):
+        size = 1 + (given_up > 0)
+        if size > room or len(said.holes) + len(missing) > HOLES_IN_ONE:
             yield said
             said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
         room -= size
-        if each.number is None:
-            said.uncounted.append(each.stream)
+        if number is None:
+            said.uncounted.append(stream)
             continue
-        said.streams[each.stream] = each.number
-        said.holes.extend(each.missing)
-        if each.given_up:
-            said.given_up[each.stream] = each.given_up
+        said.streams[stream] = number
+        said.holes.extend(missing)
+        if given_up:
+            said.given_up[stream] = given_up
     yield said
 
 
-def _standing(known: Announced, now: int) -> list[_Standing]:
+def _standing(known: Announced, now: int) -> Iterator[tuple[str, int | None, list[_Missing], int]]:
+    """Yield the streams to acknowledge: name, the number below which all events are acknowledged except the missing ones,
+    these, and the number of missing events that are no longer requested. The number is None if the ledger does not
+    check the stream's numbers."""
     counters = known.incarnation.counters
     if counters is None:
-        return []
+        return
     followed = counters.state.streams
     names = known.next_told(STREAMS_MOST)
     oldest_asked = now - known.limits.resume_time.ns
@@ -212,11 +205,10 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
     for _, name, first in oldest[HOLES_MAX:]:
         stops[name] = min(first, stops.get(name, first))
     known.cut |= dict.fromkeys(stops)
-    standing = []
     for name in names:
         holes = asked.get(name)
         if holes is None:
-            standing.append(_Standing(name, None, [], 0))
+            yield name, None, [], 0
             continue
         stream, wire = followed[name], counters.mask
         stop = stops.get(name, stream.next)
@@ -224,8 +216,7 @@ def _standing(known: Announced, now: int) -> list[_Standing]:
         # The client no longer has to resend the events of evicted gaps and of old ones.
         old = [g for g in stream.gaps if g.reason not in OF_CLIENTS and g.since <= oldest_asked]
         given_up = stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
-        standing.append(_Standing(name, stop & wire, missing, given_up))
-    return standing
+        yield name, stop & wire, missing, given_up
 
 
 def _asked(stream: StreamCounter, oldest: int) -> list[SeqRange]:

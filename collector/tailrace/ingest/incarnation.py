@@ -189,7 +189,8 @@ class Incarnation:
         self._rows.count({record.kind: 1}, now)
         # The record of a document (such as a metadata file) has size 0. Several documents may have the same offset, so
         # the time of the record's row shows which document was read last.
-        self._rows.write_one(record, None if record.size else self.own.wall(now))
+        columns = [[value] for value in record]
+        self._rows.write(columns, [None], None if record.size else [self.own.wall(now)])
         if facts:
             self._believe(facts, now)
         self.report(now)

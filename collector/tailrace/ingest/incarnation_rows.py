@@ -45,7 +45,6 @@ from tailrace.rows.fields import (
     START,
     STREAM,
     SUBSTREAM,
-    with_flaw,
     write_flaws,
 )
 from tailrace.rows.schema import OwnRow, Row
@@ -93,14 +92,20 @@ class RecordRows:
         self._tally = tally
         self._emit = emit
 
-    def write(self, columns: Sequence[Sequence[Any]], seqs: list[int | None]) -> None:
-        """Write the rows of records. For spans, `columns` also has the columns `DEPTH` and `END_OFFSET`."""
+    def write(
+        self,
+        columns: Sequence[Sequence[Any]],
+        seqs: list[int | None],
+        times: list[int | None] | None = None,
+    ) -> None:
+        """Write the rows of records. For spans, `columns` also has the columns `END_OFFSET` and `DEPTH`. `times` (Unix ns)
+        replace the producer's times."""
         attributes = columns[ATTRIBUTES]
         if any(columns[FLAW]):
             attributes, flaws = write_flaws(columns[FLAW], attributes)
             add_counts(self._tally.flaws, flaws)
         state = self._state
-        times = wall_times(columns[START], state.epoch, state.ticks_per_second)
+        times = times or wall_times(columns[START], state.epoch, state.ticks_per_second)
         size = sum(columns[SIZE]) + ROW_BYTES * len(seqs)
         nothing = [None] * len(seqs)
         end_offsets, depths = columns[END_OFFSET:] or (nothing, nothing)
@@ -114,22 +119,8 @@ class RecordRows:
             size,
         )  # fmt: skip
         self._tally.rows += len(seqs)
-        state.rows += len(seqs) - columns[KIND].count(Kind.BEGIN)
-
-    def write_one(self, record: Record, time: int | None = None) -> None:
-        """Write the row of a record without a sequence number. `time` (Unix ns) replaces the producer's time."""
-        if record.flaw:
-            add_counts(self._tally.flaws, {record.flaw: 1})
-        state = self._state
-        if time is None and record.start is not None:
-            (time,) = wall_times((record.start,), state.epoch, state.ticks_per_second)
-        row = Row(
-            record.stream, record.substream, None, record.kind, record.name, record.category, record.id, record.parent,
-            None, record.start, record.end, time, None, with_flaw(record.attributes, record.flaw), record.offset, None,
-        )  # fmt: skip
-        self._emit(state.name, row, record.size + ROW_BYTES)
-        self._tally.rows += 1
-        state.rows += record.kind != Kind.SESSION
+        kinds = columns[KIND]
+        state.rows += len(seqs) - kinds.count(Kind.BEGIN) - kinds.count(Kind.SESSION)
 
     def write_begins(self, begins: Sequence[tuple[int, OpenSpan]]) -> None:
         """Write rows of open spans. The source's count of rows leaves them out: a replay of the spool commits at other

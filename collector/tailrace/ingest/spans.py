@@ -219,9 +219,10 @@ class Spans:
         if parent is not None:
             outer = self.open.get(parent)
             depth = None if outer is None or outer.depth is None else outer.depth + 1
-            if outer is None:
-                orphan = self._orphan(id_, parent, now)
-                flaw = flaw or orphan
+            if parent == id_ and outer is None:
+                flaw = flaw or "self_parent"
+            elif outer is None and not self._references.refer(parent, now):
+                flaw = flaw or "orphan"
         if flaw:
             flaws[flaw] += 1
         if len(self.open) >= self._limit:
@@ -240,12 +241,6 @@ class Spans:
                 span.texts += cost(text)
         self._texts += span.texts
         self.open[id_] = span
-
-    def _orphan(self, id_: int, parent: int, now: int) -> str | None:
-        """Return the flaw of a begin whose parent is not open; None if the parent has already begun and ended."""
-        if parent == id_:
-            return "self_parent"
-        return None if self._references.refer(parent, now) else "orphan"
 
     def _end(self, columns: RecordColumns, i: int, now: int, flaws: Counter[str]) -> None:
         id_ = columns[ID][i]

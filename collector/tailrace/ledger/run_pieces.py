@@ -238,11 +238,6 @@ class _Side:
         return self._edge is None or (id_ is not None and id_ > self._edge)
 
 
-def is_equal(before: HeldPiece, held: HeldPiece) -> bool:
-    same = before.since == held.since and before.until == held.until
-    return same and before.piece.ranges == held.piece.ranges
-
-
 def has_grown(before: HeldPiece, held: HeldPiece) -> bool:
     ids = held.piece.ranges
     for first, last in before.piece.ranges:

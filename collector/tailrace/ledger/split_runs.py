@@ -32,7 +32,6 @@ from tailrace.ledger.run_pieces import (
     fill,
     first_of,
     has_grown,
-    is_equal,
     overlaps,
     place_of,
     put_all,
@@ -223,7 +222,8 @@ class SplitRuns:
         return False
 
     def over(self, session: str) -> None:
-        """Record that a session receives no more data. Reduce its run to ids and times if it is complete and closed."""
+        """Record that a session receives no more data. Reduce its run to ids and times if it is complete and closed.
+        Forget the oldest such runs above `DONE_MAX` pieces (parts in one file each)."""
         self._copies.discard(session)
         number = self._run_of.get(session)
         if number is None or not self.state.runs[number].pieces[session].open:
@@ -231,13 +231,9 @@ class SplitRuns:
         run = self.state.runs[number]
         run.pieces[session].open = False
         run.open -= 1
-        if not run.open and run.begins and run.ends and len(run.ranges) == 1:
-            self._forget(number)
-            self._remember(run)
-
-    def _remember(self, run: SplitRun) -> None:
-        """Keep the ids and times of a complete run's pieces (parts in one file each). Forget the oldest runs above
-        `DONE_MAX` pieces."""
+        if run.open or not run.whole or len(run.ranges) > 1:
+            return
+        self._forget(number)
         pieces = [place_of(held) for held in run.pieces.values() if held.piece.ranges]
         done = DoneRun(run.pid, run.host, run.last, pieces)
         self.state.done.append(done)
@@ -281,7 +277,8 @@ class SplitRuns:
         self._places += _places(held) - (_places(before) if before else 0)
         run.open += before is None
         index.counting += held.piece.counts - (before.piece.counts if before else 0)
-        if before and is_equal(before, held):
+        known = before and (before.since, before.until, before.piece.ranges)
+        if known == (held.since, held.until, held.piece.ranges):
             return []
         if not before or has_grown(before, held):
             put_all(run.ranges, [held])
@@ -323,7 +320,10 @@ class SplitRuns:
             found += [(name, heal) for name in names if name not in kept]
             names[:] = kept
         waits = run.whole and run.pieces[run.ends].piece.waits
-        if run.whole and not (run.judged or waits or unsure) and self._counts(number):
+        # Missing ids show missing events only if some piece is known to count its events by id, and each piece of the
+        # process has ids.
+        due = run.whole and not (run.judged or waits or unsure) and self._index[number].counting
+        if due and not any(other.doubted for other in self._alike(run)):
             run.judged = True
             holes = list(_holes(run))
             run.claims = [each for each in holes if each.last - each.first < CLAIM_MAX]
@@ -340,12 +340,6 @@ class SplitRuns:
         others = (n for n in islice(known, LOOKED_AT) if n != number and runs[n].ranges)
         index = self._index[number]
         return any(self._index[n].meets(index) and not runs[n].is_complete for n in others)
-
-    def _counts(self, number: int) -> bool:
-        """Return whether a missing id shows a missing event: some piece must be known to count its events by id, and
-        each piece of the process must have ids."""
-        alike = self._alike(self.state.runs[number])
-        return bool(self._index[number].counting) and not any(other.doubted for other in alike)
 
     def _alike(self, run: SplitRun) -> Iterator[SplitRun]:
         """Yield `run` and all runs that may be of the same process, newest first."""

@@ -52,7 +52,10 @@ def write_flaws(
 
 def with_flaw(attributes: str | None, flaw: str | None) -> str | None:
     """Return the attributes with the flaw (a rule's name) as their first member; unchanged without a flaw."""
-    return _with_member(attributes, f'"{FLAW_OF_ROW}":"{flaw}"') if flaw else attributes
+    if not flaw:
+        return attributes
+    rest = "," + attributes[1:] if attributes and attributes != "{}" else "}"
+    return f'{{"{FLAW_OF_ROW}":"{flaw}"{rest}'
 
 
 _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -84,8 +87,3 @@ def united(ends: str | None, begins: str | None) -> str | None:
     if changed:
         added[BEGIN_WORDS] = msgspec.Raw(msgspec.json.encode(changed))
     return ends if not added else f"{ends[:-1]},{msgspec.json.encode(added).decode()[1:]}"
-
-
-def _with_member(attributes: str | None, member: str) -> str:
-    rest = "," + attributes[1:] if attributes and attributes != "{}" else "}"
-    return f"{{{member}{rest}"
