@@ -143,6 +143,9 @@ class Departures:
         continues; if there is none, the newest session with this stream, or None. `count` is the event's number as
         sent, and `mark` its fingerprint."""
         newest = nearest = None
+        present = self._present.get((asks.host, asks.epoch), [])
+        if (asks.host, stream) not in self._of and present in ([], [asks]):
+            return None  # the usual case: no other session can contain the stream
         least = numbers = asks.numbers
         oldest = now - asks.limits.resume_time.ns
         for session, (following, last), known in self._ends(asks, stream, oldest):
