@@ -248,7 +248,7 @@ class Announcements:
         self.changed: set[str] = set()
         """Ids of the sessions whose memory may have changed since the last call of `weigh`."""
         for known in self._known.values():
-            budget.add(known)
+            budget.look(known)
 
     def __getitem__(self, id_: str) -> Announced:
         return self._known[id_]

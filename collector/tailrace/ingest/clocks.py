@@ -50,7 +50,6 @@ class Pace:
         """Latest event time (ticks) in the present interval of `STEP` ns and the `RECENT` intervals before."""
 
     def add(self, now: int, tick: int) -> None:
-        """Record that events with the latest tick `tick` arrived at the time `now`."""
         steps = self._steps
         goes_on = bool(steps) and self.heard // STEP == now // STEP
         if not goes_on:

@@ -46,7 +46,6 @@ class Generations:
 
     @property
     def doubt(self) -> bool:
-        """Return whether it is uncertain that the producer restarted."""
         return bool(self._state.doubt)
 
     @property

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 
 from tailrace.config.schema import MAIN, OWN_SOURCE, LedgerConfig
-from tailrace.ingest.incarnation import Attach, Incarnation
+from tailrace.ingest.incarnation import Attach
 from tailrace.ingest.state import IncarnationState, IngestState, Tally
 from tailrace.model.gap import Account
 from tailrace.model.record import Kind, Record
@@ -49,7 +49,14 @@ class HeartbeatSession:
         incarnation = self._incarnation
         if incarnation is None or incarnation.state.name != beat.session:
             self.end("collector restart", now)
-            incarnation = self._begin(beat, now)
+            state = IncarnationState(beat.session, epoch=0, clock="unix_ns", ticks_per_second=1e9)
+            incarnation = self._incarnation = self._attach()(state)
+            self._state.heartbeats = state
+            self._tally.opened += 1
+            opened = {"opened": incarnation.own.wall(now)} | _CLOCK
+            if (name := beat.about.get("collector", MAIN)) != MAIN:
+                opened["collector"] = name
+            incarnation.own.session("open", opened, now)
         self._tally.received += size
         self._tally.decoded += size
         about = json.dumps(beat.about, separators=(",", ":")) if beat.about else None
@@ -75,14 +82,3 @@ class HeartbeatSession:
         if incarnation:
             incarnation.finish(reason, {}, now)
             self._tally.closed += 1
-
-    def _begin(self, beat: Heartbeat, now: int) -> Incarnation:
-        state = IncarnationState(beat.session, epoch=0, clock="unix_ns", ticks_per_second=1e9)
-        incarnation = self._incarnation = self._attach()(state)
-        self._state.heartbeats = state
-        self._tally.opened += 1
-        about = {"opened": incarnation.own.wall(now)} | _CLOCK
-        if (name := beat.about.get("collector", MAIN)) != MAIN:
-            about["collector"] = name
-        incarnation.own.session("open", about, now)
-        return incarnation

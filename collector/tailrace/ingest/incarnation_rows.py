@@ -375,7 +375,6 @@ class OwnRows:
         self._row(Kind.GAP, reason, about, missing, stream=first.stream, offset=first.offset)
 
     def loss(self, session: SessionState, loss: FileLoss) -> None:
-        """Write a gap row for bytes that the source could not pass to the session."""
         about: dict[str, object] = {"count": 0, "bytes": loss.size, "detail": loss.detail}
         if loss.data:
             session.received += len(loss.data)
@@ -507,7 +506,6 @@ class Unreadable:
                     self._references.define(piece.id)
 
     def _goes_on(self, piece: Record) -> bool:
-        """Return whether an unreadable record continues the previous unreadable record."""
         return self._state.unended == (piece.offset, piece.flaw or "")
 
     def _is_missing(self, piece: Record, *, is_text: bool) -> bool:

@@ -56,7 +56,7 @@ class Budget:
     def weigh(self, holder: StateHolder, now: int) -> None:
         """Measure a session that may have changed, and evict entries if a memory limit is exceeded."""
         limits, source = holder.limits, holder.source
-        if self._look(holder) > limits.session_state_max:
+        if self.look(holder) > limits.session_state_max:
             self._relieve([holder], limits.session_state_max, lambda: self._held[holder], now)
             self._say(f"source {source}: a session", "session_state_max", limits.session_state_max)
         if self.sources[source] > limits.source_state_max:
@@ -67,10 +67,6 @@ class Budget:
             self._relieve(self._held, limits.state_max, lambda: self.total, now)
             self._say("the sources together", "state_max", limits.state_max)
         report(holder, now)
-
-    def add(self, holder: StateHolder) -> None:
-        """Count the memory of a session from a checkpoint, without eviction."""
-        self._look(holder)
 
     def drop(self, holder: StateHolder) -> None:
         held = self._held.pop(holder, 0)
@@ -83,7 +79,8 @@ class Budget:
             f"{who} held more state than ledger.{key} ({most}) allows: the oldest was given up"
         )
 
-    def _look(self, holder: StateHolder) -> int:
+    def look(self, holder: StateHolder) -> int:
+        """Measure and return the memory (bytes) of a session's state, without eviction."""
         held: int = sum(map(_by_size, holder.holdings))
         more = held - self._held.get(holder, 0)
         self._held[holder] = held
@@ -104,7 +101,7 @@ class Budget:
                 break
             give_way(holder.holdings, excess)
             report(holder, now)
-            self._look(holder)
+            self.look(holder)
 
 
 def _level(held: list[int], excess: int) -> int:
@@ -175,10 +172,6 @@ def host_of(peer: str) -> str:
     return host if colon and port.isdigit() else peer
 
 
-def host_that_begins(peer: str) -> str:
-    return whose(host_of(peer))
-
-
 class Beginnings:
     """Limits how many sessions each host of one source begins per second."""
 
@@ -187,7 +180,6 @@ class Beginnings:
         self._state = state
 
     def exhausted(self, host: str, rate: int, now: int) -> bool:
-        """Return whether a host may not begin a session now. `rate` is the allowed number of sessions per second."""
         return max(self._state.get(host, 0), now) + SECOND // rate > now + SECOND
 
     def admit(self, host: str, rate: int, now: int) -> bool:

@@ -79,7 +79,7 @@ class Ingest:
         for number, saved in self.state.sessions.items():
             session = self._sessions[number] = Session(saved, self.shared)
             self._unfinished[saved.info.source].hold(number, session.decoder.pending)
-            self.budget.add(session)
+            self.budget.look(session)
             if session.generations.waiting:
                 self._waiting.add(number)
         attach = partial(self.shared.attach_with, INFO, COUNTER_BITS, Paces(0))
@@ -119,7 +119,6 @@ class Ingest:
         return self.state.now
 
     def wall(self, time: int) -> int:
-        """Convert the time of a spool entry to wall time (Unix ns)."""
         return time + self.state.ahead
 
     @property
@@ -210,7 +209,6 @@ class Ingest:
     # Methods that process spool entries
 
     def apply(self, entry: Entry) -> None:
-        """Process the next entry of the spool."""
         for _ in self.steps(entry):
             pass
 
@@ -390,7 +388,6 @@ class Damage:
         heartbeats: HeartbeatSession,
         lacking: Mapping[int, int],
     ) -> None:
-        """Prepare to write gap rows. `lacking` has, by session number, the number of lost bytes."""
         self._state = state
         self._sessions = sessions
         self._shared = shared

@@ -297,7 +297,6 @@ class Session:
         self._note_ends(now)
 
     def loss(self, loss: FileLoss) -> None:
-        """Write a gap row for bytes that the source could not pass to the session."""
         self._file.lose(loss, self._own)
         self.generations.reach()
 
@@ -311,7 +310,6 @@ class Session:
             self._note_ends(now)
 
     def closed(self, reason: str, now: int) -> None:
-        """End the session, because its connection or file has ended or its peer was evicted."""
         raw = self._raw(self.state.received, b"", now)
         chunk = listed(self.decoder.end())
         if self.state.head is not None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tailrace.ingest.announced import Announced
 from tailrace.ingest.generations import Generations
 from tailrace.ingest.incarnation import Incarnation
-from tailrace.ingest.limits import TOO_MANY_SESSIONS, host_that_begins
+from tailrace.ingest.limits import TOO_MANY_SESSIONS, host_of, whose
 from tailrace.ingest.lives import (
     BEGINS,
     INTRODUCTIONS,
@@ -94,7 +94,7 @@ class Succession:
         self._generations = generations
         self._unordered = generations.unordered
         self._beginnings = shared.beginnings[source]
-        self._host = host_that_begins(state.info.peer)
+        self._host = whose(host_of(state.info.peer))
         self._rate = max(1, state.info.ledger.new_sessions_rate)
         self._refused: list[Record] = []
         """Pieces of the current spool entry that were refused because the host began too many sessions."""

@@ -325,7 +325,6 @@ class Counters:
         self.earlier = self.report = _nobody
 
     def release(self) -> None:
-        """Subtract the finished session's streams and ranges of missing numbers from the source's totals."""
         self._commons.remove_streams(self, len(self.state.streams))
         self._commons.state.uncounted_sessions -= bool(self.state.unfollowed)
         self.windows.count(-self.windows.ranges)

@@ -137,7 +137,6 @@ class References:
             self.findings.append(Finding(Kind.HEAL, "", None, repaid, Reason.NETWORK, of=kind))
 
     def add_copies(self, records: int) -> None:
-        """Count the records of a duplicate datagram."""
         self.state.copies += records
 
     def add_malformed(self, records: int) -> None:
@@ -228,7 +227,6 @@ class References:
             self._give_up(id_)
 
     def close(self) -> None:
-        """Report all awaited ids as missing."""
         for id_ in list(self.state.unknown):
             self._give_up(id_)
 

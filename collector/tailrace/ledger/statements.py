@@ -202,7 +202,6 @@ def _split(ranges: list[SeqRange], said: SeqRange) -> list[SeqRange]:
 
 
 def _with(ranges: list[SeqRange], one: SeqRange) -> list[SeqRange]:
-    """Return the sorted ranges with `one` added, joined with ranges that overlap it or are adjacent to it."""
     near = [r for r in ranges if r.first <= one.last + 1 and one.first <= r.last + 1]
     first = min([one.first, *(r.first for r in near)])
     last = max([one.last, *(r.last for r in near)])

@@ -107,7 +107,6 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return self.head[near] if 0 <= near < len(self.head) else NEVER
 
     def had(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event with this number and mark (fingerprint) is remembered."""
         return self.mark_of(seq, window) == mark & FINGERPRINT
 
     def tells(self, seq: int, window: int) -> bool:
@@ -214,7 +213,6 @@ class HeldMarks:
             self.evicted += self.forget(stream)
 
     def forget(self, stream: StreamCounter) -> int:
-        """Drop the marks (event fingerprints) of a stream. Return their number."""
         marks = len(stream.recent) + len(stream.head)
         stream.recent, stream.head = Marks(), Marks()
         self.count -= marks
@@ -239,8 +237,6 @@ class StreamNumbers:
     """Answers questions about the sequence numbers in one session's streams, without changing them."""
 
     def __init__(self, streams: Mapping[str, StreamCounter], window: int, bits: int) -> None:
-        """Refer to a session's `streams`. Each stream remembers the marks (fingerprints) of its last `window` numbers.
-        Producers send the lowest `bits` bits of a number."""
         self._streams = streams
         self._window = window
         self._mask = (1 << bits) - 1

@@ -146,12 +146,10 @@ class Windows:
         self._due = self._next_due()
 
     def close(self) -> None:
-        """Report the holes of all streams."""
         for name in sorted(self._open):
             self.close_stream(name, self._state.streams[name])
 
     def close_stream(self, name: str, stream: StreamCounter) -> None:
-        """Report all holes of one stream."""
         holes, stream.holes = stream.holes, []
         for hole in holes:
             self._close(name, stream, hole)

@@ -61,7 +61,6 @@ class BlockRows(NamedTuple):
         return self.block.rows
 
     def columns(self) -> tuple[Values, ...]:
-        """Return all columns in the order of `ROW`."""
         block = self.block
         return (
             block.stream, block.substream, self.seq, block.kind, block.name, block.category, block.id, block.parent,

@@ -35,7 +35,6 @@ class Integers(NamedTuple):
 
     @property
     def buffers(self) -> list[Buffer | None]:
-        """Return the column's buffers in the order that Arrow expects."""
         return [self.valid, self.values]
 
     def list(self, stop: int, begin: int = 0) -> list[Any]:
@@ -44,7 +43,6 @@ class Integers(NamedTuple):
         return _masked(values, self.valid, begin)
 
     def of_rows(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Return the values of the given rows; None for a row without a value."""
         values = memoryview(self.values).cast("B").cast("q")
         return _of_rows(rows, self.valid, values.__getitem__)
 
