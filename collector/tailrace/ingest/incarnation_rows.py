@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -477,31 +477,29 @@ class Unreadable:
         same reason. Records that may be text form series of their own. Above `_PARTS_MAX` series, write one gap row for
         each reason."""
         goes_on = self._goes_on(pieces[0])
-        begins: dict[int, bool] = {}
-        texts: set[int] = set()
-        is_text = False
+        is_text, judged = False, list[tuple[Record, bool, bool]]()
         for piece in pieces:
             is_text = is_text if self._goes_on(piece) else self._is_text(piece)
-            if is_text:
-                texts.add(id(piece))
-            begins[id(piece)] = self._is_missing(piece, is_text=is_text)
+            judged.append((piece, is_text, self._is_missing(piece, is_text=is_text)))
 
-        def reason(piece: Record) -> tuple[str, bool]:
-            return piece.flaw or "", id(piece) in texts
+        def reason(of: tuple[Record, bool, bool]) -> tuple[str, bool]:
+            return of[0].flaw or "", of[1]
 
-        parts = [list(same) for _, same in groupby(pieces, key=reason)]
+        parts = [list(same) for _, same in groupby(judged, key=reason)]
         rows = [[part] for part in parts]
         if len(parts) > _PARTS_MAX:
             parts.sort(key=lambda part: reason(part[0]))
             rows = [list(same) for _, same in groupby(parts, key=lambda part: reason(part[0]))]
         for row in rows:
-            count = sum(begins[id(piece)] for part in row for piece in part)
+            of_row = [each for part in row for each in part]
+            count = sum(missing for _, _, missing in of_row)
             more = not (count or self._counted)
-            if all(_is_unknown(piece) or id(piece) in texts for part in row for piece in part):
-                more = goes_on and row[0][0] is pieces[0]
-            self._own.malformed(session, row, count, go_on=more)
+            if all(_is_unknown(piece) or is_text for piece, is_text, _ in of_row):
+                more = goes_on and of_row[0][0] is pieces[0]
+            series = [[piece for piece, _, _ in part] for part in row]
+            self._own.malformed(session, series, count, go_on=more)
             self._references.add_malformed(count)
-            for piece in chain.from_iterable(row):
+            for piece, _, _ in of_row:
                 if piece.id is not None:
                     self._references.define(piece.id)
 
