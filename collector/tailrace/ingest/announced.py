@@ -338,8 +338,8 @@ class Announcements:
             self.forget_first(now, "too many sessions")
 
     def expire(self, now: int) -> None:
-        """Report missing events that can no longer arrive late. End each session that is `over`, and drop each session
-        that has been without a connection for `resume_time`."""
+        """Report missing events that can no longer arrive late. End each session whose goodbye has arrived, and drop each
+        session that has been without a connection for `resume_time`."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             known = self._known[id_]

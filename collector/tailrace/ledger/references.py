@@ -117,7 +117,7 @@ class References:
         return bool(self.state.unknown)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """Yield "" as the stream, and the number of awaited records, if there are any."""
+        """Yield the number of awaited records, if there are any, with "" as the stream."""
         if self.state.unknown:
             yield "", len(self.state.unknown)
 
