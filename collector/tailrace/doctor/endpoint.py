@@ -17,7 +17,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from tailrace.doctor.finding import HostFinding, Severity
+from tailrace.doctor.finding import HostFinding, problem
 
 CHECK = "endpoint"
 
@@ -121,12 +121,11 @@ def _given(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, 
 
 
 def untested(what: str, *commands: str) -> HostFinding:
-    return HostFinding(
-        check=CHECK,
-        severity=Severity.PROBLEM,
-        what=what,
-        why="The endpoint was not tested, so it is unknown whether a store is safe there.",
-        commands=list(commands),
+    return problem(
+        CHECK,
+        what,
+        "The endpoint was not tested, so it is unknown whether a store is safe there.",
+        *commands,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.doctor import machine, network, processes
-from tailrace.doctor.finding import HostFinding, Severity, good
+from tailrace.doctor.finding import HostFinding, good, problem
 from tailrace.doctor.machine import Host, check_clock, wall_minus_monotonic
 
 LOOKS = (
@@ -45,10 +45,9 @@ def endpoint_not_asked_for() -> HostFinding:
 
 
 def endpoint_without_obstore() -> HostFinding:
-    return HostFinding(
-        check="endpoint",
-        severity=Severity.PROBLEM,
-        what="Testing an object store needs the package obstore.",
-        why="The endpoint was not tested, so it is unknown whether a store is safe there.",
-        commands=["python -m pip install 'tailrace[object-store]'"],
+    return problem(
+        "endpoint",
+        "Testing an object store needs the package obstore.",
+        "The endpoint was not tested, so it is unknown whether a store is safe there.",
+        "python -m pip install 'tailrace[object-store]'",
     )

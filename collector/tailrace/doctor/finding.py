@@ -12,7 +12,6 @@ import msgspec
 
 from tailrace import __version__
 from tailrace.terminal import printable
-from tailrace.units import Size
 
 HostFigures = Mapping[str, int | float | str]
 
@@ -27,7 +26,7 @@ class Severity(StrEnum):
     GOOD = "good"
 
 
-class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
+class HostFinding(msgspec.Struct, frozen=True):
     """One result of a check. `figures` holds values that were measured or read; the name of each ends in its unit."""
 
     check: str
@@ -42,7 +41,15 @@ class HostFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def good(check: str, what: str, **figures: float | str) -> HostFinding:
-    return HostFinding(check=check, severity=Severity.GOOD, what=what, figures=figures)
+    return HostFinding(check, Severity.GOOD, what, figures=figures)
+
+
+def advice(check: str, what: str, why: str, *commands: str, **figures: float | str) -> HostFinding:
+    return HostFinding(check, Severity.ADVICE, what, why, list(commands), figures)
+
+
+def problem(check: str, what: str, why: str, *commands: str, **figures: float | str) -> HostFinding:
+    return HostFinding(check, Severity.PROBLEM, what, why, list(commands), figures)
 
 
 def sysctl(key: str, value: int) -> list[str]:
@@ -68,11 +75,6 @@ def size(count: int) -> str:
         if count >= worth:
             return f"{count / worth:.1f}".removesuffix(".0") + f" {unit}"
     return f"{count} B"
-
-
-def whole_size(count: int) -> str:
-    """Return a number of bytes in the notation of the configuration, rounded down to whole MiB (at least one)."""
-    return str(Size(max(count // MIB, 1) * MIB))
 
 
 def plural(count: int, noun: str) -> str:

@@ -16,25 +16,26 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from tailrace.clock import STEP_NS, Clock
 from tailrace.config.load import collector_path, spool_path, store_path
-from tailrace.config.schema import Config
+from tailrace.config.schema import Config, TailConfig, TcpConfig, UdpConfig, UnixConfig
 from tailrace.doctor.finding import (
     KIB,
     MIB,
-    HostFigures,
     HostFinding,
-    Severity,
+    advice,
     good,
+    problem,
     setting,
     size,
-    whole_size,
 )
 from tailrace.filesystem import free_room, refusal_text
 from tailrace.store.presence import RunningCollector, find
-from tailrace.units import Duration
+from tailrace.units import Size
+
+C = TypeVar("C", UdpConfig, TcpConfig, UnixConfig, TailConfig)
 
 
 class Host(NamedTuple):
@@ -61,6 +62,10 @@ class Host(NamedTuple):
         """Return the directories into which the collector writes, by the name `store` or `spool`."""
         spool = {"spool": self.spool}
         return spool if self.store is None else {"store": self.store, **spool}
+
+    def sources(self, kind: type[C]) -> dict[str, C]:
+        """Return the configured sources of one kind, by name."""
+        return {n: each for n, each in self.config.sources.items() if isinstance(each, kind)}
 
     def text(self, path: str) -> str | None:
         """Return the text of the file at `path` below `root`, or None if the file is unreadable."""
@@ -123,49 +128,41 @@ def check_clock(
 ) -> Iterator[HostFinding]:
     """Check whether the wall clock was set since `wall_minus_monotonic` returned `before`, and whether it is
     synchronised."""
-    yield from _steps(wall_minus_monotonic(host) - before)
-    yield _synchronised(host, (kernel or adjtimex)())
-
-
-def _steps(difference_ns: float) -> Iterator[HostFinding]:
-    if abs(difference_ns) > STEP_NS:
-        yield HostFinding(
-            check=CLOCK,
-            severity=Severity.PROBLEM,
-            what=f"The wall clock was set by {difference_ns / 1e9:+.3f} s during the examination.",
-            why="Arrival times jump with it, and sessions of one run seem to be apart.",
-            commands=["timedatectl status", "chronyc tracking"],
-            figures={"step_ns": int(difference_ns)},
+    step = wall_minus_monotonic(host) - before
+    if abs(step) > STEP_NS:
+        yield problem(
+            CLOCK,
+            f"The wall clock was set by {step / 1e9:+.3f} s during the examination.",
+            "Arrival times jump with it, and sessions of one run seem to be apart.",
+            "timedatectl status",
+            "chronyc tracking",
+            step_ns=int(step),
         )
-
-
-def _synchronised(host: Host, kernel: tuple[int, int] | None) -> HostFinding:
-    if kernel is not None and not kernel[0] & _UNSYNCHRONISED:
-        error_us = kernel[1]
-        figures = {"max_error_us": error_us}
+    status, error_us = (kernel or adjtimex)() or (_UNSYNCHRONISED, None)
+    figures = {} if error_us is None else {"max_error_us": error_us}
+    if error_us is not None and not status & _UNSYNCHRONISED:
         if error_us <= LARGE_ERROR_US:
-            return good(CLOCK, f"The clock is kept right to {error_us / 1e3:,.0f} ms.", **figures)
-        return _advice(f"The clock may be wrong by {error_us / 1e6:,.1f} s.", figures)
-    if (host.root / "run/systemd/timesync/synchronized").exists():
-        return good(CLOCK, "The clock is kept right by systemd-timesyncd.")
-    if kernel is None:
-        return _advice("Nothing here shows whether the clock is kept right.", {})
-    return _advice(
-        "The kernel does not know that anything keeps the clock right"
-        " (chrony without rtcsync, or a virtual machine's host, does not tell the kernel).",
-        {"max_error_us": kernel[1]},
-    )
-
-
-def _advice(what: str, figures: HostFigures) -> HostFinding:
-    return HostFinding(
-        check=CLOCK,
-        severity=Severity.ADVICE,
-        what=what,
-        why="Producers' own times are stored unchanged, and no gap depends on a clock. But arrival"
+            yield good(CLOCK, f"The clock is kept right to {error_us / 1e3:,.0f} ms.", **figures)
+            return
+        what = f"The clock may be wrong by {error_us / 1e6:,.1f} s."
+    elif (host.root / "run/systemd/timesync/synchronized").exists():
+        yield good(CLOCK, "The clock is kept right by systemd-timesyncd.")
+        return
+    elif error_us is None:
+        what = "Nothing here shows whether the clock is kept right."
+    else:
+        what = (
+            "The kernel does not know that anything keeps the clock right"
+            " (chrony without rtcsync, or a virtual machine's host, does not tell the kernel)."
+        )
+    yield advice(
+        CLOCK,
+        what,
+        "Producers' own times are stored unchanged, and no gap depends on a clock. But arrival"
         " times, and runs on several machines, can be compared only if the clocks are right.",
-        commands=["sudo timedatectl set-ntp true", "timedatectl status  # or: chronyc tracking"],
-        figures=figures,
+        "sudo timedatectl set-ntp true",
+        "timedatectl status  # or: chronyc tracking",
+        **figures,
     )
 
 
@@ -174,10 +171,8 @@ def adjtimex() -> tuple[int, int] | None:
     if not sys.platform.startswith("linux"):
         return None
     timex = _Timex()
-    library = ctypes.CDLL(None)
-    if library.adjtimex(ctypes.byref(timex)) < 0:
-        return None
-    return timex.status, timex.maxerror
+    failed = ctypes.CDLL(None).adjtimex(ctypes.byref(timex)) < 0
+    return None if failed else (timex.status, timex.maxerror)
 
 
 DIRECTORIES = "directories"
@@ -197,47 +192,34 @@ def check_directories(host: Host) -> Iterator[HostFinding]:
 
 def _writable(use: str, directory: Path) -> HostFinding:
     place = nearest(directory)
-    figures = {"directory": str(directory)}
-    me = '"$(id -un)"'
+    elsewhere = setting(use, "path", f"$HOME/tailrace-{use}").replace("'", '"')
     if not place.is_dir():
-        return HostFinding(
-            check=DIRECTORIES,
-            severity=Severity.PROBLEM,
-            what=f"The {use}'s directory cannot be created: {place} is not a directory.",
-            why="The collector does not start without it.",
-            commands=[f"ls -ld {shlex.quote(str(place))}", _elsewhere(use)],
-            figures=figures,
+        return problem(
+            DIRECTORIES,
+            f"The {use}'s directory cannot be created: {place} is not a directory.",
+            "The collector does not start without it.",
+            f"ls -ld {shlex.quote(str(place))}",
+            elsewhere,
+            directory=str(directory),
         )
-    locked = [path for path in _written(directory) if not os.access(path, os.W_OK)]
+    # Examine these paths too, because another user's collector may have created them
+    names = ("lock", "events", "events/_delta_log", "quarantine", "identity")
+    written = [path for name in names if exists(path := directory / name)]
+    locked = [path for path in written if not os.access(path, os.W_OK)]
     if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
         locked.insert(0, place)
     if locked:
-        commands = [_elsewhere(use)]
-        if place == directory:
-            commands.insert(0, f"sudo chown -R {me} {shlex.quote(str(directory))}")
-        else:
-            commands.insert(0, f"sudo install -d -o {me} {shlex.quote(str(directory))}")
-        return HostFinding(
-            check=DIRECTORIES,
-            severity=Severity.PROBLEM,
-            what=f"This user may not write to {locked[0]}, which belongs to the {use}.",
-            why="The collector does not start. Run `tailrace doctor` as the user that the collector runs as.",
-            commands=commands,
-            figures=figures,
+        command = "chown -R" if place == directory else "install -d -o"
+        return problem(
+            DIRECTORIES,
+            f"This user may not write to {locked[0]}, which belongs to the {use}.",
+            "The collector does not start. Run `tailrace doctor` as the user that the collector runs as.",
+            f'sudo {command} "$(id -un)" {shlex.quote(str(directory))}',
+            elsewhere,
+            directory=str(directory),
         )
     made = "can be written to" if place == directory else f"can be created in {place}"
-    return good(DIRECTORIES, f"The {use}, {directory}, {made}.", **figures)
-
-
-def _written(directory: Path) -> list[Path]:
-    """Return the existing paths to which a new collector would write. Another user's collector may have created
-    them."""
-    names = ("lock", "events", "events/_delta_log", "quarantine", "identity")
-    return [path for name in names if exists(path := directory / name)]
-
-
-def _elsewhere(use: str) -> str:
-    return setting(use, "path", f"$HOME/tailrace-{use}").replace("'", '"')
+    return good(DIRECTORIES, f"The {use}, {directory}, {made}.", directory=str(directory))
 
 
 def _space(host: Host) -> Iterator[HostFinding]:
@@ -248,30 +230,29 @@ def _space(host: Host) -> Iterator[HostFinding]:
         free = shutil.disk_usage(place).free
     except OSError:
         return  # check no further, because `_writable` has already reported this directory
-    held = _held(host.spool)
+    held = 0
+    with contextlib.suppress(OSError):
+        for path in host.spool.glob("*.segment"):
+            # A running collector may remove segments meanwhile
+            with contextlib.suppress(FileNotFoundError):
+                held += path.stat().st_size
     limit = int(config.spool.max_size)
     same = host.store is not None and nearest(host.store).stat().st_dev == place.stat().st_dev
     needed = max(limit - held, 0) + (int(config.quarantine.max_size) if same else 0)
-    least = 2 * int(config.spool.segment_size)
     figures = {"free_bytes": free, "needed_bytes": needed}
     if free >= needed:
-        yield good(
-            SPACE,
-            f"{size(free)} are free for the spool, which takes at most {size(limit)}.",
-            **figures,
-        )
+        text = f"{size(free)} are free for the spool, which takes at most {size(limit)}."
+        yield good(SPACE, text, **figures)
         return
-    yield HostFinding(
-        check=SPACE,
-        severity=Severity.PROBLEM if free < least else Severity.ADVICE,
-        what=f"{size(free)} are free in {place}, and the spool may take {size(limit)}.",
-        why="When the disk is full, sources wait: TCP peers block and the kernel drops datagrams,"
+    fitting = Size(max((free + held) // 2 // MIB, 1) * MIB)
+    yield (problem if free < 2 * int(config.spool.segment_size) else advice)(
+        SPACE,
+        f"{size(free)} are free in {place}, and the spool may take {size(limit)}.",
+        "When the disk is full, sources wait: TCP peers block and the kernel drops datagrams,"
         " before the spool reaches its limit.",
-        commands=[
-            f"df -h {shlex.quote(str(place))}",
-            setting("spool", "max_size", whole_size((free + held) // 2)),
-        ],
-        figures=figures,
+        f"df -h {shlex.quote(str(place))}",
+        setting("spool", "max_size", str(fitting)),
+        **figures,
     )
 
 
@@ -286,50 +267,25 @@ def _inodes(host: Host) -> Iterator[HostFinding]:
         if free.inodes is None or free.inodes >= FILES or free.mount in seen:
             continue
         seen.add(free.mount)
-        left = (
-            f"no inodes are left on {free.mount}"
-            if free.lack
-            else f"{free.mount} has {free.inodes} free inodes"
+        mount = shlex.quote(str(free.mount))
+        left = f"{free.mount} has {free.inodes} free inodes"
+        if free.lack:
+            left = f"No inodes are left on {free.mount}"
+        yield (problem if free.lack else advice)(
+            SPACE,
+            f"{left}, one for each file that can be made; a store takes up to {FILES}.",
+            "Without inodes no file can be created, even if bytes are free: the spool keeps received data, then sources wait.",
+            f"df -i {mount}",
+            f"du --inodes -d1 {mount} | sort -n | tail",
+            free_inodes=free.inodes,
+            needed_inodes=FILES,
         )
-        yield HostFinding(
-            check=SPACE,
-            severity=Severity.PROBLEM if free.lack else Severity.ADVICE,
-            what=f"{left[0].upper()}{left[1:]}, one for each file that can be made; a store takes up to {FILES}.",
-            why="Without inodes no file can be created, even if bytes are free: the spool keeps received data, then sources wait.",
-            commands=[
-                f"df -i {shlex.quote(str(free.mount))}",
-                f"du --inodes -d1 {shlex.quote(str(free.mount))} | sort -n | tail",
-            ],
-            figures={"free_inodes": free.inodes, "needed_inodes": FILES},
-        )
-
-
-def _held(spool: Path) -> int:
-    """Return the total size (bytes) of the spool's segments, which a running collector may remove meanwhile."""
-    total = 0
-    with contextlib.suppress(OSError):
-        for path in spool.glob("*.segment"):
-            with contextlib.suppress(FileNotFoundError):
-                total += path.stat().st_size
-    return total
 
 
 DURABILITY = "durability"
 
 FORGETS = {"tmpfs", "ramfs"}
-REMOTE = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "9p",
-    "ceph",
-    "lustre",
-    "beegfs",
-    "gpfs",
-    "afs",
-    "virtiofs",
-}
+REMOTE = {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "beegfs", "gpfs", "afs", "virtiofs"}  # fmt: skip
 LAYERED = {"overlay", "aufs"}
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -347,7 +303,11 @@ def check_durability(host: Host) -> Iterator[HostFinding]:
     mounts = _mounts(host)
     uses: dict[Mount | None, list[str]] = {}
     for use, directory in host.directories.items():
-        uses.setdefault(_mount(mounts, directory), []).append(use)
+        # Take the mount with the longest path, and of several with this path the last one, which hides the others.
+        real = nearest(directory).resolve()
+        above = [mount for mount in reversed(mounts) if real.is_relative_to(mount.point)]
+        mount = max(above, key=lambda mount: len(mount.point), default=None)
+        uses.setdefault(mount, []).append(use)
     for mount, names in uses.items():
         if mount is None:
             yield good(DURABILITY, f"The file system of the {' and '.join(names)} is not known.")
@@ -358,38 +318,45 @@ def check_durability(host: Host) -> Iterator[HostFinding]:
 def _kind(mount: Mount, uses: str) -> HostFinding:
     figures = {"file_system": mount.kind, "mount": mount.point}
     what = f"The file system of the {uses} is {mount.kind}, mounted at {mount.point}"
-    why, severity = "", Severity.ADVICE
-    commands = [f"findmnt --target {shlex.quote(mount.point)}"]
+    point = shlex.quote(mount.point)
+    show = f"findmnt --target {point}"
     if mount.kind in FORGETS:
-        what += ", which is memory."
-        severity = Severity.PROBLEM
-        why = "Everything that was collected, even if acknowledged, is gone after the next reboot."
-        commands.append(setting("store", "path", "/var/lib/tailrace"))
-    elif mount.kind in LAYERED:
-        what += ", a container's own layer."
-        why = "Data there survives a crash of the collector, and is deleted with the container."
-        commands = ["docker run -v tailrace:/var/lib/tailrace …  # a volume outlives it"]
-    elif mount.kind in REMOTE or mount.kind.startswith("fuse"):
-        what += ", on another machine or behind another program."
-        why = (
-            "A sync is only as good as that server's, and takes a round trip. Locks hold between"
-            " machines only if the server keeps them: never run two collectors on it."
+        return problem(
+            DURABILITY,
+            f"{what}, which is memory.",
+            "Everything that was collected, even if acknowledged, is gone after the next reboot.",
+            show,
+            setting("store", "path", "/var/lib/tailrace"),
+            **figures,
         )
-        commands.append(setting("spool", "path", "/var/lib/tailrace/spool"))
-    elif unsafe := sorted(mount.options & _UNSAFE):
-        what += f" with {unsafe[0]}."
-        why = "A power cut can destroy data that the disk reported as written."
-        commands.append(f"sudo mount -o remount,barrier=1 {shlex.quote(mount.point)}")
-    else:
-        return good(DURABILITY, f"{what}: what is synced survives a power cut.", **figures)
-    return HostFinding(
-        check=DURABILITY,
-        severity=severity,
-        what=what,
-        why=why,
-        commands=commands,
-        figures=figures,
-    )
+    if mount.kind in LAYERED:
+        return advice(
+            DURABILITY,
+            f"{what}, a container's own layer.",
+            "Data there survives a crash of the collector, and is deleted with the container.",
+            "docker run -v tailrace:/var/lib/tailrace …  # a volume outlives it",
+            **figures,
+        )
+    if mount.kind in REMOTE or mount.kind.startswith("fuse"):
+        return advice(
+            DURABILITY,
+            f"{what}, on another machine or behind another program.",
+            "A sync is only as good as that server's, and takes a round trip. Locks hold between"
+            " machines only if the server keeps them: never run two collectors on it.",
+            show,
+            setting("spool", "path", "/var/lib/tailrace/spool"),
+            **figures,
+        )
+    if unsafe := sorted(mount.options & _UNSAFE):
+        return advice(
+            DURABILITY,
+            f"{what} with {unsafe[0]}.",
+            "A power cut can destroy data that the disk reported as written.",
+            show,
+            f"sudo mount -o remount,barrier=1 {point}",
+            **figures,
+        )
+    return good(DURABILITY, f"{what}: what is synced survives a power cut.", **figures)
 
 
 def _mounts(host: Host) -> list[Mount]:
@@ -404,14 +371,6 @@ def _mounts(host: Host) -> list[Mount]:
         options = frozenset([*fields[5].split(","), *fields[dash + 3].split(",")])
         mounts.append(Mount(point, fields[dash + 1], options))
     return mounts
-
-
-def _mount(mounts: list[Mount], directory: Path) -> Mount | None:
-    """Return the mount of a directory, which need not exist, or None: the mount with the longest path that contains
-    the directory. If several mounts have this path, the last one hides the others."""
-    real = nearest(directory).resolve()
-    above = [mount for mount in mounts if real.is_relative_to(mount.point)]
-    return max(reversed(above), key=lambda mount: len(mount.point), default=None)
 
 
 SPEED = "disk speed"
@@ -438,38 +397,33 @@ def check_speed(host: Host) -> Iterator[HostFinding]:
             latencies = _syncs(file, host.clock)
             rate = _throughput(file, host.clock)
     except OSError as error:
-        yield HostFinding(
-            check=SPEED,
-            severity=Severity.PROBLEM,
-            what=f"A file in {place} could not be written and synced: {refusal_text(error.errno, place)}.",
-            why="The collector ends when a sync fails, because no data is safe then.",
-            commands=["sudo dmesg --level=err,warn | tail"],
+        yield problem(
+            SPEED,
+            f"A file in {place} could not be written and synced: {refusal_text(error.errno, place)}.",
+            "The collector ends when a sync fails, because no data is safe then.",
+            "sudo dmesg --level=err,warn | tail",
         )
         return
-    yield _judge_speed(host.config.spool.sync_interval, latencies, rate)
-
-
-def _judge_speed(interval: Duration, latencies: list[float], rate: float) -> HostFinding:
+    interval = host.config.spool.sync_interval
     median, worst = statistics.median(latencies) * 1e3, max(latencies) * 1e3
     figures = {"sync_ms": round(median, 3), "sync_worst_ms": round(worst, 3), "mb_per_s": rate}
     what = (
         f"The spool's disk syncs in {median:.1f} ms (the slowest of {len(latencies)}: {worst:.1f})"
         f" and writes {rate:,.0f} MB/s."
     )
-    slow_sync = median > interval * 1e3
-    if not slow_sync and rate >= SLOW_MB_PER_SECOND:
-        return good(SPEED, what, **figures)
-    return HostFinding(
-        check=SPEED,
-        severity=Severity.ADVICE,
-        what=what,
-        why=f"Bytes are decoded only after a sync, every {interval}. On a slow disk, rows come later,"
+    commands = [setting("spool", "path", "/a/faster/disk")]
+    if median > interval * 1e3:
+        commands.append(setting("spool", "sync_interval", f"{2 * median:.0f} ms"))
+    elif rate >= SLOW_MB_PER_SECOND:
+        yield good(SPEED, what, **figures)
+        return
+    yield advice(
+        SPEED,
+        what,
+        f"Bytes are decoded only after a sync, every {interval}. On a slow disk, rows come later,"
         " and sources wait when they send more than it writes.",
-        commands=[
-            setting("spool", "path", "/a/faster/disk"),
-            *([setting("spool", "sync_interval", f"{2 * median:.0f} ms")] if slow_sync else []),
-        ],
-        figures=figures,
+        *commands,
+        **figures,
     )
 
 

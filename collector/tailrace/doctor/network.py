@@ -26,7 +26,16 @@ from msgspec import structs
 from tailrace.clock import Clock
 from tailrace.config.schema import TcpConfig, UdpConfig, UnixConfig
 from tailrace.doctor import sender
-from tailrace.doctor.finding import HostFinding, Severity, good, plural, setting, size, sysctl
+from tailrace.doctor.finding import (
+    HostFinding,
+    advice,
+    good,
+    plural,
+    problem,
+    setting,
+    size,
+    sysctl,
+)
 from tailrace.doctor.machine import Host
 from tailrace.sources.connection import REST_MAX
 from tailrace.sources.listeners import in_use
@@ -34,7 +43,6 @@ from tailrace.sources.listening import bound, cause, size_buffer, split
 from tailrace.sources.udp import SMALL_BUFFER, UdpSource
 from tailrace.spool.entry import EntryKind, measure_datagrams
 from tailrace.spool.payloads import FileLoss, OpenInfo
-from tailrace.store.presence import RunningCollector
 from tailrace.units import Size
 
 ADDRESSES = "addresses"
@@ -51,9 +59,16 @@ class ListeningSocket(NamedTuple):
 
 
 def check_addresses(host: Host) -> Iterator[HostFinding]:
-    if host.daemon is not None:
-        yield _running(host.daemon)
-    held = host.daemon.addresses if host.daemon else {}
+    held = {}
+    if daemon := host.daemon:
+        held = daemon.addresses
+        places = ", ".join(f"{name} {address}" for name, address in held.items() if address)
+        where = f" ({places})" if places else ""
+        yield good(
+            ADDRESSES,
+            f"A collector runs on this store, process {daemon.pid}{where}. The checks do not disturb it.",
+            pid=daemon.pid,
+        )
     free = []
     for listener in _listeners(host):
         if listener.name in held:
@@ -64,13 +79,13 @@ def check_addresses(host: Host) -> Iterator[HostFinding]:
             yield _refused(listener, error)
         else:
             free.append(listener.listen)
-    for name, config in host.config.sources.items():
-        if isinstance(config, UnixConfig) and name not in held:
-            problem = _socket_file(name, Path(config.listen))
-            if problem is None:
+    for name, config in host.sources(UnixConfig).items():
+        if name not in held:
+            obstacle = _socket_file(name, Path(config.listen))
+            if obstacle is None:
                 free.append(config.listen)
             else:
-                yield problem
+                yield obstacle
     if free:
         yield good(ADDRESSES, f"Free to listen on: {', '.join(dict.fromkeys(free))}.")
 
@@ -84,22 +99,13 @@ def _listeners(host: Host) -> Iterator[ListeningSocket]:
     yield ListeningSocket("admin", host.config.admin.listen, socket.SOCK_STREAM)
 
 
-def _running(daemon: RunningCollector) -> HostFinding:
-    places = ", ".join(f"{name} {address}" for name, address in daemon.addresses.items() if address)
-    where = f" ({places})" if places else ""
-    return good(
-        ADDRESSES,
-        f"A collector runs on this store, process {daemon.pid}{where}. The checks do not disturb it.",
-        pid=daemon.pid,
-    )
-
-
 def _refused(listener: ListeningSocket, error: OSError) -> HostFinding:
     host, port = split(listener.listen)
     why = cause(error)
-    other = _moved(listener, f"127.0.0.1:{port}")
+    move = partial(setting, listener.name, "listen", source=listener.name != "admin")
+    other = move(f"127.0.0.1:{port}")
     # Let the system choose a free port, by requesting port 0.
-    free = _moved(listener, f"{listener.listen.rpartition(':')[0]}:0")
+    free = move(f"{listener.listen.rpartition(':')[0]}:0")
     match error:
         case OSError(errno=errno.EADDRINUSE):
             flag = "u" if listener.kind == socket.SOCK_DGRAM else "t"
@@ -113,27 +119,24 @@ def _refused(listener: ListeningSocket, error: OSError) -> HostFinding:
             commands = [f"getent ahosts {host}", other]
         case _:
             commands = [free]
-    return HostFinding(
-        check=ADDRESSES,
-        severity=Severity.PROBLEM,
-        what=f"{listener.name} cannot listen on {listener.listen}: {why}.",
-        why="The collector does not start.",
-        commands=commands,
-        figures={"listen": listener.listen},
-    )
+    return _cannot_listen(listener.name, listener.listen, why, *commands)
+
+
+def _cannot_listen(name: str, listen: str, why: str, *commands: str) -> HostFinding:
+    what = f"{name} cannot listen on {listen}: {why}."
+    return problem(ADDRESSES, what, "The collector does not start.", *commands, listen=listen)
 
 
 def _socket_file(name: str, path: Path) -> HostFinding | None:
     """Return a finding if the unix socket of the source `name` cannot be created at `path`, else None."""
     shown, above = shlex.quote(str(path)), shlex.quote(str(path.parent))
-    me = '"$(id -un)"'
     other = setting(name, "listen", f"$XDG_RUNTIME_DIR/{path.name}", source=True).replace("'", '"')
     try:
         if in_use(path):
             why, command = "another process does", f"sudo ss -lxp src {shown}  # which one"
         elif not path.parent.is_dir():
             why = f"{path.parent} does not exist"
-            command = f"sudo install -d -o {me} {above}"
+            command = f'sudo install -d -o "$(id -un)" {above}'
         elif not os.access(path.parent, os.W_OK | os.X_OK):
             why = f"this user may not write to {path.parent}"
             command = f"ls -ld {above}"
@@ -141,19 +144,7 @@ def _socket_file(name: str, path: Path) -> HostFinding | None:
             return None
     except OSError as error:
         why, command = error.strerror or str(error), f"ls -ld {shown}"
-    return HostFinding(
-        check=ADDRESSES,
-        severity=Severity.PROBLEM,
-        what=f"{name} cannot listen on {path}: {why}.",
-        why="The collector does not start.",
-        commands=[command, other],
-        figures={"listen": str(path)},
-    )
-
-
-def _moved(listener: ListeningSocket, address: str) -> str:
-    is_source = listener.name != "admin"
-    return setting(listener.name, "listen", address, source=is_source)
+    return _cannot_listen(name, str(path), why, command, other)
 
 
 BUFFER = "receive buffer"
@@ -170,7 +161,7 @@ SMALL_DATAGRAM_CHARGE = 832
 
 
 def check_buffers(host: Host) -> Iterator[HostFinding]:
-    sources = {name: c for name, c in host.config.sources.items() if isinstance(c, UdpConfig)}
+    sources = host.sources(UdpConfig)
     most = max((int(config.receive_buffer) for config in sources.values()), default=0)
     for name, config in sources.items():
         yield _buffer(host, name, int(config.receive_buffer), most)
@@ -189,30 +180,22 @@ def _buffer(host: Host, name: str, asked: int, most: int) -> HostFinding:
     figures = {"asked_bytes": asked, "granted_bytes": granted, "unprivileged_bytes": plain}
     holds = f"{plain // SMALL_DATAGRAM_CHARGE:,} small datagrams"
     if plain >= asked:
-        return good(
-            BUFFER,
-            f"{name} gets the {size(asked)} it requests: room for {holds}.",
-            **figures,
-        )
+        text = f"{name} gets the {size(asked)} it requests: room for {holds}."
+        return good(BUFFER, text, **figures)
     few = plain < min(asked, SMALL_BUFFER)
     who = "" if granted == plain else " without the privilege that this process has (CAP_NET_ADMIN)"
-    return HostFinding(
-        check=BUFFER,
-        severity=Severity.PROBLEM if few and granted == plain else Severity.ADVICE,
-        what=f"{name} requests {size(asked)} and gets {size(plain)}{who}.",
-        why=f"Datagrams that arrive while the collector is busy wait there, {holds};"
-        f" the kernel drops the rest. {_buffer_limits(host)}",
-        commands=sysctl(RMEM_MAX, most // 2),
-        figures=figures,
-    )
-
-
-def _buffer_limits(host: Host) -> str:
-    most, usual = host.number(_file(RMEM_MAX)), host.number(_file(RMEM_DEFAULT))
-    if most is None or usual is None:
-        return f"({RMEM_MAX} cannot be read here: only a container's host shows it.)"
-    return (
-        f"({RMEM_MAX} is {most:,}; the kernel grants twice that, and {usual:,} without a request.)"
+    limit, usual = host.number(_file(RMEM_MAX)), host.number(_file(RMEM_DEFAULT))
+    if limit is None or usual is None:
+        limits = f"{RMEM_MAX} cannot be read here: only a container's host shows it."
+    else:
+        limits = f"{RMEM_MAX} is {limit:,}; the kernel grants twice that, and {usual:,} without a request."
+    return (problem if few and granted == plain else advice)(
+        BUFFER,
+        f"{name} requests {size(asked)} and gets {size(plain)}{who}.",
+        f"Datagrams that arrive while the collector is busy wait there, {holds};"
+        f" the kernel drops the rest. ({limits})",
+        *sysctl(RMEM_MAX, most // 2),
+        **figures,
     )
 
 
@@ -229,14 +212,13 @@ def _backlog(host: Host) -> Iterator[HostFinding]:
     if dropped == 0 and backlog >= USUAL_BACKLOG:
         yield good(BUFFER, f"{MAX_BACKLOG} is {backlog:,}; nothing was dropped there.", **figures)
         return
-    yield HostFinding(
-        check=BUFFER,
-        severity=Severity.ADVICE,
-        what=f"{MAX_BACKLOG} is {backlog:,}, and {dropped:,} packets were dropped there since boot.",
-        why="Packets wait there before they reach a socket. No socket counts packets that are dropped"
+    yield advice(
+        BUFFER,
+        f"{MAX_BACKLOG} is {backlog:,}, and {dropped:,} packets were dropped there since boot.",
+        "Packets wait there before they reach a socket. No socket counts packets that are dropped"
         " there, and the ledger gives their loss the reason `network`.",
-        commands=sysctl(MAX_BACKLOG, max(4 * backlog, 4 * USUAL_BACKLOG)),
-        figures=figures,
+        *sysctl(MAX_BACKLOG, max(4 * backlog, 4 * USUAL_BACKLOG)),
+        **figures,
     )
 
 
@@ -251,57 +233,54 @@ LARGEST_BUFFER = 2**30
 
 
 def check_drops(host: Host) -> Iterator[HostFinding]:
-    udp = {name: c for name, c in host.config.sources.items() if isinstance(c, UdpConfig)}
-    if not udp:
-        return
+    udp = host.sources(UdpConfig)
     for name, config in udp.items():
         listen = host.daemon.addresses.get(name, "") if host.daemon else ""
         if listen:
             yield _dropped_by_socket(name, config, _drops(host, split(listen)[1]))
-    yield from _dropped_by_host(host)
+    if udp:
+        yield _dropped_by_host(host)
 
 
 def _dropped_by_socket(name: str, config: UdpConfig, dropped: int) -> HostFinding:
     if dropped == 0:
         return good(DROPS, f"{name}'s socket has dropped nothing.", dropped=0)
     buffer = min(4 * int(config.receive_buffer), LARGEST_BUFFER)
-    return HostFinding(
-        check=DROPS,
-        severity=Severity.PROBLEM,
-        what=f"{name}'s socket has dropped {plural(dropped, 'datagram')} since the daemon started.",
-        why=f"They arrived faster than they were read, until {size(config.receive_buffer)} were full:"
+    return problem(
+        DROPS,
+        f"{name}'s socket has dropped {plural(dropped, 'datagram')} since the daemon started.",
+        f"They arrived faster than they were read, until {size(config.receive_buffer)} were full:"
         " send less, pack more events into a datagram, or set a larger buffer.",
-        commands=[setting(name, "receive_buffer", str(Size(buffer)), source=True)],
-        figures={"dropped": dropped},
+        setting(name, "receive_buffer", str(Size(buffer)), source=True),
+        dropped=dropped,
     )
 
 
-def _dropped_by_host(host: Host) -> Iterator[HostFinding]:
-    received, dropped, known = 0, 0, False
-    for table in (_snmp(host), _snmp6(host)):
-        if table:
-            known = True
-            received += table.get("InDatagrams", 0)
-            dropped += table.get("RcvbufErrors", 0)
+def _dropped_by_host(host: Host) -> HostFinding:
+    # /proc/net/snmp has the lines `Udp: NAME …` and `Udp: NUMBER …`, snmp6 one line `Udp6NAME NUMBER` for each counter
+    lines = (host.text("proc/net/snmp") or "").splitlines()
+    udp = [line.split()[1:] for line in lines if line.startswith("Udp: ")]
+    counters: list[tuple[str, str]] = list(zip(*udp, strict=False)) if len(udp) == 2 else []
+    pairs = (line.split() for line in (host.text("proc/net/snmp6") or "").splitlines())
+    counters += [(pair[0].removeprefix("Udp6"), pair[1]) for pair in pairs if len(pair) == 2]
+    if not counters:
+        return good(DROPS, "The kernel does not report how many datagrams this host has dropped.")
+    received = sum(int(count) for name, count in counters if name == "InDatagrams")
+    dropped = sum(int(count) for name, count in counters if name == "RcvbufErrors")
     figures = {"received": received, "dropped": dropped}
-    if not known:
-        yield good(DROPS, "The kernel does not report how many datagrams this host has dropped.")
-    elif dropped == 0:
-        yield good(DROPS, "No socket of this host has dropped a datagram since boot.", **figures)
-    else:
-        yield HostFinding(
-            check=DROPS,
-            severity=Severity.ADVICE,
-            what=f"The sockets of this host have dropped {plural(dropped, 'datagram')} since boot,"
-            f" and delivered {received:,}.",
-            why="Their buffers were full. The kernel does not report which sockets they were. The rate"
-            " measurement below adds the datagrams that its own last step loses.",
-            commands=[
-                "nstat -asz UdpRcvbufErrors Udp6RcvbufErrors",
-                "ss -lunm  # of each socket, the last number in skmem",
-            ],
-            figures=figures,
-        )
+    if dropped == 0:
+        text = "No socket of this host has dropped a datagram since boot."
+        return good(DROPS, text, **figures)
+    return advice(
+        DROPS,
+        f"The sockets of this host have dropped {plural(dropped, 'datagram')} since boot,"
+        f" and delivered {received:,}.",
+        "Their buffers were full. The kernel does not report which sockets they were. The rate"
+        " measurement below adds the datagrams that its own last step loses.",
+        "nstat -asz UdpRcvbufErrors Udp6RcvbufErrors",
+        "ss -lunm  # of each socket, the last number in skmem",
+        **figures,
+    )
 
 
 def _drops(host: Host, port: int) -> int:
@@ -313,18 +292,6 @@ def _drops(host: Host, port: int) -> int:
             if len(fields) > 2 and int(fields[1].rpartition(":")[2], 16) == port:
                 dropped += int(fields[-1])
     return dropped
-
-
-def _snmp(host: Host) -> dict[str, int]:
-    """Return the kernel's UDP counters by name, from the lines `Udp: NAME …` and `Udp: NUMBER …` of /proc/net/snmp."""
-    lines = (host.text("proc/net/snmp") or "").splitlines()
-    udp = [line.split()[1:] for line in lines if line.startswith("Udp: ")]
-    return dict(zip(udp[0], map(int, udp[1]), strict=False)) if len(udp) == 2 else {}
-
-
-def _snmp6(host: Host) -> dict[str, int]:
-    pairs = (line.split() for line in (host.text("proc/net/snmp6") or "").splitlines())
-    return {pair[0].removeprefix("Udp6"): int(pair[1]) for pair in pairs if len(pair) == 2}
 
 
 RATE = "udp rate"
@@ -353,11 +320,9 @@ class RateStep(NamedTuple):
 
 
 def check_rate(host: Host) -> Iterator[HostFinding]:
-    sources = {name: c for name, c in host.config.sources.items() if isinstance(c, UdpConfig)}
-    if not sources:
-        return
-    name, config = min(sources.items(), key=lambda item: item[1].receive_buffer)
-    yield judge_rate(name, trio.run(measure, config, host.clock))
+    if sources := host.sources(UdpConfig):
+        name, config = min(sources.items(), key=lambda item: item[1].receive_buffer)
+        yield judge_rate(name, trio.run(measure, config, host.clock))
 
 
 def judge_rate(name: str, steps: list[RateStep]) -> HostFinding:
@@ -366,22 +331,18 @@ def judge_rate(name: str, steps: list[RateStep]) -> HostFinding:
     best = max((round(step.per_second) for step in steps if step.received == step.sent), default=0)
     lost = sum(step.sent - step.received for step in steps)
     figures = {"datagrams_per_second": best, "lost": lost}
-    what = f"An estimate: {round(best, -3):,} datagrams of {sender.SIZE} bytes a second arrive"
-    what += " without loss"
-    what += f"; at {steps[-1].per_second:,.0f}, {lost:,} were lost." if lost else ", or more."
+    rest = f"; at {steps[-1].per_second:,.0f}, {lost:,} were lost." if lost else ", or more."
+    what = f"An estimate: {round(best, -3):,} datagrams of {sender.SIZE} bytes a second arrive without loss{rest}"
     if best >= LOW or not lost:
         return good(RATE, what, **figures)
-    return HostFinding(
-        check=RATE,
-        severity=Severity.ADVICE,
-        what=what,
-        why="A simulator sends more than that in its bursts: put more events into a datagram, send"
+    return advice(
+        RATE,
+        what,
+        "A simulator sends more than that in its bursts: put more events into a datagram, send"
         " over TCP, or leave the collector a core.",
-        commands=[
-            "nproc; uptime  # is the host busy?",
-            setting(name, "receive_buffer", "64 MiB", source=True),
-        ],
-        figures=figures,
+        "nproc; uptime  # is the host busy?",
+        setting(name, "receive_buffer", "64 MiB", source=True),
+        **figures,
     )
 
 
@@ -408,9 +369,9 @@ async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
 
 
 async def _climb(source: UdpSource, intake: _Counting, steps: list[RateStep]) -> None:
-    async with _sender(split(source.address)[1]) as sender:
+    async with _sender(split(source.address)[1]) as process:
         for rate in RATES:
-            step = await _step(sender, source, intake, rate)
+            step = await _step(process, source, intake, rate)
             steps.append(step)
             if step.received < step.sent or step.per_second < REACHED * rate:
                 return

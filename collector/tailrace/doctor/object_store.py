@@ -14,6 +14,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from math import inf
 from threading import Barrier, BrokenBarrierError
 from typing import NamedTuple
@@ -30,7 +32,7 @@ from tailrace.doctor.endpoint import (
     place_of,
     untested,
 )
-from tailrace.doctor.finding import HostFinding, Severity, good, plural
+from tailrace.doctor.finding import HostFinding, advice, good, plural, problem
 
 WRITERS = 8
 KEYS = 50
@@ -78,39 +80,47 @@ def examine(
         return
     first = probe.client(0).list(probe.folder)
     if not first.status:
-        yield HostFinding(
-            check=CHECK,
-            severity=Severity.PROBLEM,
-            what=f"{place.endpoint} does not answer: {first.code}.",
-            why="The collector cannot store anything there; its spool fills.",
-            commands=[f"curl -sS -o /dev/null {place.endpoint}", *_proxies(environ)],
+        # Name only the variable that sets a proxy, because its URL may contain a password.
+        proxies = [name for name in sorted(environ) if name.lower() in PROXIES and environ[name]]
+        yield problem(
+            CHECK,
+            f"{place.endpoint} does not answer: {first.code}.",
+            "The collector cannot store anything there; its spool fills.",
+            f"curl -sS -o /dev/null {place.endpoint}",
+            *(
+                f"# requests go to the proxy in {n}, unless NO_PROXY names the host"
+                for n in proxies
+            ),
         )
         return
     yield good(CHECK, f"{place.endpoint} answers.")
     try:
-        yield from _promises(probe)
+        yield from _examine_rights(probe)
     finally:
         remaining = _clean(probe)
     yield _judge_remaining(probe, remaining)
 
 
-def _proxies(environ: Mapping[str, str]) -> list[str]:
-    """Return one remark for each variable that sets a proxy, without the URL, which may contain a password."""
-    names = [name for name in sorted(environ) if name.lower() in PROXIES and environ[name]]
-    return [
-        f"# requests go to the proxy in {name}, unless NO_PROXY names the host" for name in names
-    ]
-
-
-def _promises(probe: EndpointProbe) -> Iterator[HostFinding]:
-    refused: dict[Right, EndpointAnswer] = {}
-    for right, answer, ahead in _rights(probe):
-        if ahead is not None:
-            yield _judge_clock(ahead)
-        # Do not count a missing key as a refusal to read: the preceding put may have failed. After a successful put, a
-        # later test detects a server that shows a new key late.
-        if not answer.done and not (right == GET and answer.is_missing):
-            refused[right] = answer
+def _examine_rights(probe: EndpointProbe) -> Iterator[HostFinding]:
+    """Yield the findings about the access rights and the server's clock and, if the rights suffice, those of all
+    further tests."""
+    client, key = probe.client(0), probe.key("rights")
+    sent = probe.clock.wall_ns()
+    answers = {PUT: client.put(key, b"rights")}
+    received = probe.clock.wall_ns()
+    found = answers[GET] = client.get(key)
+    if found.written:
+        # Add half a second, because the server rounds its time down to whole seconds.
+        yield _judge_clock(found.written.timestamp() + 0.5 - (sent + received) / 2e9)
+    answers[LIST] = client.list(probe.folder)
+    answers[DELETE] = client.delete(key)
+    # Do not count a missing key as a refusal to read: the preceding put may have failed. After a successful put, a
+    # later test detects a server that shows a new key late.
+    refused = {
+        right: answer
+        for right, answer in answers.items()
+        if not answer.done and not (right == GET and answer.is_missing)
+    }
     yield from _judge_rights(probe.place, refused)
     if not NEEDED & refused.keys():
         raced = race(probe)
@@ -148,22 +158,6 @@ _TO_DO: Mapping[str, str] = {
 }
 
 
-def _rights(probe: EndpointProbe) -> Iterator[tuple[Right, EndpointAnswer, float | None]]:
-    """Test for each access right whether the credentials have it. Yield the right, the server's answer, and by how
-    many seconds the server's clock is ahead, or None."""
-    client, key = probe.client(0), probe.key("rights")
-    sent = probe.clock.wall_ns()
-    put = client.put(key, b"rights")
-    received = probe.clock.wall_ns()
-    yield PUT, put, None
-    found = client.get(key)
-    # Add half a second, because the server rounds its time down to whole seconds.
-    ahead = found.written.timestamp() + 0.5 - (sent + received) / 2e9 if found.written else None
-    yield GET, found, ahead
-    yield LIST, client.list(probe.folder), None
-    yield DELETE, client.delete(key), None
-
-
 def _judge_rights(
     place: StorePlace, answers: Mapping[Right, EndpointAnswer]
 ) -> Iterator[HostFinding]:
@@ -175,14 +169,13 @@ def _judge_rights(
     for answer, rights in by_answer.items():
         allow = f"# allow {', '.join(r.action for r in rights)} below {place.url} for this key"
         untested = " Conditional puts, reads and listings were not tested."
-        yield HostFinding(
-            check=RIGHTS_CHECK,
-            severity=Severity.PROBLEM,
-            what=f"{_joined([right.name for right in rights], 'and')} below {place.url}: {answer}.",
-            why=f"A collector cannot {_joined([right.without for right in rights], 'or')}."
+        yield problem(
+            RIGHTS_CHECK,
+            f"{_joined([right.name for right in rights], 'and')} below {place.url}: {answer}.",
+            f"A collector cannot {_joined([right.without for right in rights], 'or')}."
             + (untested if NEEDED.intersection(rights) else ""),
-            commands=[_TO_DO.get(answer.code, allow)],
-            figures={"status": answer.status},
+            _TO_DO.get(answer.code, allow),
+            status=answer.status,
         )
 
 
@@ -205,14 +198,14 @@ def _judge_clock(ahead: float) -> HostFinding:
     if abs(ahead) <= DIFFERENCE:
         return good(CLOCK, "The server's clock agrees with ours to the second.", **figures)
     side = "ahead of" if ahead > 0 else "behind"
-    return HostFinding(
-        check=CLOCK,
-        severity=Severity.PROBLEM if abs(ahead) >= REFUSED else Severity.ADVICE,
-        what=f"The server's clock is {abs(ahead):,.0f} s {side} ours.",
-        why="Requests are signed with the time: S3 refuses them from 15 minutes on. Upkeep deletes abandoned"
+    return (problem if abs(ahead) >= REFUSED else advice)(
+        CLOCK,
+        f"The server's clock is {abs(ahead):,.0f} s {side} ours.",
+        "Requests are signed with the time: S3 refuses them from 15 minutes on. Upkeep deletes abandoned"
         " files by their age.",
-        commands=["timedatectl status  # here, and on the server", "date -u"],
-        figures=figures,
+        "timedatectl status  # here, and on the server",
+        "date -u",
+        **figures,
     )
 
 
@@ -258,15 +251,24 @@ class Raced(NamedTuple):
 def race(probe: EndpointProbe) -> list[Raced]:
     """Let `WRITERS` writers, each with its own client, race to create `KEYS` keys. Return a result for each key."""
     keys = [probe.key(f"race-{number:02}") for number in range(KEYS)]
-    gate = _Gate(probe.clock)
+    begun = probe.clock.monotonic()
+
+    def check_time() -> None:
+        """End the race for all writers if `SECONDS` are over."""
+        if probe.clock.monotonic() >= begun + SECONDS:
+            raise BrokenBarrierError
+
+    # The barrier lets all writers try to create the next key at the same moment. The slowest writer reaches it after at
+    # most one request, which takes up to `TIMEOUT` seconds.
+    barrier = Barrier(WRITERS, check_time, timeout=2 * TIMEOUT)
 
     def write(writer: int) -> list[EndpointAnswer]:
-        found = []
-        for key in keys:
-            if not gate.opens():
-                break
-            found.append(probe.client(writer).put(key, _body(writer), create=True))
-        return found
+        answers = []
+        with suppress(BrokenBarrierError):
+            for key in keys:
+                barrier.wait()
+                answers.append(probe.client(writer).put(key, _body(writer), create=True))
+        return answers
 
     with ThreadPoolExecutor(WRITERS) as pool:
         answers = list(pool.map(write, range(WRITERS)))
@@ -281,28 +283,6 @@ def race(probe: EndpointProbe) -> list[Raced]:
     return found
 
 
-class _Gate:
-    """A barrier that lets all writers try to create the next key at the same moment, until `SECONDS` are over."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._end = clock.monotonic() + SECONDS
-        self._open = True
-        # The slowest writer reaches this barrier after at most one request, which takes up to `TIMEOUT` seconds.
-        self._barrier = Barrier(WRITERS, self._look, timeout=2 * TIMEOUT)
-
-    def opens(self) -> bool:
-        """Wait until all writers are ready for the next key. Return False to all if a writer takes too long."""
-        try:
-            self._barrier.wait()
-        except BrokenBarrierError:
-            return False
-        return self._open
-
-    def _look(self) -> None:
-        self._open = self._clock.monotonic() < self._end
-
-
 def _body(writer: int) -> bytes:
     return f"written by {writer}".encode()
 
@@ -314,10 +294,11 @@ def judged(raced: Sequence[Raced]) -> HostFinding:
         each for each in raced
         if len(each.winners) == 1 and each.stored.done and not each.holds(each.winners[0])
     ]  # fmt: skip
+    right = sum(each.is_right for each in raced)
     figures = {
         "keys": len(raced),
         "writers": WRITERS,
-        "keys_with_one_winner": sum(each.is_right for each in raced),
+        "keys_with_one_winner": right,
         "keys_with_several_winners": len(several),
         "unanswered": len(failures),
     }
@@ -328,66 +309,42 @@ def judged(raced: Sequence[Raced]) -> HostFinding:
             f"{len(several)} of {keys} had several winners: up to {most} of {WRITERS + 1} writers were told"
             " that they had created the same key."
         )
-        return _unsafe(what, figures)
-    if replaced:
+    elif replaced:
         what = f"{len(replaced)} of {keys} have other bytes than those of the writer who was told that it had created it."
-        return _unsafe(what, figures)
-    if failures:
-        return _failed(raced, failures, keys, figures)
-    lone = [each for each in raced if not each.is_right]
-    if lone or not raced:
-        what = f"{len(lone)} of {keys} had no winner whose bytes can be read, though nobody had written them before."
-        return _unsafe(what, figures)
-    if len(raced) < KEYS:
-        return _slow(keys, figures)
-    return good(
-        CREATE_CHECK, f"{WRITERS} writers raced for {keys}: exactly one won each.", **figures
-    )
-
-
-def _slow(keys: str, figures: dict[str, int]) -> HostFinding:
-    return HostFinding(
-        check=CREATE_CHECK,
-        severity=Severity.ADVICE,
-        what=f"Only {keys} of {KEYS} were raced for within {SECONDS} s; exactly one writer won each.",
-        why="Commits are equally slow there, and with fewer races the test is less certain.",
-        commands=["# run this again when the endpoint is idle"],
-        figures=figures,
-    )
-
-
-def _unsafe(what: str, figures: dict[str, int]) -> HostFinding:
-    return HostFinding(
-        check=CREATE_CHECK,
-        severity=Severity.PROBLEM,
-        what=what,
-        why="Two collectors, or a collector and its upkeep, would both believe that they had written the next"
-        " version: the rows of one would be lost, and no gap would name them.",
-        commands=[
-            "# keep no table on this endpoint: no setting makes it safe",
-            "# ask its maker for a version in which If-None-Match on PUT is atomic, then run this again",
-        ],
-        figures=figures,
-    )
-
-
-def _failed(
-    raced: Sequence[Raced], failures: list[EndpointAnswer], keys: str, figures: dict[str, int]
-) -> HostFinding:
-    """Return the finding about a server that does not answer conditional puts as S3 does."""
-    [(text, count)] = Counter(map(str, failures)).most_common(1)
-    if all(answer.status in UNKNOWN for answer in failures) and not any(e.winners for e in raced):
+    elif failures:
+        [(text, count)] = Counter(map(str, failures)).most_common(1)
+        if any(each.winners for each in raced) or any(a.status not in UNKNOWN for a in failures):
+            return problem(
+                CREATE_CHECK,
+                f"{len(failures):,} of {len(raced) * (WRITERS + 1):,} puts for {keys} got no answer that says"
+                f" who won, {count:,} of them: {text}.",
+                "After such an answer, a collector checks the table and tries again, so commits are late. It is"
+                " not known whether the server lets exactly one writer win.",
+                "# read the server's log, and run this again when it is idle",
+                **figures,
+            )
         what = f"The server refuses conditional puts: {text}."
-        return _unsafe(what, figures)
-    return HostFinding(
-        check=CREATE_CHECK,
-        severity=Severity.PROBLEM,
-        what=f"{len(failures):,} of {len(raced) * (WRITERS + 1):,} puts for {keys} got no answer that says"
-        f" who won, {count:,} of them: {text}.",
-        why="After such an answer, a collector checks the table and tries again, so commits are late. It is"
-        " not known whether the server lets exactly one writer win.",
-        commands=["# read the server's log, and run this again when it is idle"],
-        figures=figures,
+    elif right < len(raced) or not raced:
+        what = f"{len(raced) - right} of {keys} had no winner whose bytes can be read, though nobody had written them before."
+    elif len(raced) < KEYS:
+        return advice(
+            CREATE_CHECK,
+            f"Only {keys} of {KEYS} were raced for within {SECONDS} s; exactly one writer won each.",
+            "Commits are equally slow there, and with fewer races the test is less certain.",
+            "# run this again when the endpoint is idle",
+            **figures,
+        )
+    else:
+        text = f"{WRITERS} writers raced for {keys}: exactly one won each."
+        return good(CREATE_CHECK, text, **figures)
+    return problem(
+        CREATE_CHECK,
+        what,
+        "Two collectors, or a collector and its upkeep, would both believe that they had written the next"
+        " version: the rows of one would be lost, and no gap would name them.",
+        "# keep no table on this endpoint: no setting makes it safe",
+        "# ask its maker for a version in which If-None-Match on PUT is atomic, then run this again",
+        **figures,
     )
 
 
@@ -419,8 +376,8 @@ NEW_LISTED = Promise(LISTING, "a new key was not listed")
 DELETED_LISTED = Promise(LISTING, "a deleted key was still listed")
 WHOLE = Promise(LISTING, "keys were missing")
 
-Look = Callable[[Client], tuple[EndpointAnswer, bool]]
-"""A function that sends a request through a client. It returns the answer, and whether this shows the last write."""
+Look = Callable[[], tuple[EndpointAnswer, bool]]
+"""A function that sends a request. It returns the answer, and whether this shows the last write."""
 
 
 class Freshness:
@@ -437,15 +394,22 @@ class Freshness:
 
     def measure(self, kept: Collection[str]) -> None:
         """Write, read, list and delete new keys. Then check that a list of the folder has all older keys (`kept`)."""
-        clock = self._probe.clock
-        end = clock.monotonic() + SECONDS
+        probe, folder = self._probe, self._probe.folder
+        end = probe.clock.monotonic() + SECONDS
         for number in range(ROUNDS):
-            if clock.monotonic() > end:
+            if probe.clock.monotonic() > end:
                 break
-            key = self._probe.key(f"fresh-{number:02}")
-            self._round(self._probe.client(number), self._probe.client(number + 1), key)
-        folder = self._probe.folder
-        self._look(WHOLE, self._probe.client(0), lambda reader: _has_all(reader, folder, kept))
+            key = probe.key(f"fresh-{number:02}")
+            writer, reader = probe.client(number), probe.client(number + 1)
+            if self._obeyed(writer.put(key, b"first")):
+                self._look(NEW_READ, partial(_reads, reader, key, b"first"))
+                self._look(NEW_LISTED, partial(_lists, reader, folder, key, there=True))
+            if self._obeyed(writer.put(key, b"second")):
+                self._look(REPLACED_READ, partial(_reads, reader, key, b"second"))
+            if self._deletes and self._obeyed(writer.delete(key)):
+                self._look(DELETED_READ, partial(_reads, reader, key, None))
+                self._look(DELETED_LISTED, partial(_lists, reader, folder, key, there=False))
+        self._look(WHOLE, partial(_has_all, probe.client(0), folder, kept))
 
     def findings(self) -> Iterator[HostFinding]:
         yield self._finding(
@@ -456,86 +420,65 @@ class Freshness:
             "Keys are listed as they were written or deleted just before, from a key on, too",
         )
 
-    def _round(self, writer: Client, reader: Client, key: str) -> None:
-        folder = self._probe.folder
-        if self._obeyed(writer.put(key, b"first")):
-            self._look(NEW_READ, reader, lambda reader: _reads(reader, key, b"first"))
-            self._look(NEW_LISTED, reader, lambda reader: _lists(reader, folder, key, there=True))
-        if self._obeyed(writer.put(key, b"second")):
-            self._look(REPLACED_READ, reader, lambda reader: _reads(reader, key, b"second"))
-        if self._deletes and self._obeyed(writer.delete(key)):
-            self._look(DELETED_READ, reader, lambda reader: _reads(reader, key, None))
-            self._look(
-                DELETED_LISTED, reader, lambda reader: _lists(reader, folder, key, there=False)
-            )
-
     def _obeyed(self, answer: EndpointAnswer) -> bool:
         if not answer.done:
             self._failed[str(answer)] += 1
         return answer.done
 
-    def _look(self, promise: Promise, reader: Client, look: Look) -> None:
+    def _look(self, promise: Promise, look: Look) -> None:
         self._looks[promise.check] += 1
-        answer, kept = look(reader)
+        answer, kept = look()
         if not answer.done and not answer.is_missing:
             self._failed[str(answer)] += 1
         elif not kept:
             self._stale[promise] += 1
             if self._stale[promise] <= WAITS:
-                after = self._until_kept(reader, look)
+                after = self._until_kept(look)
                 self._seconds[promise] = max(after, self._seconds.get(promise, 0.0))
 
-    def _until_kept(self, reader: Client, look: Look) -> float:
+    def _until_kept(self, look: Look) -> float:
         """Repeat a request until its answer shows the latest write. Return the time (seconds) that this took, or
         infinity if it took more than `PATIENCE` seconds."""
         clock = self._probe.clock
         begun = clock.monotonic()
         while (passed := clock.monotonic() - begun) < PATIENCE:
-            if look(reader)[1]:
+            if look()[1]:
                 return passed
             time.sleep(PAUSE)
         return inf
 
     def _finding(self, check: str, kept: str) -> HostFinding:
         stale = {promise: n for promise, n in self._stale.items() if promise.check == check}
-        count = sum(stale.values())
-        figures = {"looks": self._looks[check], "stale": count, "failed": self._failed.total()}
+        figures = {
+            "looks": self._looks[check],
+            "stale": sum(stale.values()),
+            "failed": self._failed.total(),
+        }
         if stale:
             worst = max(stale, key=lambda promise: self._seconds[promise])
-            return _out_of_date(worst, stale[worst], self._seconds[worst], figures)
+            times = "Once" if stale[worst] == 1 else f"{stale[worst]:,} times"
+            when = f"for up to {self._seconds[worst]:.1f} s"
+            if self._seconds[worst] == inf:
+                when = f"after {PATIENCE:.0f} s, too"
+            return problem(
+                check,
+                f"{times} {worst.broken}, {when}.",
+                "If a commit gets no answer, the collector checks whether it is in the table. If it then reads an old"
+                " version, it stores the rows again; and readers miss rows without notice.",
+                "# keep no table on this endpoint while it answers from copies that are behind",
+                "# switch off caches before it, or ask for the setting that makes reads and listings strongly consistent",
+                **figures,
+            )
         if self._failed:
             [(text, failed)] = self._failed.most_common(1)
-            return HostFinding(
-                check=check,
-                severity=Severity.PROBLEM,
-                what=f"{plural(failed, 'request')} failed with {text}, so whether it holds is not known.",
-                why="Commits and questions are late while requests fail.",
-                commands=["# read the server's log, and run this again when it is idle"],
-                figures=figures,
+            return problem(
+                check,
+                f"{plural(failed, 'request')} failed with {text}, so whether it holds is not known.",
+                "Commits and questions are late while requests fail.",
+                "# read the server's log, and run this again when it is idle",
+                **figures,
             )
         return good(check, f"{kept}: {plural(self._looks[check], 'look')}.", **figures)
-
-
-def _out_of_date(
-    promise: Promise, count: int, seconds: float, figures: dict[str, int]
-) -> HostFinding:
-    when = f"after {PATIENCE:.0f} s, too" if seconds == inf else f"for up to {seconds:.1f} s"
-    return HostFinding(
-        check=promise.check,
-        severity=Severity.PROBLEM,
-        what=f"{_times(count)} {promise.broken}, {when}.",
-        why="If a commit gets no answer, the collector checks whether it is in the table. If it then reads an old"
-        " version, it stores the rows again; and readers miss rows without notice.",
-        commands=[
-            "# keep no table on this endpoint while it answers from copies that are behind",
-            "# switch off caches before it, or ask for the setting that makes reads and listings strongly consistent",
-        ],
-        figures=figures,
-    )
-
-
-def _times(count: int) -> str:
-    return "Once" if count == 1 else f"{count:,} times"
 
 
 def _reads(reader: Client, key: str, body: bytes | None) -> tuple[EndpointAnswer, bool]:
@@ -583,11 +526,10 @@ def _judge_remaining(probe: EndpointProbe, remaining: dict[str, str]) -> HostFin
         text = f"The {plural(count, 'key')} of this examination are deleted."
         return good(KEYS_CHECK, text, keys=count)
     key, why = next(iter(remaining.items()))
-    return HostFinding(
-        check=KEYS_CHECK,
-        severity=Severity.PROBLEM,
-        what=f"{plural(len(remaining), 'key')} of this examination may remain: {key}: {why}.",
-        why="They are no part of the table, and nothing else removes them.",
-        commands=[f"aws s3 rm --recursive {probe.place.url}/{probe.folder}/"],
-        figures={"remaining": len(remaining)},
+    return problem(
+        KEYS_CHECK,
+        f"{plural(len(remaining), 'key')} of this examination may remain: {key}: {why}.",
+        "They are no part of the table, and nothing else removes them.",
+        f"aws s3 rm --recursive {probe.place.url}/{probe.folder}/",
+        remaining=len(remaining),
     )

@@ -13,7 +13,7 @@ import glob
 import os
 import resource
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from ipaddress import ip_address, ip_network
 from itertools import chain
@@ -26,7 +26,7 @@ from tailrace.config.check import needed, too_few
 from tailrace.config.listen import Network, is_loopback, parse, parse_network
 from tailrace.config.load import store_path
 from tailrace.config.schema import MAIN, AdminConfig, Config, TailConfig, TcpConfig, UdpConfig
-from tailrace.doctor.finding import HostFigures, HostFinding, Severity, good, plural, setting
+from tailrace.doctor.finding import HostFigures, HostFinding, advice, good, plural, problem, setting
 from tailrace.doctor.machine import Host, exists
 from tailrace.sources.tail.location import Roots, followed
 from tailrace.sources.tail.search import Found, Outside, Search, parse as parse_pattern
@@ -56,8 +56,11 @@ class Filter(NamedTuple):
 
     def blocks(self, network: Network) -> bool:
         """Return whether this filter blocks a whole network, without regard to exceptions for loopback addresses."""
-        return any(_within(network, denied) for denied in self.denied) and not any(
-            _overlap(network, allowed) for allowed in self.allowed if not allowed.is_loopback
+        return any(
+            network.version == denied.version and network.subnet_of(denied)  # type: ignore[arg-type] # same family
+            for denied in self.denied
+        ) and not any(
+            network.overlaps(allowed) for allowed in self.allowed if not allowed.is_loopback
         )
 
 
@@ -65,7 +68,7 @@ class Blocked(NamedTuple):
     unit: str
     key: str
     address: str
-    networks: list[Network]
+    networks: tuple[Network, ...]
 
     def __str__(self) -> str:
         networks = "every network but loopback"
@@ -77,16 +80,13 @@ class Blocked(NamedTuple):
 def check_unit(host: Host) -> Iterator[HostFinding]:
     found, unit = blocked(host.config, host.root), name_of(host.config)
     for one in found:
-        yield HostFinding(
-            check=UNIT_CHECK,
-            severity=Severity.PROBLEM,
-            what=f"{one}.",
-            why="If the unit runs this configuration, IPAddressDeny= drops these packets without an error on either side.",
-            commands=[
-                f"sudo systemctl edit {unit}  # [Service] IPAddressAllow=NETWORK, as in deploy/systemd/networks.conf",
-                f"sudo systemctl restart {unit}",
-            ],
-            figures={"address": one.address},
+        yield problem(
+            UNIT_CHECK,
+            f"{one}.",
+            "If the unit runs this configuration, IPAddressDeny= drops these packets without an error on either side.",
+            f"sudo systemctl edit {unit}  # [Service] IPAddressAllow=NETWORK, as in deploy/systemd/networks.conf",
+            f"sudo systemctl restart {unit}",
+            address=one.address,
         )
     if not found and read(host.root, unit) is not None:
         yield good(UNIT_CHECK, f"{unit} blocks no network that the configuration is for.")
@@ -102,21 +102,18 @@ def blocked(config: Config, root: Path = Path("/")) -> list[Blocked]:
     """Return the listeners and stores whose peers the network filter of the collector's systemd unit blocks."""
     name = name_of(config)
     unit = read(root, name)
+    found: list[Blocked] = []
     if unit is None:
-        return []
-    meant = [(key, address, list(networks)) for key, address, networks in _meant(config)]
-    found = [
-        Blocked(name, key, address, [network for network in networks if unit.blocks(network)])
-        for key, address, networks in meant
-    ]
-    # If peers may be in any network, report a problem only if both address families are blocked.
-    return [
-        one for one, (_, _, networks) in zip(found, meant, strict=True)
-        if one.networks and (one.networks == networks or not set(networks) & set(ALL))
-    ]  # fmt: skip
+        return found
+    for key, address, networks in _meant(config):
+        cut = tuple(network for network in networks if unit.blocks(network))
+        # If peers may be in any network, report a problem only if both address families are blocked.
+        if cut and (cut == networks or not set(networks) & set(ALL)):
+            found.append(Blocked(name, key, address, cut))
+    return found
 
 
-def read(root: Path, name: str = UNIT) -> Filter | None:
+def read(root: Path, name: str) -> Filter | None:
     """Return the network filter of an installed systemd unit (or of its template) with its drop-ins, or None."""
     places = [root / place / "system" for place in DIRECTORIES]
     base, at, _ = name.partition("@")
@@ -185,14 +182,6 @@ def _of_family(host: str) -> tuple[Network, ...]:
     return ALL if address.is_unspecified and address.version == 6 else (ALL[address.version == 6],)
 
 
-def _within(network: Network, other: Network) -> bool:
-    return network.version == other.version and network.subnet_of(other)  # type: ignore[arg-type] # same family
-
-
-def _overlap(network: Network, other: Network) -> bool:
-    return network.version == other.version and network.overlaps(other)
-
-
 def _text(path: Path) -> str | None:
     try:
         return path.read_text(errors="replace")
@@ -210,29 +199,20 @@ def check_limits(host: Host) -> Iterator[HostFinding]:
     figures = {"needed": wanted, "hard": hard}
     short = too_few(host.config, hard)
     if short is None:
-        yield good(
-            OPEN_FILES,
-            f"At most {wanted:,} descriptors are used of {_count(hard)} allowed.",
-            **figures,
-        )
+        limit = "any number" if hard == resource.RLIM_INFINITY else f"{hard:,}"
+        what = f"At most {wanted:,} descriptors are used of {limit} allowed."
+        yield good(OPEN_FILES, what, **figures)
         return
     file = "/etc/security/limits.d/60-tailrace.conf"
-    yield HostFinding(
-        check=OPEN_FILES,
-        severity=Severity.ADVICE,
-        what=f"{short}.",
-        why="Connections are refused before their limit is reached, and followed files are closed and"
+    yield advice(
+        OPEN_FILES,
+        f"{short}.",
+        "Connections are refused before their limit is reached, and followed files are closed and"
         " opened again more often.",
-        commands=[
-            f"echo '* - nofile {wanted}' | sudo tee {file}  # then log in again",
-            f"# or LimitNOFILE={wanted} in its systemd unit",
-        ],
-        figures=figures,
+        f"echo '* - nofile {wanted}' | sudo tee {file}  # then log in again",
+        f"# or LimitNOFILE={wanted} in its systemd unit",
+        **figures,
     )
-
-
-def _count(limit: int) -> str:
-    return "any number" if limit == resource.RLIM_INFINITY else f"{limit:,}"
 
 
 PRODUCERS = "producers"
@@ -244,17 +224,20 @@ LIVE_BUFFER = 64 * 2**10
 
 _ON = {"1", "true", "on", "yes"}
 
+_advice = partial(advice, PRODUCERS)
+
 
 def check_producers(host: Host) -> Iterator[HostFinding]:
     environ = host.environ
-    dftracer = any(name.startswith("DFTRACER_") for name in environ)
-    ovni = any(name.startswith("OVNI_") for name in environ)
-    found = [*_dftracer(host)] if dftracer else []
-    if ovni:
-        found += _ovni(host)
-    yield from found
-    if not found:
-        yield good(PRODUCERS, "No producer's setting in this environment hides events.")
+    found: list[HostFinding] = []
+    if any(name.startswith("DFTRACER_") for name in environ):
+        found += _dftracer(host)
+    if any(name.startswith("OVNI_") for name in environ):
+        places = {"OVNI_TRACEDIR": environ.get("OVNI_TRACEDIR") or "ovni"}
+        if temporary := environ.get("OVNI_TMPDIR"):
+            places["OVNI_TMPDIR"] = temporary
+        found += _unwatched(host, "ovni", places)
+    yield from found or [good(PRODUCERS, "No producer's setting in this environment hides events.")]
 
 
 def _dftracer(host: Host) -> Iterator[HostFinding]:
@@ -267,14 +250,13 @@ def _dftracer(host: Host) -> Iterator[HostFinding]:
         )
         return
     compressed = _on(environ, "DFTRACER_TRACE_COMPRESSION", default=True)
-    buffer = _number(environ.get("DFTRACER_WRITE_BUFFER_SIZE", ""), DFTRACER_BUFFER)
+    given = environ.get("DFTRACER_WRITE_BUFFER_SIZE", "").strip()
+    buffer = int(given) if given.isdecimal() else DFTRACER_BUFFER
+    no_compression = "export DFTRACER_TRACE_COMPRESSION=0"
     if buffer > LIVE_BUFFER:
         commands = ["export DFTRACER_WRITE_BUFFER_SIZE=4096"]
         if "DFTRACER_TRACE_COMPRESSION" not in environ or not compressed:
-            commands = [
-                "export DFTRACER_TRACE_COMPRESSION=0",
-                "export DFTRACER_WRITE_BUFFER_SIZE=1",
-            ]
+            commands = [no_compression, "export DFTRACER_WRITE_BUFFER_SIZE=1"]
         yield _advice(
             f"DFTracer keeps up to {buffer:,} bytes of events in the traced program.",
             "They become visible when the buffer is full or the program ends, and are lost if it is killed.",
@@ -284,7 +266,7 @@ def _dftracer(host: Host) -> Iterator[HostFinding]:
         yield _advice(
             f"DFTracer compresses every {buffer:,} bytes separately.",
             "Such pieces take more room than no compression, and slow the traced program.",
-            "export DFTRACER_TRACE_COMPRESSION=0",
+            no_compression,
         )
     if not _on(environ, "DFTRACER_INC_METADATA"):
         yield _advice(
@@ -304,17 +286,10 @@ def _dftracer(host: Host) -> Iterator[HostFinding]:
         yield from _unwatched(host, "dftracer", {"DFTRACER_LOG_FILE": str(Path(log).parent)})
 
 
-def _ovni(host: Host) -> Iterator[HostFinding]:
-    places = {"OVNI_TRACEDIR": host.environ.get("OVNI_TRACEDIR") or "ovni"}
-    if temporary := host.environ.get("OVNI_TMPDIR"):
-        places["OVNI_TMPDIR"] = temporary
-    yield from _unwatched(host, "ovni", places)
-
-
 def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[HostFinding]:
     """Yield a finding for each directory to which tracers write a format, and which no source of this format
     watches. `places` has the directory for each environment variable that sets one."""
-    sources = {name: c for name, c in tails(host).items() if c.format == format_}
+    sources = {n: c for n, c in host.sources(TailConfig).items() if c.format == format_}
     patterns = [pattern for config in sources.values() for pattern in config.paths]
     absolute = {variable: str(Path(place).absolute()) for variable, place in places.items()}
     missed = {
@@ -322,10 +297,10 @@ def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[
         for variable, path in absolute.items()
         if not any(reaches(pattern, path) for pattern in patterns)
     }
-    name, paths = next(((n, c.paths) for n, c in sources.items()), (format_, []))
+    name, config = next(iter(sources.items()), (format_, TailConfig(format=format_, paths=[])))
     prefix = f"TAILRACE_SOURCES_{name.upper()}"
-    made = f"{prefix}_TYPE=tail {prefix}_FORMAT={format_} " if not sources else ""
-    value = shlex.quote(",".join([*paths, *map(glob.escape, missed.values())]))
+    made = "" if sources else f"{prefix}_TYPE=tail {prefix}_FORMAT={format_} "
+    value = shlex.quote(",".join([*config.paths, *map(glob.escape, missed.values())]))
     for variable, path in missed.items():
         yield _advice(
             f"{variable} leads to {path}, which no source of the format {format_} watches.",
@@ -336,23 +311,9 @@ def _unwatched(host: Host, format_: str, places: Mapping[str, str]) -> Iterator[
         )
 
 
-def _advice(what: str, why: str, *commands: str) -> HostFinding:
-    return HostFinding(
-        check=PRODUCERS,
-        severity=Severity.ADVICE,
-        what=what,
-        why=why,
-        commands=list(commands),
-    )
-
-
 def _on(environ: Mapping[str, str], name: str, *, default: bool = False) -> bool:
     value = environ.get(name, "").strip().lower()
     return value in _ON if value else default
-
-
-def _number(text: str, default: int) -> int:
-    return int(text) if text.strip().isdecimal() else default
 
 
 TAILS = "tail paths"
@@ -373,18 +334,13 @@ class Searched(msgspec.Struct):
 
 def check_tails(host: Host) -> Iterator[HostFinding]:
     end = host.clock.monotonic() + SEARCH_SECONDS
-    for name, config in tails(host).items():
-        wanted = _streams(config.format)
-        seen = {pattern: _search(host, pattern, wanted, end) for pattern in config.paths}
+    for name, config in host.sources(TailConfig).items():
+        seen = {pattern: _search(host, pattern, config.format, end) for pattern in config.paths}
         links = [link for one in seen.values() for link in one.outside]
         targets = dict.fromkeys(glob.escape(real) for link in links if (real := followed(link)))
         following = setting(name, "paths", ",".join([*config.paths, *targets]), source=True)
         for pattern, one in seen.items():
             yield from _judge_tail(name, pattern, one, following)
-
-
-def tails(host: Host) -> dict[str, TailConfig]:
-    return {name: c for name, c in host.config.sources.items() if isinstance(c, TailConfig)}
 
 
 def reaches(pattern: str, directory: str) -> bool:
@@ -404,23 +360,20 @@ def reaches(pattern: str, directory: str) -> bool:
     return True
 
 
-def _streams(format_: str) -> Callable[[str], bool]:
-    """Return a function that tests whether a path has the name of a trace file of a format. For an unknown format, it
-    accepts any path."""
+def _search(host: Host, pattern: str, format_: str, end: float) -> Searched:
+    """Search for the files of a pattern until the time `end`. Of an unknown format, any file counts."""
     from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - imports all formats, which only tails need
 
     known = FORMATS.get(format_)
-    return known.files.stream if known else lambda _path: True
-
-
-def _search(host: Host, pattern: str, wanted: Callable[[str], bool], end: float) -> Searched:
     seen = Searched()
     errors: list[str] = []
     search = Search([pattern], Roots(lambda _: ()), host.clock, errors.append)
     for found in search.run():
         if isinstance(found, Outside):
             seen.outside.append(found.path)
-        elif isinstance(found, Found) and (found.named or found.spelled or wanted(found.path)):
+        elif isinstance(found, Found) and (
+            found.named or found.spelled or known is None or known.files.stream(found.path)
+        ):
             seen.files += 1
             if not os.access(found.path, os.R_OK):
                 seen.unreadable.append(found.path)
@@ -448,29 +401,30 @@ def _unlisted(root: str, host: Host, end: float) -> list[str]:
 def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iterator[HostFinding]:
     """Yield the findings about one pattern. `following` is a command that lets the source follow links."""
     figures: HostFigures = {"pattern": pattern, "files": seen.files}
-    me = '"$(id -un)"'
-    problem = partial(HostFinding, check=TAILS, severity=Severity.PROBLEM, figures=figures)
+    root = parse_pattern(pattern).root
     if seen.unlisted:
         yield problem(
-            what=f"{name}: {_names(seen.unlisted)} cannot be searched by this user.",
-            why="Files in there are not found, and the collector can only report that the search failed.",
-            commands=[f"sudo setfacl -R -m u:{me}:rX {_words(seen.unlisted)}"],
+            TAILS,
+            f"{name}: {_names(seen.unlisted)} cannot be searched by this user.",
+            "Files in there are not found, and the collector can only report that the search failed.",
+            f'sudo setfacl -R -m u:"$(id -un)":rX {_words(seen.unlisted)}',
+            **figures,
         )
     if seen.unreadable:
         yield problem(
-            what=f"{name}: {_names(seen.unreadable)} cannot be read by this user.",
-            why="The collector keeps trying, and these files wait until it can read them.",
-            commands=[f"sudo setfacl -m u:{me}:r {_words(seen.unreadable)}"],
+            TAILS,
+            f"{name}: {_names(seen.unreadable)} cannot be read by this user.",
+            "The collector keeps trying, and these files wait until it can read them.",
+            f'sudo setfacl -m u:"$(id -un)":r {_words(seen.unreadable)}',
+            **figures,
         )
     if seen.outside:
-        yield HostFinding(
-            check=TAILS,
-            severity=Severity.ADVICE,
-            what=f"{name}: {_names(seen.outside)} leads out of {parse_pattern(pattern).root} and is not"
-            " followed.",
-            why="A link must not make a collector read files that nobody named.",
-            commands=[following],
-            figures=figures,
+        yield advice(
+            TAILS,
+            f"{name}: {_names(seen.outside)} leads out of {root} and is not followed.",
+            "A link must not make a collector read files that nobody named.",
+            following,
+            **figures,
         )
     if seen.files:
         least = "" if seen.whole else "at least "
@@ -479,26 +433,16 @@ def _judge_tail(name: str, pattern: str, seen: Searched, following: str) -> Iter
     elif not seen.whole:
         yield good(TAILS, f"{name}: {pattern} was not searched to its end, {SEARCH_SECONDS:.0f} s.")
     elif not seen.unlisted:
-        yield _nothing(name, pattern, figures)
-
-
-def _nothing(name: str, pattern: str, figures: HostFigures) -> HostFinding:
-    root = Path(parse_pattern(pattern).root)
-    what = f"{name}: {pattern} leads to no file of its format"
-    if exists(root):
-        commands = [f"ls -lR {shlex.quote(str(root))} | head  # list what exists"]
-        what += " now."
-    else:
-        commands = [f"mkdir -p {shlex.quote(str(root))}"]
-        what += f": {root} does not exist."
-    return HostFinding(
-        check=TAILS,
-        severity=Severity.ADVICE,
-        what=what,
-        why="Files that appear later are found, but a misspelt pattern never finds any.",
-        commands=commands,
-        figures=figures,
-    )
+        there = exists(Path(root))
+        state = " now." if there else f": {root} does not exist."
+        place = shlex.quote(root)
+        yield advice(
+            TAILS,
+            f"{name}: {pattern} leads to no file of its format{state}",
+            "Files that appear later are found, but a misspelt pattern never finds any.",
+            f"ls -lR {place} | head  # list what exists" if there else f"mkdir -p {place}",
+            **figures,
+        )
 
 
 def _names(paths: list[str]) -> str:
