@@ -11,6 +11,8 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -67,8 +69,7 @@ class StreamEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvidence]:
     """Return the event counts and the digest of each stream of the given sessions, computed from the table."""
-    listed = ", ".join(map(quote, sorted(sessions))) or "''"
-    where = f"WHERE session IN ({listed})"
+    where = _where(sessions)
     formats = dict(engine.rows(SESSIONS.format(where=where)))
     missing: dict[StreamKey, dict[str, int]] = {}
     unknown: set[StreamKey] = set()
@@ -82,12 +83,18 @@ def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvi
         if len(shown := words.setdefault(key, [])) < GAPS_SHOWN:
             shown.append(_in_words(*gap))
     counted = {tuple(row[:3]): row[3:] for row in engine.rows(STREAMS.format(where=where))}
-    digests = {key: (rows, digest) for key, rows, digest in _digests(engine, where)}
+    digests: dict[StreamKey, tuple[int, str]] = {}
+    for key, rows in groupby(engine.rows(ROWS.format(where=where)), itemgetter(0, 1, 2)):
+        sha, count = hashlib.sha256(), 0
+        for row in rows:
+            sha.update(row[3].encode() + b"\n")
+            count += 1
+        digests[key] = count, sha.hexdigest()
     found: list[StreamEvidence] = []
     # A stream may have no row but a gap, which a view derives from the words about its session.
     for key in sorted(digests.keys() | missing.keys()):
         source, session, stream = key
-        rows, digest = digests.get(key, (0, _NO_ROWS))
+        number, digest = digests.get(key, (0, _NO_ROWS))
         stored, lost = counted.get(key, (0, 0))
         found.append(
             StreamEvidence(
@@ -100,11 +107,16 @@ def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvi
                 missing=missing.get(key, {}),
                 gaps=words.get(key, []),
                 unknown=key in unknown,
-                rows=rows,
+                rows=number,
                 digest=digest,
             )
         )
     return found
+
+
+def _where(sessions: Collection[str]) -> str:
+    listed = ", ".join(map(quote, sorted(sessions))) or "''"
+    return f"WHERE session IN ({listed})"
 
 
 def _in_words(
@@ -116,21 +128,6 @@ def _in_words(
 
 
 _NO_ROWS = hashlib.sha256().hexdigest()
-
-
-def _digests(engine: Engine, where: str) -> Iterator[tuple[StreamKey, int, str]]:
-    current: StreamKey | None = None
-    digest, count = hashlib.sha256(), 0
-    for source, session, stream, text in engine.rows(ROWS.format(where=where)):
-        key = (source, session, stream)
-        if key != current:
-            if current is not None:
-                yield current, count, digest.hexdigest()
-            current, digest, count = key, hashlib.sha256(), 0
-        digest.update(text.encode() + b"\n")
-        count += 1
-    if current is not None:
-        yield current, count, digest.hexdigest()
 
 
 COSTS = """
@@ -187,9 +184,8 @@ class TracingCost(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 def tracing_cost(engine: Engine, sessions: Collection[str]) -> TracingCost:
     """Return what tracing cost the processes with these sessions, from the costs that their clients state."""
-    listed = ", ".join(map(quote, sorted(sessions))) or "''"
     found = TracingCost()
-    for (stated,) in engine.rows(COSTS.format(where=f"WHERE session IN ({listed})")):
+    for (stated,) in engine.rows(COSTS.format(where=_where(sessions))):
         found.add(stated)
     return found
 
@@ -367,7 +363,10 @@ def differences(certificate: Certificate, engine: Engine) -> list[str]:
 
 def compare(certified: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:
     """Yield one line for each stream whose counts or digest differ between a certificate and the table."""
-    before, now = _by_key(certified), _by_key(there)
+    before, now = (
+        {(each.source, each.session, each.stream): each for each in streams}
+        for streams in (certified, there)
+    )
     for key in sorted(before.keys() | now.keys()):
         name = f"{key[0]}, session {key[1]}, stream {key[2] or '(whole session)'}"
         if key not in now:
@@ -385,7 +384,3 @@ def _changed(certified: StreamEvidence, there: StreamEvidence) -> Iterator[str]:
             yield "its rows differ from the certified rows"
         elif then != now:
             yield f"{field} was {then}, is {now}"
-
-
-def _by_key(streams: list[StreamEvidence]) -> dict[StreamKey, StreamEvidence]:
-    return {(s.source, s.session, s.stream): s for s in streams}

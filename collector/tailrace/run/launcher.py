@@ -73,24 +73,20 @@ def launched(environ: Mapping[str, str], host: str) -> LaunchedRank | None:
     by = next((each for each in LAUNCHERS if _number(environ, (each.rank,)) is not None), None)
     if by is None:
         return None
+    own_slurm = by.rank == "SLURM_PROCID"
+    slurm = own_slurm or environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
+    # Use Slurm's node name only under Slurm's own launcher: under `mpirun` it would name another node.
+    name = environ.get("SLURMD_NODENAME" if slurm else "PMIX_HOSTNAME")
+    node = environ.get(NODE) or name or host.partition(".")[0] or "host"
+    step = _number(environ, ("SLURM_STEP_ID",))
     return LaunchedRank(
         rank=int(environ[by.rank]),
-        node=(environ.get(NODE) or _node(by, environ, host))[:_TEXT_MAX],
+        node=node[:_TEXT_MAX],
         job=(environ.get(JOB) or _job(by, environ) or "")[:_TEXT_MAX] or None,
-        size=_size(by, environ),
+        size=_number(environ, ("SLURM_STEP_NUM_TASKS",) if slurm else by.sizes),
         local_size=_number(environ, by.local_sizes),
-        alone=by.rank == "SLURM_PROCID" and _no_step(environ),
+        alone=own_slurm and (step is None or step >= SLURM_NO_STEP),
     )
-
-
-def _no_step(environ: Mapping[str, str]) -> bool:
-    step = _number(environ, ("SLURM_STEP_ID",))
-    return step is None or step >= SLURM_NO_STEP
-
-
-def _size(by: Launcher, environ: Mapping[str, str]) -> int | None:
-    sizes = ("SLURM_STEP_NUM_TASKS",) if _by_slurm(by, environ) else by.sizes
-    return _number(environ, sizes)
 
 
 def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
@@ -104,17 +100,6 @@ def _job(by: Launcher, environ: Mapping[str, str]) -> str | None:
         return scheduler or launch
     step = launch.removeprefix("slurm.pmix.").removeprefix(f"{scheduler}.")
     return f"{scheduler}.{step}"
-
-
-def _node(by: Launcher, environ: Mapping[str, str], host: str) -> str:
-    """Return the launcher's name of this node, or the short host name. Slurm's variable is used only under Slurm's
-    own launcher: under `mpirun` it would name another node."""
-    name = "SLURMD_NODENAME" if _by_slurm(by, environ) else "PMIX_HOSTNAME"
-    return environ.get(name) or host.partition(".")[0] or "host"
-
-
-def _by_slurm(by: Launcher, environ: Mapping[str, str]) -> bool:
-    return by.rank == "SLURM_PROCID" or environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
 
 
 def _number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:

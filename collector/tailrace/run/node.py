@@ -23,7 +23,7 @@ from msgspec import structs
 from tailrace import log, standard
 from tailrace.clock import Clock, SystemClock
 from tailrace.config.load import Loaded
-from tailrace.config.schema import Config, HeartbeatConfig, JobConfig, SourceConfig, TailConfig
+from tailrace.config.schema import HeartbeatConfig, JobConfig, SourceConfig, TailConfig
 from tailrace.configuration import choose
 from tailrace.daemon.daemon import Daemon, raise_descriptor_limit
 from tailrace.daemon.receiving import Receiving
@@ -120,7 +120,7 @@ class NodeCollecting(Collecting):
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._hurry)
-            nursery.start_soon(self._serve, listener, daemon)
+            nursery.start_soon(self._accept, listener, daemon)
             sys.stdout.write("ready\n")
             # Ignore the error if the process that waits for the line "ready" has ended
             with suppress(OSError):
@@ -155,13 +155,14 @@ class NodeCollecting(Collecting):
                 logger.info("signal %d: ends when all present ranks have left", number)
                 self._hurried = True
 
-    async def _serve(self, listener: trio.SocketListener, daemon: Daemon) -> None:
+    async def _accept(self, listener: trio.SocketListener, daemon: Daemon) -> None:
         async with trio.open_nursery() as nursery:
             while True:
                 nursery.start_soon(self._attend, await listener.accept(), daemon)
 
     async def _attend(self, stream: trio.SocketStream, daemon: Daemon) -> None:
-        """Serve the connection of a rank from the message `Hello` to the connection's end."""
+        """Serve the connection of a rank from the message `Hello` to the connection's end. Let the last rank whose
+        program has ended wait for the node's certificate."""
         lines = _StreamLines(stream)
         self._here[stream] = None
         try:
@@ -169,24 +170,32 @@ class NodeCollecting(Collecting):
             if line is None:
                 return
             hello = msgspec.json.decode(line, type=Hello)
-            if hello.rank in self._here.values() or self._awaits(hello.rank):
+            waits = self._waiting is not None and self._waiting[1] == hello.rank
+            if waits or hello.rank in self._here.values():
                 await _send(stream, Taken())
                 return
             self._here[stream] = hello.rank
             await self._come(hello, stream, daemon)
             line = await lines.next()
-            bye = None if line is None else msgspec.json.decode(line, type=Bye)
-            self._left(hello, bye)
+            status = None if line is None else msgspec.json.decode(line, type=Bye).exit_status
+            self.worst = max(self.worst, 128 + signal.SIGKILL if status is None else status)
+            self.note(
+                RankLeft(
+                    time=self._clock.wall_ns(), rank=hello.rank, job=hello.job, exit_status=status
+                )
+            )  # fmt: skip
         except msgspec.DecodeError as error:
             logger.warning("a rank sent an invalid message: %s", error)
             return
         finally:
             del self._here[stream]
             self._quiet_since = trio.current_time()
-        await self._release(stream, hello.rank, gone=bye is None)
-
-    def _awaits(self, rank: int) -> bool:
-        return self._waiting is not None and self._waiting[1] == rank
+        if status is None:
+            await stream.aclose()
+        elif self._here:
+            await _send(stream, Released(others=True))
+        else:
+            self._waiting = stream, hello.rank
 
     async def _come(self, hello: Hello, stream: trio.SocketStream, daemon: Daemon) -> None:
         self.arguments = self.arguments or hello.arguments
@@ -202,29 +211,10 @@ class NodeCollecting(Collecting):
             (waiting, _), self._waiting = self._waiting, None
             await _send(waiting, Released(others=True))
         addresses = {name: source.address for name, source in daemon.sources.items()}
-        traces = rank_directory(self._traces, hello.rank)
-        welcome = Welcome(
-            addresses=addresses, token=self._token.text, traces=str(traces),
-            store=located(daemon.config),
-        )  # fmt: skip
+        traces = str(rank_directory(self._traces, hello.rank))
+        store = located(daemon.config)
+        welcome = Welcome(addresses=addresses, token=self._token.text, traces=traces, store=store)
         await _send(stream, welcome)
-
-    def _left(self, hello: Hello, bye: Bye | None) -> None:
-        status = None if bye is None else bye.exit_status
-        self.worst = max(self.worst, 128 + signal.SIGKILL if status is None else status)
-        self.note(
-            RankLeft(time=self._clock.wall_ns(), rank=hello.rank, job=hello.job, exit_status=status)
-        )
-
-    async def _release(self, stream: trio.SocketStream, rank: int, *, gone: bool) -> None:
-        """Send `Released` to a rank whose program has ended, or let it wait for the node's certificate if it is the
-        last one. With `gone`, its connection has ended, so only close it."""
-        if gone:
-            await stream.aclose()
-        elif self._here:
-            await _send(stream, Released(others=True))
-        else:
-            self._waiting = stream, rank
 
     async def _follow(self, sources: dict[str, SourceConfig], daemon: Daemon) -> None:
         """Add the given sources to those of the running collector, except sources that it already has."""
@@ -290,7 +280,14 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
     raise_descriptor_limit()
     clock = SystemClock()
     token = RunToken.drawn()
-    config = _config(loaded.config, spec, token)
+    job = loaded.config.job
+    config = structs.replace(
+        loaded.config,
+        sources=of_node(Path(spec.directory).absolute() / "traces", token),
+        # Switch heartbeats off, because the table of a run shall contain only the program's events.
+        heartbeat=HeartbeatConfig(interval=None),
+        job=JobConfig(id=job.id or spec.job, node=job.node or spec.node),
+    )
     around = NodeCollecting(spec, meeting.listener(), token, clock)
     began = clock.wall_ns()
     collect(loaded._replace(config=config), clock, around)
@@ -326,16 +323,6 @@ def _collect(loaded: Loaded, spec: NodeSpec, meeting: Meeting) -> Released:
         with suppress(OSError):
             around.last.sendall(packed(released))
     return released
-
-
-def _config(config: Config, spec: NodeSpec, token: RunToken) -> Config:
-    # Switch heartbeats off, because the table of a run shall contain only the program's events.
-    return structs.replace(
-        config,
-        sources=of_node(Path(spec.directory).absolute() / "traces", token),
-        heartbeat=HeartbeatConfig(interval=None),
-        job=JobConfig(id=config.job.id or spec.job, node=config.job.node or spec.node),
-    )
 
 
 def _unsigned(certificate: Certificate, key: str | None) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import platform
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +27,7 @@ from tailrace.config.schema import Config, HeartbeatConfig, TailConfig
 from tailrace.daemon.daemon import Daemon, Mode, collecting
 from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.status import source_status, status
-from tailrace.errors import ConfigError, TailraceError, first_failure
+from tailrace.errors import ConfigError, TailraceError, causes, first_failure
 from tailrace.figures import Status
 from tailrace.importing.discover import Why, find, shows_nothing
 from tailrace.model.spelling import spelled
@@ -98,7 +98,7 @@ class Collecting(ABC):
         try:
             await daemon.run(self._stop, started=self._ready.set, beside=self._receive)
         except* Exception as group:  # noqa: BLE001 - the program runs on after any error
-            self.failure = next(_leaves(group))
+            self.failure = next(error for error in causes(group) if isinstance(error, Exception))
         finally:
             self._ready.set()
 
@@ -134,8 +134,7 @@ class Tracing(Collecting):
         self._token = token
 
     async def _run(self, daemon: Daemon) -> None:
-        sources = daemon.sources.items()
-        addresses = {name: source.address for name, source in sources}
+        addresses = {name: source.address for name, source in daemon.sources.items()}
         try:
             for directory in made(self._traces):
                 directory.mkdir(parents=True, exist_ok=True)
@@ -164,14 +163,6 @@ def _refused(daemon: Daemon, causes: Sequence[Refusal]) -> dict[str, int]:
 def _received(daemon: Daemon) -> tuple[int, ...]:
     figures = [source.figures() for source in daemon.sources.values()]
     return tuple(figure.bytes + figure.queue_bytes for figure in figures)
-
-
-def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    for inner in group.exceptions:
-        if isinstance(inner, BaseExceptionGroup):
-            yield from _leaves(inner)
-        else:
-            yield inner
 
 
 PARTS = ("msgspec", "deltalake", "duckdb", "trio")
@@ -270,8 +261,15 @@ def certify(
         streams, tracing = stream_evidence(engine, sessions), tracing_cost(engine, sessions)
     finally:
         engine.close()
+    system = os.uname()
+    machine = Machine(
+        host=system.nodename, system=system.sysname, release=system.release,
+        architecture=system.machine, processors=os.cpu_count() or 0,
+    )  # fmt: skip
+    versions = {"tailrace": __version__, "python": platform.python_version()}
     certificate = Certificate(
-        kind=KIND, version=VERSION, program=about, machine=_machine(), versions=_versions(),
+        kind=KIND, version=VERSION, program=about, machine=machine,
+        versions=versions | {part: version(part) for part in PARTS},
         store=spelled(located(loaded.config)),
         max_loss=max_loss, totals=total(streams, no_room, empty), streams=streams, no_room=no_room, empty=empty,
         tracing=tracing if tracing.processes else None,
@@ -316,16 +314,3 @@ def read_rest(
             for name, source in loaded.config.sources.items()
         }
         return found
-
-
-def _machine() -> Machine:
-    system = os.uname()
-    return Machine(
-        host=system.nodename, system=system.sysname, release=system.release,
-        architecture=system.machine, processors=os.cpu_count() or 0,
-    )  # fmt: skip
-
-
-def _versions() -> dict[str, str]:
-    ours = {"tailrace": __version__, "python": platform.python_version()}
-    return ours | {part: version(part) for part in PARTS}
