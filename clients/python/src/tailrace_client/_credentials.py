@@ -61,8 +61,12 @@ class Credentials:
         """Return the first line that a client sends on a connection; empty without a token. Raise OSError for an
         unreadable file, and ValueError for an invalid token; no error's text contains the token."""
         if self._token:
-            return _line(_check(_encoded(self._token), "TAILRACE_TOKEN"))
-        return _line(_read(self.token_file)) if self.token_file else b""
+            token = _check(_encoded(self._token), "TAILRACE_TOKEN")
+        elif self.token_file:
+            token = _read(self.token_file)
+        else:
+            return b""
+        return b"tailrace-token " + token + b"\n"
 
     def __repr__(self) -> str:
         named = {name: getattr(self, name) for name in self.__slots__ if name != "_token"}
@@ -93,7 +97,3 @@ def _check(token: bytes, name: str) -> bytes:
 
 def _encoded(token: str) -> bytes:
     return token.encode("utf-8", "surrogateescape")
-
-
-def _line(token: bytes) -> bytes:
-    return b"tailrace-token " + token + b"\n"

@@ -46,12 +46,8 @@ class Emitter:
     ) -> None:
         """Begin to emit to `address`. Raise ValueError for an invalid address, or for labels that are too long.
 
-        `buffer_bytes` is the maximum size of the waiting events. Sent events that are not known to be durable may take
-        up to half of it. `clock` returns a simulator's own time (ns); the default is the monotonic clock, converted to
-        wall time. `process` is a name for users. `credentials` apply to TCP and TLS; the default is the credentials in
-        the environment. With `acknowledge`, the client asks the collector which events are durable, and only these
-        count as delivered. Pass False for a peer that never answers. `labels` describe the run: revision, job,
-        parameters."""
+        `connect` describes the parameters. Sent events that are not known to be durable may take up to half of
+        `buffer_bytes`. The default of `clock` is the monotonic clock, converted to wall time."""
         self.epoch: int | None = None
         """Tick 0 in Unix nanoseconds; None if the program has its own clock."""
         self.session: str | None = None

@@ -20,7 +20,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from tailrace_client._chunk import UNNUMBERED, Chunk
@@ -199,12 +198,7 @@ class Record:
         self._writer.enter(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._writer.leave(self)
 
 
@@ -258,8 +252,9 @@ class JetsWriter:
     ) -> Record:
         """Begin a record. By default, its parent is the record whose `with` block was entered last."""
         self._records += 1
-        parent = parent or self._innermost()
-        fields: dict[str, object] = {
+        if parent is None and self._entered:
+            parent = self._entered[-1]
+        fields = {
             "clk": self._at(clk),
             "type": "record",
             "name": name,
@@ -268,9 +263,7 @@ class JetsWriter:
             "parent_id": parent.id if parent else None,
             "description": description,
         }
-        if data:
-            fields["data"] = data
-        self._write(fields)
+        self._write(fields | ({"data": data} if data else {}))
         return Record(self, self._records)
 
     def event(
@@ -284,17 +277,15 @@ class JetsWriter:
     ) -> None:
         """Write an event of a record. By default, this is the record whose `with` block was entered last. Raise
         ValueError outside of every `with` block of a record."""
-        fields: dict[str, object] = {
+        fields = {
             "clk": self._at(clk),
             "type": "event",
             "name": name,
-            "record_id": self._subject(record).id,
+            "record_id": self._subject(record),
             "description": description,
         }
-        if data:
-            fields["data"] = data
         self._events += 1
-        self._write(fields)
+        self._write(fields | ({"data": data} if data else {}))
 
     def annotation(
         self, name: str, data: object, description: str = "", *, record: Record | None = None
@@ -304,7 +295,7 @@ class JetsWriter:
         fields = {
             "type": "annotation",
             "name": name,
-            "record_id": self._subject(record).id,
+            "record_id": self._subject(record),
             "description": description,
             "data": data,
         }
@@ -338,12 +329,7 @@ class JetsWriter:
     def __enter__(self) -> JetsWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # The following methods are called by the class `Record`.
@@ -361,14 +347,11 @@ class JetsWriter:
         self._entered.remove(record)
         record.end(self._clk)
 
-    def _innermost(self) -> Record | None:
-        return self._entered[-1] if self._entered else None
-
-    def _subject(self, record: Record | None) -> Record:
-        record = record or self._innermost()
-        if record is None:
+    def _subject(self, record: Record | None) -> int:
+        """Return the id of the record that an event or annotation belongs to."""
+        if record is None and not self._entered:
             raise ValueError("outside of every record: enter one, or pass record=")
-        return record
+        return (record or self._entered[-1]).id
 
     def _at(self, clk: int) -> int:
         self._clk = max(self._clk, clk)

@@ -24,7 +24,6 @@ from tailrace_client._session import Answers, Dialogue
 from tailrace_client._settlement import (
     WAITING_PACKETS_MAX,
     Backoff,
-    Discards,
     Farewell,
     Fate,
     Losses,
@@ -107,9 +106,8 @@ class Introductions:
         speaks = queue.speaks(only_packets=held)
         if queue.idle or (held and not speaks):
             return False
-        return speaks or queue.repeats or self._delayed or self._is_new()
-
-    def _is_new(self) -> bool:
+        if speaks or queue.repeats or self._delayed:
+            return True
         if self._asks or self._contact.has_answered:
             return not self._contact.has_answered
         self._left -= 1
@@ -167,7 +165,7 @@ class Link:
             dialogue, recorder, transport.chunk_bytes, repeat=transport.datagrams
         )
         self.fate = Fate(self.queue, self._farewell, asks=dialogue.asks)
-        self._losses = Losses(self.queue, Discards(recorder, dialogue), dialogue)
+        self._losses = Losses(self.queue, recorder, dialogue)
         self._introductions = Introductions(self.queue, self._contact, asks=dialogue.asks)
         self._answers = Answers()
         self._greeted = False
@@ -208,13 +206,22 @@ class Link:
         if not self.is_open:
             return self._retry.left(now) if self.fresh or self.fate.unsettled else None
         self._hear(64)
-        self._speak(now)
+        if self.transport.datagrams:
+            self._announce(now)
+        self._losses.report(now)
         self.blocked = False
         self._push(ALL)
         if self._queue_goodbye(now):
             self._push(ALL)
         self._listen.grow(now)
-        return self._rest(self._now())
+        now = self._now()
+        if self._nobody or not self.transport.is_open:
+            return self._retry.left(now)
+        if self.blocked:
+            return _ROOM_SECONDS
+        if self._awaiting:
+            return self._patience.left(now)
+        return self._listen.left(now) if self.fate.unsettled else None
 
     def push(self, times: int) -> None:
         """Read answers in one system call, then send recorded chunks in at most `times` calls."""
@@ -289,17 +296,6 @@ class Link:
         oldest = self.queue.oldest if self.queue.unsettled else inf
         return self._contact.trouble(self._now(), oldest)
 
-    def _rest(self, now: float) -> float | None:
-        if self._nobody or not self.transport.is_open:
-            return self._retry.left(now)
-        if self.blocked:
-            return _ROOM_SECONDS
-        if self._awaiting:
-            return self._patience.left(now)
-        if not self.fate.unsettled:
-            return None
-        return self._listen.left(now)
-
     # The following methods send data.
 
     def _push(self, times: int) -> None:
@@ -310,7 +306,12 @@ class Link:
             if queue.idle:
                 self.gather()
             held = self._holds_back()
-            room = size if introduced else size + self._introduce(held=held)
+            room = size
+            if not introduced and self._introductions.is_due(held=held):
+                # Announce the session in the same datagram.
+                announcement = self.dialogue.announcement()
+                queue.first_packet(announcement)
+                room += len(announcement)
             pieces = queue.pieces(room, only_packets=held)
             if not pieces:
                 return
@@ -321,14 +322,6 @@ class Link:
             if not self._send(pieces):
                 self.blocked = True
                 return
-
-    def _introduce(self, *, held: bool) -> int:
-        """Put a due announcement in front of the next datagram. Return its size (bytes), or 0."""
-        if not self._introductions.is_due(held=held):
-            return 0
-        announcement = self.dialogue.announcement()
-        self.queue.first_packet(announcement)
-        return len(announcement)
 
     def _holds_back(self) -> bool:
         """Return whether chunks must wait for an answer of the collector."""
@@ -351,24 +344,21 @@ class Link:
             taken = self.transport.send(pieces)
         except OSError as error:
             self._torn = False
-            return self._recover(error)
+            if not self.transport.is_open:
+                self._break(self._now(), error)
+                return False
+            if error.errno == errno.EMSGSIZE:
+                self._losses.refuse()
+            else:
+                queue.back()
+                self._find_nobody(error)
+            return True
         if taken:
             queue.through(taken, self.dialogue.turn, self._now())
         elif self.transport.datagrams:
             queue.back()
         self._torn = False
         return taken > 0
-
-    def _recover(self, error: OSError) -> bool:
-        if not self.transport.is_open:
-            self._break(self._now(), error)
-            return False
-        if error.errno == errno.EMSGSIZE:
-            self._losses.refuse()
-        else:
-            self.queue.back()
-            self._find_nobody(error)
-        return True
 
     # The following methods open and break the connection.
 
@@ -430,11 +420,6 @@ class Link:
             self._retry.grow(now)
 
     # The following methods send announcements and questions, and read answers.
-
-    def _speak(self, now: float) -> None:
-        if self.transport.datagrams:
-            self._announce(now)
-        self._losses.report(now)
 
     def _announce(self, now: float) -> None:
         """Announce the session again in a datagram, and request an answer if events have been unsettled for too

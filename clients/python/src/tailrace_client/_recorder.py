@@ -537,11 +537,9 @@ class Recorder:
             return "closed"
         if size > self._longest:
             return "oversize"
-        return (
-            "full"
-            if size > lane.room and not self._memory.draw(lane, size, len(self._lanes.all))
-            else None
-        )
+        if size > lane.room and not self._memory.draw(lane, size, len(self._lanes.all)):
+            return "full"
+        return None
 
     def _report(self, stream: int, holes: list[list[int]]) -> bytes:
         discarded = self.discarded

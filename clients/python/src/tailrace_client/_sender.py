@@ -208,10 +208,7 @@ class Sender:
                 self._hurried = True
                 self._calls.put(None)
         elif not link.blocked:
-            self._lock.run(self._push)
-
-    def _push(self) -> None:
-        self._link.push(PROMPT_SENDS)
+            self._lock.run(partial(link.push, PROMPT_SENDS))
 
     # The program calls the following methods.
 
@@ -417,9 +414,9 @@ class Sender:
         one."""
         if self._rest is _Rest.SLEEP:
             until = time.monotonic() + (inf if seconds is None else seconds)
-            while (
-                not (self._called or self._hurried or self._is_ending) and time.monotonic() < until
-            ):
+            while time.monotonic() < until:
+                if self._called or self._hurried or self._is_ending:
+                    break
                 time.sleep(_LOOK_SECONDS)
             time.sleep(INTERVAL_SECONDS)
             return
@@ -441,11 +438,8 @@ class Sender:
         self._called = False
         link, transport = self._link, self.transport
         self._opening.run(self._open, time.monotonic() + _CONNECTING_SECONDS)
-        if (
-            self.transport is not transport
-        ):  # In a forked child, this is the parent's greenlet, which must end.
-            return None
-        return self._lock.run(link.attend, inf)
+        # In a forked child, this is the parent's greenlet, which must end.
+        return self._lock.run(link.attend, inf) if self.transport is transport else None
 
     def _open(self) -> None:
         """Open the transport and announce the session, if due. Do not hold the connection's lock: this may take seconds."""

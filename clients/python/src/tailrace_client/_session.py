@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -38,15 +39,22 @@ _DIGITS = 10
 def place(environ: Mapping[str, str], host: str) -> dict[str, object]:
     """Return rank, node and job of this process, as far as known, from the launcher's environment variables.
     TAILRACE_JOB_NODE and TAILRACE_JOB_ID take precedence."""
-    by = next((name for name in RANKS if _is_rank(environ.get(name, ""))), None)
-    node = environ.get("TAILRACE_JOB_NODE") or (_node(by, environ, host) if by else None)
-    job = environ.get("TAILRACE_JOB_ID") or (_job(by, environ) if by else None)
-    found = {
-        "rank": int(environ[by]) if by else None,
-        "node": node and node[:_NAME_MAX],
-        "job": job and job[:_NAME_MAX],
-    }
-    return {word: value for word, value in found.items() if value is not None}
+    ranks = ((name, environ.get(name, "")) for name in RANKS)
+    by = next((n for n, t in ranks if t.isascii() and t.isdecimal() and len(t) < _DIGITS), None)
+    node, job = environ.get("TAILRACE_JOB_NODE"), environ.get("TAILRACE_JOB_ID")
+    found: dict[str, object] = {}
+    if by:
+        found["rank"] = int(environ[by])
+        # Use Slurm's node name only under Slurm's own launcher: under `mpirun` it would name another node.
+        slurm = by == "SLURM_PROCID" or environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
+        named = environ.get("SLURMD_NODENAME" if slurm else "PMIX_HOSTNAME")
+        node = node or named or host.partition(".")[0]
+        job = job or _job(by, environ)
+    if node:
+        found["node"] = node[:_NAME_MAX]
+    if job:
+        found["job"] = job[:_NAME_MAX]
+    return found
 
 
 def _job(by: str, environ: Mapping[str, str]) -> str | None:
@@ -60,17 +68,6 @@ def _job(by: str, environ: Mapping[str, str]) -> str | None:
         return scheduler or launch
     step = launch.removeprefix("slurm.pmix.").removeprefix(f"{scheduler}.")
     return f"{scheduler}.{step}"
-
-
-def _node(by: str, environ: Mapping[str, str], host: str) -> str:
-    """Return the launcher's name of this node, or the host name. Under `mpirun`, Slurm's would name another node."""
-    ours = by == "SLURM_PROCID" or environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
-    named = environ.get("SLURMD_NODENAME") if ours else environ.get("PMIX_HOSTNAME")
-    return named or host.partition(".")[0]
-
-
-def _is_rank(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < _DIGITS
 
 
 def _first(names: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
@@ -193,8 +190,9 @@ class Session:
         self._cost = cost
         self._stated: tuple[int, dict[str, object]] = (-1, {})
         """Number of events in the last goodbye, and what it states of their cost. A repeated goodbye states the same."""
+        script = Path((sys.argv or [""])[0]).name
         self._fields: dict[str, object] = {
-            "process": (process or _program())[:_TEXT_MAX],
+            "process": (process or script or Path(sys.executable).name or "python")[:_TEXT_MAX],
             "pid": os.getpid(),
             "host": socket.gethostname()[:_TEXT_MAX],
             "client": CLIENT,
@@ -218,9 +216,8 @@ class Session:
     ) -> bytes:
         """Return a report of discarded events, by reason, and of their ranges or, with `elsewhere`, of ranges that are
         durable at another collector."""
-        spans = [[r.stream, r.first & _MASK, r.next - r.first] for r in ranges]
-        where = {"elsewhere": True} if elsewhere else {}
-        return _option("tailrace.report", {"discarded": _some(discarded), "ranges": spans, **where})
+        spans = [(r.stream, r.first, r.next - r.first) for r in ranges]
+        return _wire.report(discarded, spans, **({"elsewhere": True} if elsewhere else {}))
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
         """Return a goodbye packet with the next event number of some streams, which states that the session goes on."""
@@ -240,7 +237,8 @@ class Session:
         if self._cost and self._stated[0] != events:
             cost = self._cost(events)
             self._stated = (events, {"cost": dict(cost)} if cost else {})
-        rest = {**which, "discarded": _some(discarded), **self._stated[1]}
+        some = {reason: count for reason, count in discarded.items() if count}
+        rest = {**which, "discarded": some, **self._stated[1]}
         yield _goodbye(streams[last * each :], more=False, **rest)
 
     def count(self, data: bytes) -> int:
@@ -269,7 +267,7 @@ class Session:
                 return None
             uncounted = frozenset(map(_unsigned, fields.get("uncounted", ())))
             given_up = {
-                stream: min(_count(n), numbers[stream])
+                stream: min(_unsigned(n, inf), numbers[stream])
                 for text, n in fields.get("given_up", {}).items()
                 if (stream := int(text)) in numbers
             }
@@ -334,18 +332,8 @@ def _goodbye(numbers: Iterable[tuple[int, int]], *, more: bool, **fields: object
     return _option("tailrace.goodbye", {"streams": streams, "more": more, **fields})
 
 
-def _some(discarded: Mapping[str, int]) -> dict[str, int]:
-    return {reason: count for reason, count in discarded.items() if count}
-
-
-def _unsigned(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
-    if type(number) is not int or not 0 <= number <= _MASK:
-        raise ValueError
-    return number
-
-
-def _count(number: Any) -> int:  # noqa: ANN401 - whatever JSON held
-    if type(number) is not int or number < 0:
+def _unsigned(number: Any, most: float = _MASK) -> int:  # noqa: ANN401 - whatever JSON held
+    if type(number) is not int or not 0 <= number <= most:
         raise ValueError
     return number
 
@@ -355,8 +343,3 @@ def _unwrap(number: int, following: int) -> int:
     more below `following`."""
     behind = (following - number) & _MASK
     return following - behind if behind < min(_HALF, following + 1) else -1
-
-
-def _program() -> str:
-    """Return a readable name of the running program: the script's file name, or the interpreter's."""
-    return Path((sys.argv or [""])[0]).name or Path(sys.executable).name or "python"

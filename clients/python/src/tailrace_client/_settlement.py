@@ -110,71 +110,27 @@ _RANGES_PER_REPORT = 16
 """Maximum number of ranges in one report, which then fits into any datagram."""
 
 
-class Discards:
-    """Counts discarded events in the recorder, and creates the reports about them."""
-
-    def __init__(self, recorder: ChunkSource, dialogue: Dialogue) -> None:
-        self._recorder = recorder
-        self._dialogue = dialogue
-        self._reported: dict[str, int] = {}
-        self._report_at = 0.0
-        self._given_up: dict[int, int] = {}
-        """For each stream, the number of events that the collector gave up and that are already counted."""
-
-    def count(self, chunk: Chunk, reason: str) -> int:
-        events = self._dialogue.count(chunk.data)
-        self._count(events, reason)
-        return events
-
-    def name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> Iterator[bytes]:
-        """Yield reports about discarded events or, with `elsewhere`, events that another collector has acknowledged."""
-        for at in range(0, len(ranges), _RANGES_PER_REPORT):
-            some = ranges[at : at + _RANGES_PER_REPORT]
-            yield self._dialogue.report(self._recorder.discarded, some, elsewhere=elsewhere)
-
-    def lose(self, ranges: Iterable[Range], reason: str = "lost") -> None:
-        """Count events as discarded that were lost after the client had sent them."""
-        for missing in ranges:
-            self._count(missing.next - missing.first, reason)
-
-    def give_up(self, stream: int, events: int) -> bool:
-        """Count a stream's events that the collector has given up: `events` in total so far. Return whether the
-        total has grown."""
-        more = events - self._given_up.get(stream, 0)
-        if more > 0:
-            self._given_up[stream] = events
-            self._count(more, "given_up")
-        return more > 0
-
-    def _count(self, events: int, reason: str) -> None:
-        self._recorder.discard(reason, events)
-
-    def report(self, now: float) -> bytes:
-        """Return a report of all counts; an empty one if no count has changed, or the last report is recent."""
-        discarded = dict(self._recorder.discarded)
-        if now < self._report_at or discarded == self._reported or not any(discarded.values()):
-            return b""
-        self._reported = discarded
-        self._report_at = now + _REPORT_SECONDS
-        return self._dialogue.report(discarded)
-
-
 WAITING_PACKETS_MAX = 64
 """Number of waiting packets above which no report of discarded events is added. A collector that asks for events again
 but reads nothing would otherwise fill the queue."""
 
 
 class Losses:
-    """Removes events from the queue that are lost, refused or given up, and counts them."""
+    """Removes events from the queue that are lost, refused or given up, counts them as discarded in the recorder, and
+    queues the reports about them."""
 
-    def __init__(self, queue: Queue, discards: Discards, dialogue: Dialogue) -> None:
-        self._queue, self._discards, self._dialogue = queue, discards, dialogue
+    def __init__(self, queue: Queue, recorder: ChunkSource, dialogue: Dialogue) -> None:
+        self._queue, self._recorder, self._dialogue = queue, recorder, dialogue
+        self._reported: dict[str, int] = {}
+        self._report_at = 0.0
+        self._given_up: dict[int, int] = {}
+        """For each stream, the number of events that the collector gave up and that are already counted."""
 
     def settle(self, answer: Answer) -> bool:
         """Release the durable events, and count the lost ones. Return whether events are missing."""
         queue = self._queue
         missing, lost = queue.settle(answer, self._give_up_some(answer))
-        self._discards.lose(lost)
+        self._lose(lost)
         self._name(lost)
         # The collector may ask again for discarded events, because their report was lost.
         again = answer.holes and answer.turn == self._dialogue.turn
@@ -186,13 +142,13 @@ class Losses:
 
     def refuse(self) -> None:
         for chunk in self._queue.refused():
-            self._discards.count(chunk, "refused")
+            self._discard(chunk, "refused")
             self._name([Range(chunk.stream, chunk.first, chunk.next)])
 
     def lose_unsettled(self) -> None:
         """Count sent events as discarded that no collector received and that the queue no longer keeps."""
         lost = self._queue.lose()
-        self._discards.lose(lost)
+        self._lose(lost)
         self._name(lost)
         if not self._dialogue.asks:
             self._queue.lose_handed()
@@ -202,23 +158,21 @@ class Losses:
         according to the numbers in `stated`."""
         late = 0
         for chunk in chunks:
-            events = self._discards.count(chunk, "closed")
+            events = self._discard(chunk, "closed")
             below = stated.get(chunk.stream, 0)
-            late += (
-                events
-                if chunk.stream == UNNUMBERED
-                else sum(number >= below for number, _ in chunk.places())
-            )
+            if chunk.stream != UNNUMBERED:
+                events = sum(number >= below for number, _ in chunk.places())
+            late += events
         return late
 
     def close_unsent(self) -> None:
         for chunk in self._queue.unsent():
-            self._discards.count(chunk, "closed")
+            self._discard(chunk, "closed")
 
     def close_unanswered(self) -> None:
         for chunk in self._queue.unanswered():
-            self._discards.count(chunk, "closed")
-        self._discards.lose(self._queue.lose())
+            self._discard(chunk, "closed")
+        self._lose(self._queue.lose())
 
     def name_ends(self, numbers: Mapping[int, int]) -> None:
         """Name the events that were discarded behind the last recorded one of their stream. `numbers` has the number of
@@ -229,26 +183,52 @@ class Losses:
         )
 
     def report(self, now: float) -> None:
+        """Queue a report of all counts, unless no count has changed, the last report is recent, or many packets wait."""
+        discarded = dict(self._recorder.discarded)
         has_room = self._queue.waiting_packets < WAITING_PACKETS_MAX
-        if has_room and (report := self._discards.report(now)):
-            self._queue.packet(report)
+        is_new = discarded != self._reported and any(discarded.values())
+        if has_room and is_new and now >= self._report_at:
+            self._reported = discarded
+            self._report_at = now + _REPORT_SECONDS
+            if report := self._dialogue.report(discarded):
+                self._queue.packet(report)
 
     def _give_up_some(self, answer: Answer) -> set[int]:
         """Count events that the collector has given up, or whose numbers it does not check. Return the streams of which
         it has given up more than before."""
-        # The collector reports these events itself, so add them to no report.
-        grown = {s for s, events in answer.given_up.items() if self._discards.give_up(s, events)}
-        for stream in grown:
-            self._queue.lose_some(stream)
+        grown = set()
+        for stream, events in answer.given_up.items():
+            more = events - self._given_up.get(stream, 0)
+            if more > 0:
+                # The collector reports these events itself, so add them to no report.
+                self._given_up[stream] = events
+                self._recorder.discard("given_up", more)
+                self._queue.lose_some(stream)
+                grown.add(stream)
         chunks, ranges = self._queue.abandon(answer.uncounted)
         for chunk in chunks:
-            self._discards.count(chunk, "uncounted")
-        self._discards.lose(ranges, "uncounted")
+            self._discard(chunk, "uncounted")
+        self._lose(ranges, "uncounted")
         return grown
 
+    def _discard(self, chunk: Chunk, reason: str) -> int:
+        """Count the events of a chunk as discarded, and return their number."""
+        events = self._dialogue.count(chunk.data)
+        self._recorder.discard(reason, events)
+        return events
+
+    def _lose(self, ranges: Iterable[Range], reason: str = "lost") -> None:
+        """Count events as discarded that were lost after the client had sent them."""
+        for missing in ranges:
+            self._recorder.discard(reason, missing.next - missing.first)
+
     def _name(self, ranges: Sequence[Range], *, elsewhere: bool = False) -> None:
-        for packet in self._discards.name(ranges, elsewhere=elsewhere):
-            self._queue.packet(packet)
+        """Queue reports of discarded events or, with `elsewhere`, of events that another collector has acknowledged."""
+        for at in range(0, len(ranges), _RANGES_PER_REPORT):
+            some = ranges[at : at + _RANGES_PER_REPORT]
+            self._queue.packet(
+                self._dialogue.report(self._recorder.discarded, some, elsewhere=elsewhere)
+            )
 
 
 _AGAIN_SECONDS = 0.25

@@ -114,9 +114,8 @@ class Tcp(_Connection):
         self._kept = kept
 
     def _show(self, connection: socket.socket, first: bytes) -> None:
-        connection.sendall(
-            first, NO_SIGNAL
-        )  # The send buffer of a new connection has room for this.
+        # The send buffer of a new connection has room for this.
+        connection.sendall(first, NO_SIGNAL)
 
     def _secured(self, kept: Kept) -> Kept:
         """Return the connection to use for sending: the given connection, or an encrypted one over it."""
@@ -189,12 +188,16 @@ class Udp(SocketTransport):
             try:
                 taken = connection.send(data)
             except OSError as error:
-                return self._failed(error)
+                if error.errno in _NO_ROOM:
+                    return 0
+                if error.errno == errno.ECONNREFUSED:
+                    self._turn()
+                elif error.errno != errno.EMSGSIZE:
+                    self.close()
+                raise
             fresh, self._fresh = self._fresh, False
-            several = len(self._addresses) > 1
-            if not (
-                fresh and several and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            ):
+            probe = fresh and len(self._addresses) > 1
+            if not probe or not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 return taken
             self._turn()
         raise ConnectionRefusedError(
@@ -222,16 +225,6 @@ class Udp(SocketTransport):
     def forked(self) -> Udp:
         self.close()
         return Udp(self._host, self._port)
-
-    def _failed(self, error: OSError) -> int:
-        """Return 0 (bytes sent) if the send buffer was full. Otherwise raise the error."""
-        if error.errno in _NO_ROOM:
-            return 0
-        if error.errno == errno.ECONNREFUSED:
-            self._turn()
-        elif error.errno != errno.EMSGSIZE:
-            self.close()
-        raise error
 
     def _turn(self) -> None:
         """Switch to the host's next address, because no process listens at the current one."""

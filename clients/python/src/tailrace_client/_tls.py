@@ -160,11 +160,8 @@ def _context(credentials: Credentials) -> ssl.SSLContext:
     OSError with the file's name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.options |= ssl.OP_NO_RENEGOTIATION
-    authority, certificate, key = (
-        credentials.tls_authority,
-        credentials.tls_certificate,
-        credentials.tls_key,
-    )
+    authority, certificate = credentials.tls_authority, credentials.tls_certificate
+    key = credentials.tls_key
     if authority:
         _use(authority, lambda: context.load_verify_locations(authority))
     else:
@@ -192,15 +189,12 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def _before_fork() -> None:
+    """Wait for the thread within OpenSSL. Then wait until the operating system has also ended the threads that ran code
+    of OpenSSL and that `threading` has removed. Only Linux lists a process's threads."""
     global _forking  # noqa: PLW0603 - one OpenSSL a process
     # Limit the wait: a signal handler that forks may have interrupted the thread that holds the lock.
     _forking = _inside.acquire(timeout=_FORK_SECONDS)
-    _wait_for_ends(time.monotonic() + _FORK_SECONDS)
-
-
-def _wait_for_ends(deadline: float) -> None:
-    """Wait until the operating system has also ended the threads that ran code of OpenSSL and that `threading` has
-    removed. Only Linux lists a process's threads."""
+    deadline = time.monotonic() + _FORK_SECONDS
     alive = {thread.native_id for thread in threading.enumerate()}
     for visitor in _visitors.keys() - alive:
         task = Path(f"/proc/self/task/{visitor}")

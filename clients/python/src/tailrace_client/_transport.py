@@ -169,19 +169,15 @@ def parse(
             host = parts.hostname.encode("ascii" if parts.hostname.isascii() else "idna")
             if parts.scheme == "udp":
                 return Udp(host, parts.port)
-            if parts.scheme in {"tcp", "tls"}:
-                credentials = credentials or Credentials.of_environment()
-                kind = Tcp if parts.scheme == "tcp" else _tls()
-                return kind(host, parts.port, credentials)
+            if parts.scheme == "tcp":
+                return Tcp(host, parts.port, credentials or Credentials.of_environment())
+            if parts.scheme == "tls":
+                from tailrace_client._tls import Tls  # noqa: PLC0415 - only `tls` pays for the import of `ssl`
+
+                return Tls(host, parts.port, credentials or Credentials.of_environment())
     except ValueError:  # The port or the host name is invalid.
         pass
     raise ValueError(
         f"{address!r} is not an address: "
         "unix:///path, tcp://host:port, tls://host:port, udp://host:port or file:///path"
     )
-
-
-def _tls() -> type[Tcp]:
-    from tailrace_client._tls import Tls  # noqa: PLC0415 - only `tls` pays for the import of `ssl`
-
-    return Tls

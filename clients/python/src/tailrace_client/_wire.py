@@ -24,8 +24,8 @@ medians). A closure over the same `Struct` saves nothing."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import zip_longest
 from struct import Struct, error, pack
 from typing import Any
@@ -71,11 +71,13 @@ def epoch(unix_ns: int) -> bytes:
     return metadata("epoch", pack(">Q", unix_ns))
 
 
-def report(discarded: Mapping[str, int], ranges: Sequence[tuple[int, int, int]]) -> bytes:
+def report(
+    discarded: Mapping[str, int], ranges: Iterable[tuple[int, int, int]], **more: object
+) -> bytes:
     """Return the metadata packet that reports discarded events: counts by reason, and ranges (clients/PROTOCOL.md)."""
     some = {reason: count for reason, count in discarded.items() if count}
     holes = [[stream, first & _U32_MAX, count] for stream, first, count in ranges]
-    fields = json.dumps({"discarded": some, "ranges": holes}, separators=(",", ":"))
+    fields = json.dumps({"discarded": some, "ranges": holes, **more}, separators=(",", ":"))
     return metadata("tailrace.report", fields.encode())
 
 
@@ -141,18 +143,6 @@ def _integer(number: int) -> bytes:
     return _text(_decimal(number))
 
 
-def _float(number: float) -> bytes:
-    return _pack_f64(F64, number)
-
-
-def _bool(item: object) -> bytes:
-    return TRUE if item else FALSE
-
-
-def _none(_: None) -> bytes:
-    return _NULL
-
-
 def _text(string: str) -> bytes:
     data = _utf8(string)
     return _pack_text(TEXT, len(data)) + data
@@ -215,13 +205,13 @@ TRUE, FALSE, _NULL = map(_text, _WORDS.values())
 
 # In this order, `value` checks for subclasses. bool comes first, because it is a subclass of int.
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
-    bool: _bool,
+    bool: {True: TRUE, False: FALSE}.__getitem__,
     int: _integer,
-    float: _float,
+    float: partial(_pack_f64, F64),
     str: _text,
     list: _array,
     tuple: _array,
-    type(None): _none,
+    type(None): {None: _NULL}.__getitem__,
 }
 
 
