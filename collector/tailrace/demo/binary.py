@@ -180,7 +180,13 @@ def ovni_trace(seed: int, *, iterations: int = 20) -> list[OvniThread]:
     threads: list[OvniThread] = []
     for node, pid in (("node1", 4100), ("node2", 5200)):
         clock = random.randrange(10**12, 10**13)
-        threads += _ovni_process(random, f"{node}.demo", pid, clock, iterations)
+        tids = [pid + 1 + number for number in range(_WORKERS)]
+        main, tasks, over = _main(random, clock, tids, iterations)
+        threads.append(_ovni_thread(f"{node}.demo", pid, pid, main))
+        for number, tid in enumerate(tids):
+            recorder = _ThreadRecorder(random, clock + 900)
+            _work(recorder, tid, number, tasks[number::_WORKERS], over)
+            threads.append(_ovni_thread(f"{node}.demo", pid, tid, recorder.events))
     return threads
 
 
@@ -202,7 +208,10 @@ def ovni_offsets(threads: list[OvniThread]) -> bytes:
 def ovni_writes(thread: OvniThread, buffer_bytes: int) -> Iterator[Write]:
     """Yield the writes of an ovni thread to its two files, in order. Each flushed buffer becomes one or more writes."""
     stream, document = f"{thread.path}/stream.obs", f"{thread.path}/stream.json"
-    known = {"version": 3, "ovni": _known_at_first(thread.metadata)}
+    about = thread.metadata["ovni"]
+    assert isinstance(about, dict)  # noqa: S101 - `_ovni_thread` makes it a dict
+    first = {key: about[key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}
+    known = {"version": 3, "ovni": first}
     yield Write(stream, OVNI_HEADER)
     yield Write(document, _document(known), anew=True)
     for number, buffer in enumerate(_buffers(thread.events, buffer_bytes)):
@@ -235,23 +244,16 @@ def ovni_jumbo(code: str, clock: int, payload: bytes) -> OvniEvent:
     )
 
 
-def _ovni_process(
-    random: Random, loom: str, pid: int, clock: int, iterations: int
-) -> Iterator[OvniThread]:
-    tids = [pid + 1 + number for number in range(_WORKERS)]
-    main, tasks, over = _main(random, clock, tids, iterations)
-    yield _ovni_thread(loom, pid, pid, main)
-    for number, tid in enumerate(tids):
-        mine = tasks[number::_WORKERS]
-        yield _ovni_thread(
-            loom, pid, tid, _ovni_worker(random, clock + 900, tid, number, mine, over)
-        )
-
-
 def _ovni_thread(loom: str, pid: int, tid: int, events: list[OvniEvent]) -> OvniThread:
-    about: dict[str, object] = {"lib": {"version": "1.14.0", "commit": "demo"}, "part": "thread"}
-    about |= {"tid": tid, "pid": pid, "loom": loom, "app_id": 1}
-    about["require"] = {"ovni": "1.1.0", "nosv": "2.7.0"}
+    about: dict[str, object] = {
+        "lib": {"version": "1.14.0", "commit": "demo"},
+        "part": "thread",
+        "tid": tid,
+        "pid": pid,
+        "loom": loom,
+        "app_id": 1,
+        "require": {"ovni": "1.1.0", "nosv": "2.7.0"},
+    }
     if tid == pid:
         about["mark"] = _MARKS
         about["loom_cpus"] = [{"index": n, "phyid": n} for n in range(_WORKERS + 1)]
@@ -265,77 +267,74 @@ def _main(
     random: Random, clock: int, tids: list[int], iterations: int
 ) -> tuple[list[OvniEvent], list[tuple[int, int]], int]:
     """Return the events of a main thread, its tasks with the earliest start of each, and its end time."""
-    now = _Clock(random, clock)
-    events = [ovni_event("OHx", now.tick(), pack("<iiQ", 0, -1, 0))]
-    events += [ovni_event("OHC", now.tick(), pack("<iQ", -1, tid)) for tid in tids]
+    thread = _ThreadRecorder(random, clock)
+    thread.add("OHx", pack("<iiQ", 0, -1, 0))
+    for tid in tids:
+        thread.add("OHC", pack("<iQ", -1, tid))
     for number, label in _TYPES.items():
-        events.append(ovni_jumbo("VYc", now.tick(), pack("<I", number) + label.encode() + b"\0"))
+        text = pack("<I", number) + label.encode() + b"\0"
+        thread.events.append(ovni_jumbo("VYc", thread.tick(), text))
     ids = count(1)
     tasks = []
     for iteration in range(1, iterations + 1):
-        events.append(ovni_event("OM=", now.tick(), pack("<qi", iteration, _ITERATION)))
+        thread.add("OM=", pack("<qi", iteration, _ITERATION))
         for phase in (1, 2):
-            events.append(ovni_event("OM[", now.tick(), pack("<qi", phase, _PHASE)))
+            thread.add("OM[", pack("<qi", phase, _PHASE))
             for _ in range(random.randrange(4, 9)):
                 task = next(ids)
-                events.append(ovni_event("VAr", now.tick()))
-                created = pack("<II", task, random.choice(list(_TYPES)))
-                events.append(ovni_event("VTc", now.tick(), created))
-                events += [ovni_event("VAR", now.tick()), ovni_event("VAs", now.tick())]
-                events += [ovni_event("VU[", now.tick()), ovni_event("VU]", now.tick())]
-                tasks.append((task, now.tick()))
-                events.append(ovni_event("VAS", now.tick()))
-            events.append(
-                ovni_event("OM]", now.tick(random.randrange(90_000)), pack("<qi", phase, 1))
-            )
-    over = now.tick(10_000_000)
-    events.append(ovni_event("OHe", over))
-    return events, tasks, over
+                thread.add("VAr")
+                type_ = random.choice(list(_TYPES))
+                thread.add("VTc", pack("<II", task, type_))
+                for code in ("VAR", "VAs", "VU[", "VU]"):
+                    thread.add(code)
+                tasks.append((task, thread.tick()))
+                thread.add("VAS")
+            thread.add("OM]", pack("<qi", phase, 1), more=random.randrange(90_000))
+    thread.add("OHe", more=10_000_000)
+    return thread.events, tasks, thread.now
 
 
-def _ovni_worker(
-    random: Random, clock: int, tid: int, cpu: int, tasks: list[tuple[int, int]], over: int
-) -> list[OvniEvent]:
-    now = _Clock(random, clock)
-    events = [
-        ovni_event("OHx", now.tick(), pack("<iiQ", cpu + 1, tid, 7)),
-        ovni_event("VHw", now.tick()),
-    ]
+def _work(
+    thread: _ThreadRecorder, tid: int, cpu: int, tasks: list[tuple[int, int]], over: int
+) -> None:
+    """Record the events of a worker thread that executes `tasks` and ends after the time `over`."""
+    random = thread.random
+    thread.add("OHx", pack("<iiQ", cpu + 1, tid, 7))
+    thread.add("VHw")
     for task, ready in tasks:
-        events.append(ovni_event("VSh", now.tick()))
-        now.at_least(ready)
-        events += [
-            ovni_event("VSf", now.tick()),
-            ovni_event("VS[", now.tick()),
-            ovni_event("VSr", now.tick()),
-        ]
-        events.append(ovni_event("VS]", now.tick()))
+        thread.add("VSh")
+        thread.now = max(thread.now, ready)
+        for code in ("VSf", "VS[", "VSr", "VS]"):
+            thread.add(code)
         body = pack("<II", task, 1)
-        events.append(ovni_event("VTx", now.tick(), body))
+        thread.add("VTx", body)
         if random.random() < 0.3:
-            events += [ovni_event("VMa", now.tick()), ovni_event("VMA", now.tick(300))]
+            thread.add("VMa")
+            thread.add("VMA", more=300)
         if random.random() < 0.1:
-            events += [
-                ovni_event("VTp", now.tick(), body),
-                ovni_event("VTr", now.tick(20_000), body),
-            ]
-        events.append(ovni_event("VTe", now.tick(random.randrange(5_000, 200_000)), body))
-    now.at_least(over)
-    return [*events, ovni_event("VHW", now.tick()), ovni_event("OHe", now.tick())]
+            thread.add("VTp", body)
+            thread.add("VTr", body, more=20_000)
+        thread.add("VTe", body, more=random.randrange(5_000, 200_000))
+    thread.now = max(thread.now, over)
+    thread.add("VHW")
+    thread.add("OHe")
 
 
-class _Clock:
+class _ThreadRecorder:
+    """Records the events of one thread, and advances the thread's clock by a random time before each."""
+
     def __init__(self, random: Random, now: int) -> None:
-        self._random = random
-        self._now = now
+        self.random = random
+        self.now = now
+        self.events: list[OvniEvent] = []
 
     def tick(self, more: int = 0) -> int:
         """Advance the clock by a random time of at least `more` nanoseconds. Return the new time."""
-        self._now += more + self._random.randrange(30, 400)
-        return self._now
+        self.now += more + self.random.randrange(30, 400)
+        return self.now
 
-    def at_least(self, time: int) -> None:
-        self._now = max(self._now, time)
+    def add(self, code: str, payload: bytes = b"", *, more: int = 0) -> None:
+        self.events.append(ovni_event(code, self.tick(more), payload))
 
 
 def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
@@ -347,13 +346,6 @@ def _buffers(events: list[OvniEvent], buffer_bytes: int) -> Iterator[bytes]:
             yield buffer
             buffer = ovni_event("OF[", this.clock).data + ovni_event("OF]", this.clock + 20).data
     yield buffer
-
-
-def _known_at_first(metadata: dict[str, object]) -> dict[str, object]:
-    """Return the part of a thread's metadata that the first version of its stream.json contains."""
-    about = metadata["ovni"]
-    assert isinstance(about, dict)  # noqa: S101 - `_thread` makes it a dict
-    return {key: about[key] for key in ("lib", "part", "tid", "pid", "loom", "app_id")}
 
 
 def _document(document: object) -> bytes:

@@ -44,10 +44,9 @@ _REGISTERS = ("a0", "a1", "a2", "a3", "s1", "s2", "s3", "t0", "t1", "t2", "ra", 
 
 
 class JetsLine(NamedTuple):
-    """One line of a JETS trace, including its newline. `record` is the id of the record that the line describes."""
+    """One line of a JETS trace, including its newline."""
 
     type: str
-    record: int | None
     data: bytes
 
 
@@ -60,7 +59,16 @@ def jets_trace(
     ids = count(1)
     totals = {"record": 0, "annotation": 0, "event": 0}
     last = 0
-    yield _header(clusters=clusters, cores=cores, threads=threads)
+    metadata = {
+        "hardware_model": "RISC-V SoC",
+        "architecture": "RISC-V Pipeline",
+        "clock_frequency_mhz": 1000,
+        "tool": "tailrace demo",
+        "num_clusters": clusters,
+        "num_cores": cores,
+        "num_threads": threads,
+    }
+    yield _jets_line("header", version="2.0", metadata=metadata)
     for cluster in range(clusters):
         for line in _cluster(random, ids, cluster, (cores, threads, instructions)):
             if line.type in totals:
@@ -69,18 +77,7 @@ def jets_trace(
                 last = max(last, json.loads(line.data)["clk"])
             yield line
     summary = {f"total_{name}s": total for name, total in totals.items()}
-    yield _jets_line({"type": "footer", "capture_end_clk": last, **summary}, None)
-
-
-def _header(**shape: int) -> JetsLine:
-    metadata = {
-        "hardware_model": "RISC-V SoC",
-        "architecture": "RISC-V Pipeline",
-        "clock_frequency_mhz": 1000,
-        "tool": "tailrace demo",
-        **{f"num_{name}": number for name, number in shape.items()},
-    }
-    return _jets_line({"type": "header", "version": "2.0", "metadata": metadata}, None)
+    yield _jets_line("footer", capture_end_clk=last, **summary)
 
 
 def _cluster(
@@ -93,7 +90,13 @@ def _cluster(
     for core_number in range(cores):
         core = next(ids)
         yield _begin_line(0, f"core_{core_number}", "Core", core, cluster, f"Core {core_number}")
-        yield _annotation("Cache", core, "First level, KiB", {"instruction": 32, "data": 32})
+        yield _jets_line(
+            "annotation",
+            name="Cache",
+            record_id=core,
+            description="First level, KiB",
+            data={"instruction": 32, "data": 32},
+        )
         core_end = 0
         for thread_number in range(threads):
             thread = next(ids)
@@ -101,11 +104,11 @@ def _cluster(
             yield _begin_line(0, name, "Thread", thread, core, f"Thread {thread_number}")
             lines, end = _thread(random, ids, thread, instructions)
             yield from lines
-            yield _end_line(end, thread)
+            yield _jets_line("record_end", end, record_id=thread)
             core_end = max(core_end, end)
-        yield _end_line(core_end, core)
+        yield _jets_line("record_end", core_end, record_id=core)
         cluster_end = max(cluster_end, core_end)
-    yield _end_line(cluster_end, cluster)
+    yield _jets_line("record_end", cluster_end, record_id=cluster)
 
 
 def _thread(
@@ -132,64 +135,31 @@ def _instruction(
     pc = f"0x{0x8000_0000 + address:08X}"
     disassembly = f"{opcode.lower()}  {', '.join(random.sample(_REGISTERS, 3))}"
     data = {"pc": pc, "opcode": opcode, "disassembly": disassembly}
-    yield begin, _begin_line(begin, f"{pc}-{opcode}", "Instruction", id_, thread, disassembly, data)
+    name = f"{pc}-{opcode}"
+    yield begin, _begin_line(begin, name, "Instruction", id_, thread, disassembly, data=data)
     clk = begin
     for stage, description in _STAGES.items():
         if stage == "M" and opcode not in {"LW", "SW"}:
             continue
         if stage == "C":
             clk = max(clk, committed)
-        yield clk, _event_line(clk, stage, id_, description)
+        line = _jets_line("event", clk, name=stage, record_id=id_, description=description)
+        yield clk, line
         stalled = random.random() < 0.1
         clk += 1 + (random.randrange(1, 6) if stalled else 0)
-    yield clk, _end_line(clk, id_)
+    yield clk, _jets_line("record_end", clk, record_id=id_)
 
 
 def _begin_line(
-    clk: int,
-    name: str,
-    record_type: str,
-    id_: int,
-    parent: int | None,
-    description: str,
-    data: dict[str, str] | None = None,
+    clk: int, name: str, kind: str, id_: int, parent: int | None, description: str, **more: object
 ) -> JetsLine:
-    fields: dict[str, object] = {
-        "clk": clk,
-        "type": "record",
-        "name": name,
-        "record_type": record_type,
-        "id": id_,
-        "parent_id": parent,
-        "description": description,
-    }
-    return _jets_line(fields | ({"data": data} if data else {}), id_)
+    fields = {"name": name, "record_type": kind, "id": id_, "parent_id": parent}
+    return _jets_line("record", clk, **fields, description=description, **more)
 
 
-def _end_line(clk: int, id_: int) -> JetsLine:
-    return _jets_line({"clk": clk, "type": "record_end", "record_id": id_}, id_)
-
-
-def _event_line(clk: int, name: str, id_: int, description: str) -> JetsLine:
-    fields = {
-        "clk": clk,
-        "type": "event",
-        "name": name,
-        "record_id": id_,
-        "description": description,
-    }
-    return _jets_line(fields, id_)
-
-
-def _annotation(name: str, id_: int, description: str, data: object) -> JetsLine:
-    fields = {"name": name, "record_id": id_, "description": description, "data": data}
-    return _jets_line({"type": "annotation", **fields}, id_)
-
-
-def _jets_line(fields: dict[str, object], id_: int | None) -> JetsLine:
-    return JetsLine(
-        str(fields["type"]), id_, json.dumps(fields, separators=(",", ":")).encode() + b"\n"
-    )
+def _jets_line(type_: str, clk: int | None = None, **members: object) -> JetsLine:
+    first = {} if clk is None else {"clk": clk}
+    return JetsLine(type_, _json_line({**first, "type": type_, **members}))
 
 
 BLOCK_BYTES = 4096
@@ -280,22 +250,15 @@ def hashed(text: str) -> str:
 
 
 def _dftracer_process(
-    random: Random,
-    pid: int,
-    ppid: int,
-    began_us: int,
-    steps: int,
-    known: dict[str, int],
-    kind: str,
+    random: Random, pid: int, ppid: int, began_us: int, steps: int, known: dict[str, int], kind: str
 ) -> TraceFile:
     """Return the DFTracer file of one process. `known` has the time (Unix µs) of each string whose hash the parent
     process has already explained; add this file's strings to it."""
-    host = hashed(HOST)
     lines = [
-        _metadata_line(pid, pid, "HH", HOST, host),
+        _metadata_line(pid, pid, "HH", HOST, hashed(HOST)),
         _metadata_line(pid, pid, "thread_name", str(pid)),
+        _metadata_line(pid, pid, "CM", "time_metric", "US"),
     ]
-    lines.append(_metadata_line(pid, pid, "CM", "time_metric", "US"))
     for key, text in (("FH", _DIRECTORY), ("SH", _COMMAND), ("SH", "DEFAULT")):
         if text not in known:
             lines.append(_metadata_line(pid, pid, key, text, hashed(text)))
@@ -321,8 +284,14 @@ def _dftracer_process(
             known[event.path] = event.end_us
             written.append((tid, _metadata_line(pid, tid, "FH", event.path, hashed(event.path))))
         written.append((tid, _call_line(pid, number, event)))
+    # Swap some adjacent events of different threads, as in real processes, where a thread may write late.
+    for at in range(1, len(written) - 1):
+        (tid, line), (other_tid, other) = written[at : at + 2]
+        calls = line.id is not None and other.id is not None
+        if calls and tid != other_tid and random.random() < 0.1:
+            written[at : at + 2] = written[at + 1], written[at]
     last = _TracedCall(over, pid, "end", "dftracer", _APPLICATION, over, None, end)
-    lines += [*_disordered(random, written), _call_line(pid, len(events) + 1, last)]
+    lines += [*(line for _, line in written), _call_line(pid, len(events) + 1, last)]
     return TraceFile(f"train-{hashed(f'train-{HOST}-{pid}')}-{kind}.pfw", pid, lines)
 
 
@@ -365,16 +334,6 @@ def _trainer(random: Random, pid: int, now: int, steps: int) -> Iterator[_Traced
         yield _TracedCall(now, pid, "step", "TRAIN", _PYTHON, begun, None, {"step": step})
 
 
-def _disordered(random: Random, lines: list[tuple[int, TraceLine]]) -> Iterator[TraceLine]:
-    """Swap some adjacent lines of different threads, as in real processes, where a thread may write late."""
-    for at in range(1, len(lines) - 1):
-        (tid, line), (other_tid, other) = lines[at : at + 2]
-        events = line.id is not None and other.id is not None
-        if events and tid != other_tid and random.random() < 0.1:
-            lines[at : at + 2] = lines[at + 1], lines[at]
-    return (line for _, line in lines)
-
-
 def _call_line(pid: int, number: int, event: _TracedCall) -> TraceLine:
     args = {"hhash": hashed(HOST), **event.args}
     if event.path is not None:
@@ -388,11 +347,9 @@ def _call_line(pid: int, number: int, event: _TracedCall) -> TraceLine:
 def _metadata_line(
     pid: int, tid: int, key: str, name: str, value: str = "thread_name"
 ) -> TraceLine:
+    fields = {"name": key, "cat": "dftracer", "type": _APPLICATION, "pid": pid, "tid": tid}
     args = {"hhash": hashed(HOST), "name": name, "value": value}
-    fields = {"name": key, "cat": "dftracer", "type": _APPLICATION}
-    return TraceLine(
-        None, _json_line({**fields, "pid": pid, "tid": tid, "ph": _METADATA, "args": args})
-    )
+    return TraceLine(None, _json_line({**fields, "ph": _METADATA, "args": args}))
 
 
 def _json_line(fields: dict[str, object]) -> bytes:
@@ -426,25 +383,27 @@ class _AgentEvent(NamedTuple):
 def et3_agent_form(seed: int, steps: int = 4000) -> list[AgentLine]:
     """Return an ET3 trace in the form of the Java agents. Its last line enters the method that ends the program."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
-    lines = []
-    clock = 0
     ending = _identity(random)
-    for event in [*_program(random, steps, _AGENT_THREADS), _AgentEvent("M", (1, ending), ending)]:
-        if event.letter != "D":
-            clock += event.letter in "ME"
-            lines.append(_agent_line(event, event.thread, clock))
-    return lines
+    events = [*_program(random, steps, _AGENT_THREADS), _AgentEvent("M", (1, ending), ending)]
+    return _agent_lines((event for event in events if event.letter != "D"), clocks=False)
 
 
 def et3_specification_form(seed: int, steps: int = 4000) -> list[AgentLine]:
     """Return an ET3 trace in the form of the specification, which has no line for the read of a field."""
     random = Random(f"et3/{seed}")  # noqa: S311 - traffic, not secrets
+    events = _program(random, steps, threads=1)
+    return _agent_lines((event for event in events if event.letter != "W"), clocks=True)
+
+
+def _agent_lines(events: Iterable[_AgentEvent], *, clocks: bool) -> list[AgentLine]:
+    """Return the lines of events. With `clocks`, the last field of each line is the logical clock, otherwise the
+    thread."""
     lines = []
     clock = 0
-    for event in _program(random, steps, threads=1):
-        if event.letter != "W":
-            clock += event.letter in "ME"
-            lines.append(_agent_line(event, clock, clock))
+    for event in events:
+        clock += event.letter in "ME"
+        fields = " ".join(map(str, (*event.fields, clock if clocks else event.thread)))
+        lines.append(AgentLine(event.letter, clock, f"{event.letter} {fields}\n".encode()))
     return lines
 
 
@@ -452,7 +411,7 @@ def et3_agent_maps() -> dict[str, bytes]:
     """Return the map files that the Java agents of ET3 write, by file name."""
     members = [f"{class_}#{method}" for class_ in _CLASSES for method in _METHODS]
     fields = [f"{_CLASSES[1 + number % 4]}#{field}" for number, field in enumerate(_FIELDS)]
-    named = {"methods.list": members, "fields.list": fields, "classs.list": list(_CLASSES)}
+    named = {"methods.list": members, "fields.list": fields, "classs.list": _CLASSES}
     return {
         file: "".join(f"{name},{id_}\n" for id_, name in enumerate(names, 1)).encode()
         for file, names in named.items()
@@ -461,13 +420,11 @@ def et3_agent_maps() -> dict[str, bytes]:
 
 def et3_specification_maps() -> dict[str, bytes]:
     """Return the map files that the specification of ET3 defines, by file name."""
-    slashed = [name.replace(".", "/") for name in _CLASSES]
-    methods = [(class_, method) for class_ in range(1, len(_CLASSES) + 1) for method in _METHODS]
+    classes = [name.replace(".", "/") for name in _CLASSES]
+    methods = [f"{class_},{name}" for class_ in range(1, len(classes) + 1) for name in _METHODS]
     return {
-        "class_list": "".join(f"{id_},{name}\n" for id_, name in enumerate(slashed, 1)).encode(),
-        "method_list": "".join(
-            f"{id_},{class_},{method}\n" for id_, (class_, method) in enumerate(methods, 1)
-        ).encode(),
+        file: "".join(f"{id_},{text}\n" for id_, text in enumerate(texts, 1)).encode()
+        for file, texts in {"class_list": classes, "method_list": methods}.items()
     }
 
 
@@ -545,8 +502,3 @@ class _TracedThread:
 
 def _identity(random: Random) -> int:
     return random.randrange(2**24, 2**31)
-
-
-def _agent_line(event: _AgentEvent, last: int, clock: int) -> AgentLine:
-    fields = " ".join(map(str, (*event.fields, last)))
-    return AgentLine(event.letter, clock, f"{event.letter} {fields}\n".encode())

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import chain
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.request import ProxyHandler, build_opener
 
 import trio
@@ -31,11 +31,6 @@ from tailrace.errors import TailraceError
 from tailrace.interpreter import command
 from tailrace.query.engine import Engine
 from tailrace.rollups.snapshot import TimelineSnapshot
-
-
-def command_line(*arguments: str) -> list[str]:
-    """Return the start of a command line that runs `tailrace` with the Python interpreter of this process."""
-    return command("tailrace", *arguments)
 
 
 def environment() -> dict[str, str]:
@@ -55,7 +50,7 @@ def as_typed(*words: str) -> str:
 async def tailrace(*arguments: str) -> str:
     """Run `tailrace`, and return its output. If it fails, raise TailraceError with its error output."""
     done = await trio.run_process(
-        command_line(*arguments),
+        command("tailrace", *arguments),
         capture_stdout=True,
         capture_stderr=True,
         check=False,
@@ -65,6 +60,21 @@ async def tailrace(*arguments: str) -> str:
         complaint = done.stderr.decode(errors="replace").rstrip()
         raise TailraceError(f"{as_typed('tailrace', *arguments)} failed:\n{complaint}")
     return str(done.stdout.decode())
+
+
+async def begin(
+    arguments: Sequence[str], output: int | IO[bytes], errors: IO[bytes]
+) -> trio.Process:
+    """Start `tailrace` in the background. Keep Ctrl-C from it: this process ends it, and a second signal would cut
+    its end short."""
+    return await trio.lowlevel.open_process(
+        command("tailrace", *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=errors,
+        env=environment(),
+        process_group=0,
+    )
 
 
 async def ended(process: trio.Process, seconds: float) -> int | None:
@@ -109,12 +119,6 @@ class DemoDaemon:
         return str(self._ports["admin"])
 
     @property
-    def final_ledger(self) -> str:
-        """Return the last part of the output: the numbers of received and missing events of each source."""
-        _, heading, rest = self.output.rpartition("final ledger")
-        return (heading + rest).rstrip()
-
-    @property
     def output(self) -> str:
         return self._output.read_text(errors="replace")
 
@@ -129,20 +133,15 @@ class DemoDaemon:
     async def start(self) -> None:
         """Start the collector, and wait until it is ready. Raise TailraceError with its output if it is not."""
         with self._output.open("wb") as output:
-            self._process = await trio.lowlevel.open_process(
-                command_line(*self.command),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment(),
-                # Keep Ctrl-C from the daemon: this process stops the daemon itself, and a second signal would cut the
-                # stop short.
-                process_group=0,
-            )
+            self._process = await begin(self.command, output, output)
+        ports = self.store / "ports.json"
         with trio.move_on_after(START_SECONDS):
             while self._process.poll() is None:
-                if await self._ready():
-                    return
+                if ports.exists():
+                    self._ports = json.loads(ports.read_text())
+                    with suppress(OSError):
+                        await trio.to_thread.run_sync(self._fetch, "/readyz")
+                        return
                 await trio.sleep(START_POLL_SECONDS)
         raise TailraceError(f"the collector did not become ready:\n{self.output}")
 
@@ -160,31 +159,11 @@ class DemoDaemon:
         """Stop the process, if it was started, and return its exit code. Kill it if it does not stop in time."""
         return None if self._process is None else await ended(self._process, STOP_SECONDS)
 
-    async def _ready(self) -> bool:
-        ports = self.store / "ports.json"
-        if not ports.exists():
-            return False
-        self._ports = json.loads(ports.read_text())
-        try:
-            await trio.to_thread.run_sync(self._fetch, "/readyz")
-        except OSError:
-            return False
-        return True
-
     def _fetch(self, path: str) -> str:
         # Ignore proxies that environment variables set, because the daemon is on this host.
         direct = build_opener(ProxyHandler({}))
         with direct.open(f"http://{self.admin}{path}", timeout=HTTP_SECONDS) as answer:
             return str(answer.read().decode())
-
-
-@asynccontextmanager
-async def running(daemon: DemoDaemon) -> AsyncIterator[DemoDaemon]:
-    try:
-        await daemon.start()
-        yield daemon
-    finally:
-        await daemon.stop()
 
 
 def configuration(producers: Iterable[Producer], traces: Path) -> str:
@@ -216,18 +195,11 @@ def page_command(store: Path, environ: Mapping[str, str]) -> list[str]:
 
 
 @asynccontextmanager
-async def page(command: list[str], log: Path) -> AsyncIterator[str]:
+async def page(arguments: Sequence[str], log: Path) -> AsyncIterator[str]:
     """Run the command that serves the page, yield the page's address, and end the command with the `with` block. If
     it prints no address in time, raise TailraceError with its error output, which goes to the file `log`."""
     with log.open("wb") as errors:
-        process = await trio.lowlevel.open_process(
-            command_line(*command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=environment(),
-            process_group=0,  # Keep Ctrl-C from the command, because this process ends the command.
-        )
+        process = await begin(arguments, subprocess.PIPE, errors)
     try:
         address = ""
         with trio.move_on_after(PAGE_START_SECONDS):
@@ -293,15 +265,19 @@ class Tour:
     async def run(self, *, keep: bool = False) -> bool:
         """Run the demonstration. Return whether the table agrees with the sent traffic. With `keep`, wait for Ctrl-C
         before the collector stops. Raise TailraceError if the collector or a command fails."""
+        daemon = self._daemon
         with _ending_signals():
             self._title("Start a collector")
-            self._command(*self._daemon.command)
-            async with running(self._daemon):
-                self._detail(f"ready; its status is at http://{self._daemon.admin}/status")
+            self._shell(as_typed("tailrace", *daemon.command))
+            try:
+                await daemon.start()
+                self._detail(f"ready; its status is at http://{daemon.admin}/status")
                 await self._send()
                 await self._settle()
                 if self._verbose:
-                    await self._look()
+                    self._title("Look at the streams and the longest spans")
+                    await self._show("streams")
+                    await self._show("query", LONGEST)
                 good = await self._compare()
                 if self._verbose:
                     await self._measure()
@@ -309,11 +285,14 @@ class Tour:
                     await self._stay()
                 if self._verbose:
                     self._title("Stop the collector")
-                self._shell(f"kill {self._daemon.pid}")
-                code = await self._daemon.stop()
+                self._shell(f"kill {daemon.pid}")
+            finally:
+                code = await daemon.stop()
             if code:
-                raise TailraceError(f"the collector ended with {code}:\n{self._daemon.output}")
-            self._detail(self._daemon.final_ledger)
+                raise TailraceError(f"the collector ended with {code}:\n{daemon.output}")
+            # Show the end of the output: the numbers of received and missing events of each source.
+            _, heading, rest = daemon.output.rpartition("final ledger")
+            self._detail((heading + rest).rstrip())
         self._next(good=good)
         return good
 
@@ -354,11 +333,6 @@ class Tour:
             and sum(sources[producer.source]["gap_events"].values()) >= sum(traffic.lost.values())
             for producer, traffic in self._parts
         )
-
-    async def _look(self) -> None:
-        self._title("Look at the streams and the longest spans")
-        await self._show("streams")
-        await self._show("query", LONGEST)
 
     async def _compare(self) -> bool:
         self._title("Compare the missing events in the table with the events that were left out")
@@ -407,17 +381,14 @@ class Tour:
         for producer, _ in self._parts:
             self._print(f"{producer.format} at {self._place(producer)[1]}")
         self._print(f"/status and /metrics at http://{self._daemon.admin}")
-        command = page_command(self._daemon.store, os.environ)
-        async with page(command, self._directory / "view.log") as address:
+        arguments = page_command(self._daemon.store, os.environ)
+        events = heph_events(1, sys.maxsize, (1,))
+        packets = chain([epoch(self._clock.wall_ns())], (packet.data for packet in events))
+        async with page(arguments, self._directory / "view.log") as address:
             self._print(f"the page is at {address}")
-            await self._trickle()
-
-    async def _trickle(self) -> None:
-        try:
             self._print(f"{GENTLE_RATE:.0f} events a second go to heph_tcp")
-            await trickle(self._daemon.address("heph_tcp"), self._clock.wall_ns(), GENTLE_RATE)
-        except KeyboardInterrupt:
-            return
+            with suppress(KeyboardInterrupt, OSError, trio.BrokenResourceError):
+                await send_tcp(self._daemon.address("heph_tcp"), packets, GENTLE_RATE)
 
     def _next(self, *, good: bool) -> None:
         """Print the result of the demonstration, and commands that a user may try next."""
@@ -448,13 +419,10 @@ class Tour:
     def _shell(self, line: str) -> None:
         self._detail(f"$ {line}")
 
-    def _command(self, *arguments: str) -> None:
-        self._shell(as_typed("tailrace", *arguments))
-
     async def _show(self, name: str, *arguments: str) -> None:
         """Print a `tailrace` command about the store, then run it and print its output."""
         line = (name, "--store", str(self._daemon.store), *arguments)
-        self._command(*line)
+        self._shell(as_typed("tailrace", *line))
         self._print((await tailrace(*line)).rstrip())
 
     async def _query(self, *statements: str) -> list[list[dict[str, Any]]]:
@@ -498,16 +466,6 @@ def loss_pictures(store: str) -> dict[str, str]:
         else "(at an unknown time)"
         for source, bars in lost.items()
     }
-
-
-async def trickle(address: tuple[str, int], epoch_ns: int, rate: float) -> None:
-    with suppress(OSError, trio.BrokenResourceError):
-        await send_tcp(address, chain([epoch(epoch_ns)], _endless()), rate)
-
-
-def _endless() -> Iterator[bytes]:
-    for packet in heph_events(1, sys.maxsize, (1,)):
-        yield packet.data
 
 
 @contextmanager

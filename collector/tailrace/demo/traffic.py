@@ -111,17 +111,14 @@ async def write_files(directory: Path, writes: Iterable[Write], rate: float) -> 
         for write in writes:
             file = files.get(write.path)
             if file is None:
-                file = files[write.path] = stack.enter_context(_created(directory / write.path))
+                path = directory / write.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = files[write.path] = stack.enter_context(path.open("xb", buffering=0))
             if write.anew:
                 file.seek(0)
                 file.truncate()
             file.write(write.data)
             await pace.sent()
-
-
-def _created(path: Path) -> FileIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("xb", buffering=0)
 
 
 SENDERS: dict[str, Callable[[Any, Iterable[Any], float], Awaitable[None]]] = {
