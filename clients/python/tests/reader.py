@@ -48,6 +48,10 @@ class Cursor:
         return self.at < len(self.data)
 
 
+def attributes(event):
+    return {name: value for name, _, value in event.attributes}
+
+
 def packets(data):
     """Return all packets of a stream of bytes, or of a datagram. Fail if the last one is incomplete."""
     whole = Cursor(data)
@@ -58,6 +62,14 @@ def packets(data):
         assert magic in {0x75D11D57 - 10, 0xC1FC1FC1 - 10}
         found.append(_event(packet) if magic == 0xC1FC1FB7 else _metadata(packet))
     return found
+
+
+def received(collector):
+    """All packets, but of announcements, which are repeated where nobody answers, the first."""
+    found = [packet for datagram in collector.waiting() for packet in packets(datagram)]
+    names = [packet[0] for packet in found]
+    once = {"epoch", "tailrace.session"}
+    return [packet for at, packet in enumerate(found) if names[at] not in once & {*names[:at]}]
 
 
 def events(data):

@@ -9,12 +9,8 @@ import threading
 import pytest
 
 import tailrace_client
-from clients.python.tests.reader import events
+from clients.python.tests.reader import attributes, events
 from tailrace_client.asyncio_tasks import TaskSpans, install
-
-
-def attributes(event):
-    return {name: value for name, _, value in event.attributes}
 
 
 def of_the_test(found):

@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 
 from clients.python.tests.collectors import TcpCollector, UdpCollector, until
-from clients.python.tests.reader import Event, events, packets
+from clients.python.tests.reader import Event, events, packets, received
 from tailrace_client import Emitter, _emitter
 
 
@@ -28,14 +28,6 @@ def emitter(collector):
     made = Emitter(collector.address, clock=lambda: next(ticks), acknowledge=False)
     yield made
     made.close()
-
-
-def received(collector):
-    """All packets, but of announcements, which are repeated where nobody answers, the first."""
-    found = [packet for datagram in collector.waiting() for packet in packets(datagram)]
-    names = [packet[0] for packet in found]
-    once = {"epoch", "tailrace.session"}
-    return [packet for at, packet in enumerate(found) if names[at] not in once & {*names[:at]}]
 
 
 def counters(found):

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 import tailrace_client
+from clients.python.tests.reader import attributes
 from tailrace_client.logs import Handler
 
 
@@ -24,10 +25,6 @@ def logger():
 
 def fail():
     raise KeyError("x")
-
-
-def attributes(event):
-    return {name: value for name, _, value in event.attributes}
 
 
 def test_a_record_is_an_event_named_by_its_statement(emitted, logger):

@@ -19,7 +19,7 @@ from opentelemetry.trace import (
 )
 
 import tailrace_client
-from clients.python.tests.reader import events
+from clients.python.tests.reader import attributes, events
 from tailrace_client import _process
 from tailrace_client.otel import SpanProcessor
 
@@ -33,10 +33,6 @@ def tracer(**options):
     provider = TracerProvider(shutdown_on_exit=False, **options)
     provider.add_span_processor(SpanProcessor())
     return provider.get_tracer("solver")
-
-
-def attributes(event):
-    return {name: value for name, _, value in event.attributes}
 
 
 def as_text(number, digits):

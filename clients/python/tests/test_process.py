@@ -13,7 +13,7 @@ import pytest
 
 import tailrace_client
 from clients.python.tests.collectors import Answering, TcpCollector, UdpCollector, until
-from clients.python.tests.reader import Event, events, packets
+from clients.python.tests.reader import Event, events, received
 from tailrace_client import _wire
 from tailrace_client._chunk import Chunk
 
@@ -35,14 +35,6 @@ def process():
     tailrace_client._process._missed()  # other tests' events
     yield tailrace_client
     tailrace_client.close()
-
-
-def received(collector):
-    """All packets, but of announcements, which are repeated where nobody answers, the first."""
-    found = [packet for datagram in collector.waiting() for packet in packets(datagram)]
-    names = [packet[0] for packet in found]
-    once = {"epoch", "tailrace.session"}
-    return [packet for at, packet in enumerate(found) if names[at] not in once & {*names[:at]}]
 
 
 PATIENT = str(Path(__file__).with_name("patient"))

@@ -23,11 +23,8 @@ from unittest import mock
 import pytest
 
 import tailrace_client
+from clients.python.tests.reader import attributes
 from tailrace_client import _traced, traced
-
-
-def attributes(event):
-    return {name: value for name, _, value in event.attributes}
 
 
 def names(found):
@@ -619,50 +616,46 @@ def test_a_recursion_too_deep_passes_through_each_level(emitted):
     assert len(found) + sum(discarded.values()) > 400
 
 
-def test_an_exception_of_recording_has_the_functions_as_its_context(tmp_path, decorate):
+def failing(directory, decorate, clock_fails, error):
+    """Return what a decorated function raises that raises `error`, if the clock then calls `clock_fails`."""
     readings = iter([1])
 
     def clock():
         for reading in readings:
             return reading
-        raise SystemExit(3)
+        return clock_fails()
 
     @decorate
     def fail():
-        raise KeyError(1)
+        raise error
 
-    tailrace_client.connect(f"file://{tmp_path}/x", clock=clock)
+    tailrace_client.connect(f"file://{directory}/x", clock=clock)
     try:
-        with pytest.raises(SystemExit) as raised:
+        with pytest.raises(BaseException) as raised:  # noqa: PT011 - the caller looks at it
             fail()
     finally:
         tailrace_client.close()
-    assert isinstance(raised.value.__context__, KeyError)
+    return raised.value
+
+
+def test_an_exception_of_recording_has_the_functions_as_its_context(tmp_path, decorate):
+    raised = failing(tmp_path, decorate, lambda: sys.exit(3), KeyError(1))
+    assert isinstance(raised, SystemExit)
+    assert isinstance(raised.__context__, KeyError)
 
 
 def test_the_context_of_an_exception_of_recording_is_kept(tmp_path, decorate):
     """The clock's exception has a context of its own, and that has the function's."""
-    readings = iter([1])
 
-    def clock():
-        for reading in readings:
-            return reading
+    def clock_fails():
         try:
             raise OSError  # noqa: TRY301 - it is the context
         except OSError:
             raise SystemExit(3)  # noqa: B904 - the context is meant
 
-    @decorate
-    def fail():
-        raise KeyError(1)
-
-    tailrace_client.connect(f"file://{tmp_path}/x", clock=clock)
-    try:
-        with pytest.raises(SystemExit) as raised:
-            fail()
-    finally:
-        tailrace_client.close()
-    first = raised.value.__context__
+    raised = failing(tmp_path, decorate, clock_fails, KeyError(1))
+    assert isinstance(raised, SystemExit)
+    first = raised.__context__
     assert isinstance(first, OSError)
     assert isinstance(first.__context__, KeyError)
     assert first.__context__.__context__ is None
@@ -670,24 +663,11 @@ def test_the_context_of_an_exception_of_recording_is_kept(tmp_path, decorate):
 
 def test_an_exception_that_the_clock_raises_again_is_not_its_own_context(tmp_path, decorate):
     error = KeyError(1)
-    readings = iter([1])
 
-    def clock():
-        for reading in readings:
-            return reading
+    def clock_fails():
         raise error
 
-    @decorate
-    def fail():
-        raise error
-
-    tailrace_client.connect(f"file://{tmp_path}/x", clock=clock)
-    try:
-        with pytest.raises(KeyError) as raised:
-            fail()
-    finally:
-        tailrace_client.close()
-    assert raised.value is error
+    assert failing(tmp_path, decorate, clock_fails, error) is error
     assert error.__context__ is None
 
 

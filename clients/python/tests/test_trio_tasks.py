@@ -12,12 +12,9 @@ import trio
 from trio.testing import MockClock
 
 import tailrace_client
+from clients.python.tests.reader import attributes
 from clients.python.tests.test_asyncio_tasks import nested
 from tailrace_client.trio_tasks import StepSpans, TaskSpans
-
-
-def attributes(event):
-    return {name: value for name, _, value in event.attributes}
 
 
 def named(events, name):
