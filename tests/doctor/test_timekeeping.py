@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.doctor import machine
 from tailrace.doctor.machine import adjtimex, check_clock, wall_minus_monotonic
 from tests.doctor.hosts import StoppedClock, host, only, put
 
 SYNCHRONISED, UNSYNCHRONISED = 0x2001, 0x41
 
 
-def check(tmp_path, kernel, *, step_ns=0):
-    clock = StoppedClock()
-    asked = host(root=tmp_path, clock=clock)
-    before = wall_minus_monotonic(asked)
-    clock.wall += step_ns
-    return list(check_clock(asked, before, kernel=lambda: kernel))
+@pytest.fixture
+def check(tmp_path, monkeypatch):
+    """Return a function that checks the clock, with an answer of the kernel and a step meanwhile."""
+
+    def checked(kernel, *, step_ns=0):
+        monkeypatch.setattr(machine, "adjtimex", lambda: kernel)
+        clock = StoppedClock()
+        asked = host(root=tmp_path, clock=clock)
+        before = wall_minus_monotonic(asked)
+        clock.wall += step_ns
+        return list(check_clock(asked, before))
+
+    return checked
 
 
 @pytest.mark.parametrize(
@@ -27,21 +35,21 @@ def check(tmp_path, kernel, *, step_ns=0):
         (None, "advice", "Nothing here shows"),
     ],
 )
-def test_what_the_kernel_knows_of_the_clock(tmp_path, kernel, severity, words):
-    finding = only(check(tmp_path, kernel))
+def test_what_the_kernel_knows_of_the_clock(check, kernel, severity, words):
+    finding = only(check(kernel))
     assert finding.severity.value == severity
     assert words in finding.what
 
 
-def test_timesyncd_is_believed_where_the_kernel_does_not_know(tmp_path):
+def test_timesyncd_is_believed_where_the_kernel_does_not_know(tmp_path, check):
     put(tmp_path, run__systemd__timesync__synchronized="")
-    assert only(check(tmp_path, None)).severity == "good"
-    assert only(check(tmp_path, (UNSYNCHRONISED, 0))).severity == "good"
+    assert only(check(None)).severity == "good"
+    assert only(check((UNSYNCHRONISED, 0))).severity == "good"
 
 
 @pytest.mark.parametrize(("step_ns", "steps"), [(10**9, 1), (-(10**9), 1), (10**6, 0)])
-def test_a_clock_that_is_set_meanwhile_is_a_problem(tmp_path, step_ns, steps):
-    found = check(tmp_path, (SYNCHRONISED, 100), step_ns=step_ns)
+def test_a_clock_that_is_set_meanwhile_is_a_problem(check, step_ns, steps):
+    found = check((SYNCHRONISED, 100), step_ns=step_ns)
     assert [f.figures for f in found if f.severity == "problem"] == [{"step_ns": step_ns}] * steps
 
 

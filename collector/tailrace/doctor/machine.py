@@ -14,7 +14,7 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -123,9 +123,7 @@ def wall_minus_monotonic(host: Host) -> float:
     return host.clock.wall_ns() - host.clock.monotonic() * 1e9
 
 
-def check_clock(
-    host: Host, before: float, *, kernel: Callable[[], tuple[int, int] | None] | None = None
-) -> Iterator[HostFinding]:
+def check_clock(host: Host, before: float) -> Iterator[HostFinding]:
     """Check whether the wall clock was set since `wall_minus_monotonic` returned `before`, and whether it is
     synchronised."""
     step = wall_minus_monotonic(host) - before
@@ -138,7 +136,7 @@ def check_clock(
             "chronyc tracking",
             step_ns=int(step),
         )
-    status, error_us = (kernel or adjtimex)() or (_UNSYNCHRONISED, None)
+    status, error_us = adjtimex() or (_UNSYNCHRONISED, None)
     figures = {} if error_us is None else {"max_error_us": error_us}
     if error_us is not None and not status & _UNSYNCHRONISED:
         if error_us <= LARGE_ERROR_US:
@@ -318,45 +316,29 @@ def check_durability(host: Host) -> Iterator[HostFinding]:
 def _kind(mount: Mount, uses: str) -> HostFinding:
     figures = {"file_system": mount.kind, "mount": mount.point}
     what = f"The file system of the {uses} is {mount.kind}, mounted at {mount.point}"
-    point = shlex.quote(mount.point)
-    show = f"findmnt --target {point}"
+    make, commands = advice, [f"findmnt --target {shlex.quote(mount.point)}"]
     if mount.kind in FORGETS:
-        return problem(
-            DURABILITY,
-            f"{what}, which is memory.",
-            "Everything that was collected, even if acknowledged, is gone after the next reboot.",
-            show,
-            setting("store", "path", "/var/lib/tailrace"),
-            **figures,
-        )
-    if mount.kind in LAYERED:
-        return advice(
-            DURABILITY,
-            f"{what}, a container's own layer.",
-            "Data there survives a crash of the collector, and is deleted with the container.",
-            "docker run -v tailrace:/var/lib/tailrace …  # a volume outlives it",
-            **figures,
-        )
-    if mount.kind in REMOTE or mount.kind.startswith("fuse"):
-        return advice(
-            DURABILITY,
-            f"{what}, on another machine or behind another program.",
+        make, what = problem, f"{what}, which is memory."
+        why = "Everything that was collected, even if acknowledged, is gone after the next reboot."
+        commands.append(setting("store", "path", "/var/lib/tailrace"))
+    elif mount.kind in LAYERED:
+        what += ", a container's own layer."
+        why = "Data there survives a crash of the collector, and is deleted with the container."
+        commands = ["docker run -v tailrace:/var/lib/tailrace …  # a volume outlives it"]
+    elif mount.kind in REMOTE or mount.kind.startswith("fuse"):
+        what += ", on another machine or behind another program."
+        why = (
             "A sync is only as good as that server's, and takes a round trip. Locks hold between"
-            " machines only if the server keeps them: never run two collectors on it.",
-            show,
-            setting("spool", "path", "/var/lib/tailrace/spool"),
-            **figures,
+            " machines only if the server keeps them: never run two collectors on it."
         )
-    if unsafe := sorted(mount.options & _UNSAFE):
-        return advice(
-            DURABILITY,
-            f"{what} with {unsafe[0]}.",
-            "A power cut can destroy data that the disk reported as written.",
-            show,
-            f"sudo mount -o remount,barrier=1 {point}",
-            **figures,
-        )
-    return good(DURABILITY, f"{what}: what is synced survives a power cut.", **figures)
+        commands.append(setting("spool", "path", "/var/lib/tailrace/spool"))
+    elif unsafe := sorted(mount.options & _UNSAFE):
+        what += f" with {unsafe[0]}."
+        why = "A power cut can destroy data that the disk reported as written."
+        commands.append(f"sudo mount -o remount,barrier=1 {shlex.quote(mount.point)}")
+    else:
+        return good(DURABILITY, f"{what}: what is synced survives a power cut.", **figures)
+    return make(DURABILITY, what, why, *commands, **figures)
 
 
 def _mounts(host: Host) -> list[Mount]:

@@ -360,21 +360,17 @@ async def measure(config: UdpConfig, clock: Clock) -> list[RateStep]:
                 source, intake = UdpSource("probe", config, clock), _Counting(clock)
                 # Use `partial`, with which mypy checks the arguments of `run`.
                 await nursery.start(partial(source.run, intake))
-                await _climb(source, intake, steps)
+                async with _sender(split(source.address)[1]) as process:
+                    for rate in RATES:
+                        step = await _step(process, source, intake, rate)
+                        steps.append(step)
+                        if step.received < step.sent or step.per_second < REACHED * rate:
+                            break
                 nursery.cancel_scope.cancel()
     except* (OSError, trio.BrokenResourceError):
         # Return the steps measured so far: without loopback or a child process, no further rate can be measured.
         pass
     return steps
-
-
-async def _climb(source: UdpSource, intake: _Counting, steps: list[RateStep]) -> None:
-    async with _sender(split(source.address)[1]) as process:
-        for rate in RATES:
-            step = await _step(process, source, intake, rate)
-            steps.append(step)
-            if step.received < step.sent or step.per_second < REACHED * rate:
-                return
 
 
 async def _step(sender: trio.Process, source: UdpSource, intake: _Counting, rate: int) -> RateStep:

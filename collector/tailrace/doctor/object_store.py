@@ -97,8 +97,8 @@ def examine(
     try:
         yield from _examine_rights(probe)
     finally:
-        remaining = _clean(probe)
-    yield _judge_remaining(probe, remaining)
+        cleaned = _clean(probe)
+    yield cleaned
 
 
 def _examine_rights(probe: EndpointProbe) -> Iterator[HostFinding]:
@@ -506,8 +506,8 @@ def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[Endpoi
 KEYS_CHECK = "endpoint clean-up"
 
 
-def _clean(probe: EndpointProbe) -> dict[str, str]:
-    """Delete all keys of this examination. Return the keys that remain or may remain, each with the reason why."""
+def _clean(probe: EndpointProbe) -> HostFinding:
+    """Delete all keys of this examination. Return a finding that names one of the keys that remain or may remain."""
     client = probe.client(0)
     keys = sorted(probe.written)
     deleted = client.delete(*keys)
@@ -516,20 +516,15 @@ def _clean(probe: EndpointProbe) -> dict[str, str]:
         keys = sorted(listed.keys)
     elif deleted.done or deleted.status == 404:
         keys = []
-    why = "it is still listed" if deleted.done else str(deleted)
-    return dict.fromkeys(keys, why)
-
-
-def _judge_remaining(probe: EndpointProbe, remaining: dict[str, str]) -> HostFinding:
-    count = len(probe.written)
-    if not remaining:
+    if not keys:
+        count = len(probe.written)
         text = f"The {plural(count, 'key')} of this examination are deleted."
         return good(KEYS_CHECK, text, keys=count)
-    key, why = next(iter(remaining.items()))
+    why = "it is still listed" if deleted.done else str(deleted)
     return problem(
         KEYS_CHECK,
-        f"{plural(len(remaining), 'key')} of this examination may remain: {key}: {why}.",
+        f"{plural(len(keys), 'key')} of this examination may remain: {keys[0]}: {why}.",
         "They are no part of the table, and nothing else removes them.",
         f"aws s3 rm --recursive {probe.place.url}/{probe.folder}/",
-        remaining=len(remaining),
+        remaining=len(keys),
     )

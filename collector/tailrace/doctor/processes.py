@@ -361,7 +361,7 @@ def reaches(pattern: str, directory: str) -> bool:
 
 
 def _search(host: Host, pattern: str, format_: str, end: float) -> Searched:
-    """Search for the files of a pattern until the time `end`. Of an unknown format, any file counts."""
+    """Search for the files of a pattern until the time `end`. Count all files of an unknown format."""
     from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - imports all formats, which only tails need
 
     known = FORMATS.get(format_)
