@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import md5
 from itertools import count
@@ -51,41 +52,36 @@ class JetsLine(NamedTuple):
 
 
 def jets_trace(
-    seed: int, *, clusters: int = 1, cores: int = 2, threads: int = 2, instructions: int = 25
+    seed: int, *, cores: int = 2, threads: int = 2, instructions: int = 25
 ) -> Iterator[JetsLine]:
-    """Yield the lines of a JETS trace. The parameters are numbers: of clusters, of cores in a cluster, of threads in
-    a core, of instructions in a thread."""
+    """Yield the lines of a JETS trace of one cluster. The parameters are numbers: of cores, of threads in a core, of
+    instructions in a thread."""
     random = Random(f"jets/{seed}")  # noqa: S311 - traffic, not secrets
-    ids = count(1)
-    totals = {"record": 0, "annotation": 0, "event": 0}
-    last = 0
     metadata = {
         "hardware_model": "RISC-V SoC",
         "architecture": "RISC-V Pipeline",
         "clock_frequency_mhz": 1000,
         "tool": "tailrace demo",
-        "num_clusters": clusters,
+        "num_clusters": 1,
         "num_cores": cores,
         "num_threads": threads,
     }
     yield _jets_line("header", version="2.0", metadata=metadata)
-    for cluster in range(clusters):
-        for line in _cluster(random, ids, cluster, (cores, threads, instructions)):
-            if line.type in totals:
-                totals[line.type] += 1
-            if line.type == "record_end":
-                last = max(last, json.loads(line.data)["clk"])
-            yield line
-    summary = {f"total_{name}s": total for name, total in totals.items()}
+    totals: Counter[str] = Counter()
+    last = 0
+    for line in _cluster(random, cores, threads, instructions):
+        totals[line.type] += 1
+        if line.type == "record_end":
+            last = max(last, json.loads(line.data)["clk"])
+        yield line
+    summary = {f"total_{name}s": totals[name] for name in ("record", "annotation", "event")}
     yield _jets_line("footer", capture_end_clk=last, **summary)
 
 
-def _cluster(
-    random: Random, ids: Iterator[int], number: int, shape: tuple[int, int, int]
-) -> Iterator[JetsLine]:
-    cores, threads, instructions = shape
+def _cluster(random: Random, cores: int, threads: int, instructions: int) -> Iterator[JetsLine]:
+    ids = count(1)
     cluster = next(ids)
-    yield _begin_line(0, f"cluster_{number}", "Cluster", cluster, None, f"Cluster {number}")
+    yield _begin_line(0, "cluster_0", "Cluster", cluster, None, "Cluster 0")
     cluster_end = 0
     for core_number in range(cores):
         core = next(ids)

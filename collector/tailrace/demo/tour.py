@@ -200,28 +200,19 @@ async def page(arguments: Sequence[str], log: Path) -> AsyncIterator[str]:
     it prints no address in time, raise TailraceError with its error output, which goes to the file `log`."""
     with log.open("wb") as errors:
         process = await begin(arguments, subprocess.PIPE, errors)
+    assert process.stdout is not None  # noqa: S101 - it is a pipe
     try:
-        address = ""
+        text = b""
         with trio.move_on_after(PAGE_START_SECONDS):
-            address = await _first_line(process)
+            while b"\n" not in text and (more := await process.stdout.receive_some()):
+                text += more
+        address = text.decode().partition("\n")[0] if b"\n" in text else ""
         if not address:
             output = await trio.Path(log).read_text(errors="replace")
             raise TailraceError(f"the page was not served:\n{output}")
         yield address
     finally:
         await ended(process, PAGE_STOP_SECONDS)
-
-
-async def _first_line(process: trio.Process) -> str:
-    """Return the first line that a process prints; an empty text if it ends before a whole line."""
-    assert process.stdout is not None  # noqa: S101 - it is a pipe
-    text = b""
-    while b"\n" not in text:
-        more = await process.stdout.receive_some()
-        if not more:
-            return ""
-        text += more
-    return text.decode().partition("\n")[0]
 
 
 SETTLE_SECONDS = 30.0
@@ -322,17 +313,18 @@ class Tour:
         self._title(f"Wait until every event is in the table, at most {SETTLE_SECONDS:.0f} s")
         begun = self._clock.monotonic()
         with trio.move_on_after(SETTLE_SECONDS):
-            while not self._settled(await self._daemon.status()):  # noqa: ASYNC110 - another process
+            while True:
+                status = await self._daemon.status()
+                spool, sources = status["spool"], status["sources"]
+                if spool["end"] == spool["committed"] and all(
+                    sources[producer.source]["seen_events"] >= traffic.events
+                    and sum(sources[producer.source]["gap_events"].values())
+                    >= sum(traffic.lost.values())
+                    for producer, traffic in self._parts
+                ):
+                    break
                 await trio.sleep(POLL_SECONDS)
         self._detail(f"waited {self._clock.monotonic() - begun:.1f} s")
-
-    def _settled(self, status: Any) -> bool:  # noqa: ANN401 - JSON
-        spool, sources = status["spool"], status["sources"]
-        return bool(spool["end"] == spool["committed"]) and all(
-            sources[producer.source]["seen_events"] >= traffic.events
-            and sum(sources[producer.source]["gap_events"].values()) >= sum(traffic.lost.values())
-            for producer, traffic in self._parts
-        )
 
     async def _compare(self) -> bool:
         self._title("Compare the missing events in the table with the events that were left out")
