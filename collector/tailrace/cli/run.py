@@ -315,15 +315,8 @@ class Report:
         from tailrace.run import summary
 
         if self._as_json:
-            words = summary.document(
-                [*map(spelled, arguments)],
-                done.status,
-                done.certificate,
-                self.path,
-                self.failures,
-                others=done.others,
-                refused=done.refused,
-            )
+            given = [*map(spelled, arguments)]
+            words = summary.document(done, given, self.path, self.failures)
             sys.stderr.buffer.write(words)
             sys.stderr.flush()
         elif done.certificate:

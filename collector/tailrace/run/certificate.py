@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from tailrace.errors import StoreError
 from tailrace.filesystem import refusal_text
@@ -364,7 +365,7 @@ def differences(certificate: Certificate, engine: Engine) -> list[str]:
 def compare(certified: list[StreamEvidence], there: list[StreamEvidence]) -> Iterator[str]:
     """Yield one line for each stream whose counts or digest differ between a certificate and the table."""
     before, now = (
-        {(each.source, each.session, each.stream): each for each in streams}
+        {(each.source, each.session, each.stream): structs.asdict(each) for each in streams}
         for streams in (certified, there)
     )
     for key in sorted(before.keys() | now.keys()):
@@ -373,14 +374,13 @@ def compare(certified: list[StreamEvidence], there: list[StreamEvidence]) -> Ite
             yield f"{name}: is not in the table"
         elif key not in before:
             yield f"{name}: is in the table but not in the certificate"
-        elif before[key] != now[key]:
-            yield f"{name}: {', '.join(_changed(before[key], now[key]))}"
-
-
-def _changed(certified: StreamEvidence, there: StreamEvidence) -> Iterator[str]:
-    for field in StreamEvidence.__struct_fields__:
-        then, now = getattr(certified, field), getattr(there, field)
-        if then != now and field == "digest":
-            yield "its rows differ from the certified rows"
-        elif then != now:
-            yield f"{field} was {then}, is {now}"
+        else:
+            changed = [
+                "its rows differ from the certified rows"
+                if field == "digest"
+                else f"{field} was {then}, is {now[key][field]}"
+                for field, then in before[key].items()
+                if then != now[key][field]
+            ]
+            if changed:
+                yield f"{name}: {', '.join(changed)}"

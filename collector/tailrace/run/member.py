@@ -10,13 +10,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 import trio
+from msgspec.json import Decoder
 
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.interpreter import command
@@ -46,9 +47,6 @@ NO_PROGRAM = 127
 """Exit status that a rank reports for a program that could not be started. A shell returns the same."""
 
 M = TypeVar("M")
-
-_WELCOME: msgspec.json.Decoder[Welcome | Taken] = msgspec.json.Decoder(Welcome | Taken)
-_RELEASED = msgspec.json.Decoder(Released)
 
 
 class RankWanted(NamedTuple):
@@ -100,7 +98,7 @@ def run(wanted: RankWanted, warn: Warn) -> tuple[RunDone, Path | None]:
 class Membership:
     """A rank's connection to its node's collector. The kernel closes it when the rank's process ends."""
 
-    def __init__(self, connection: socket.socket, lines: Iterator[bytes], welcome: Welcome) -> None:
+    def __init__(self, connection: socket.socket, lines: BinaryIO, welcome: Welcome) -> None:
         self._connection = connection
         self._lines = lines
         self._welcome = welcome
@@ -108,18 +106,24 @@ class Membership:
     def variables(self) -> dict[str, str]:
         """Return the environment variables to set for the program, and make the directories that they name. Raise
         OSError if a directory cannot be made."""
-        traces = Path(self._welcome.traces)
+        about = self._welcome
+        traces = Path(about.traces)
         for directory in made(traces):
             directory.mkdir(parents=True, exist_ok=True)
-        about = self._welcome
         return variables(traces, os.environ, about.addresses, about.token, about.store)
 
     def leave(self, status: int) -> Released:
         """Report the program's exit status to the collector, and wait until it releases this rank. Raise OSError or
         TailraceError if the connection or the collector ends."""
-        with _undisturbed():
+        # Ignore the signals by which launchers end ranks: the rank has nothing left to do and ends by itself soon.
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+        try:
             self._connection.sendall(packed(Bye(exit_status=status)))
-            return _next_message(self._lines, _RELEASED)
+            return _next_message(self._lines, Decoder(Released))
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
 
 
 def join(wanted: RankWanted) -> Membership:
@@ -158,10 +162,10 @@ def _joined(meeting: Meeting, hello: Hello) -> Membership | Taken | None:
     if connection is None:
         return None
     connection.settimeout(JOIN_SECONDS)
-    lines = _lines(connection)
+    lines = connection.makefile("rb")
     try:
         connection.sendall(packed(hello))
-        welcome = _next_message(lines, _WELCOME)
+        welcome = _next_message(lines, Decoder[Welcome | Taken](Welcome | Taken))
     except (OSError, TailraceError):
         # The connection was refused or closed, because the collector is about to end. `join` then tries again.
         connection.close()
@@ -196,29 +200,11 @@ def _start(meeting: Meeting, wanted: RankWanted, lock: int) -> None:
         raise TailraceError(message)
 
 
-def _lines(connection: socket.socket) -> Iterator[bytes]:
-    with connection.makefile("rb") as file:
-        while line := file.readline(LINE_MAX):
-            yield line
-
-
-def _next_message(lines: Iterator[bytes], decoder: msgspec.json.Decoder[M]) -> M:
-    line = next(lines, b"")
+def _next_message(lines: BinaryIO, decoder: Decoder[M]) -> M:
+    line = lines.readline(LINE_MAX)
     if not line.endswith(b"\n"):
         raise TailraceError("the node's collector ended")
     try:
         return decoder.decode(line)
     except msgspec.DecodeError as error:
         raise TailraceError(f"the node's collector is of another version: {error}") from error
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore the signals by which launchers end ranks: the rank has nothing left to do and ends by itself soon."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

@@ -12,6 +12,7 @@ import platform
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -236,15 +237,11 @@ def empty_traces(tails: Iterable[TailConfig], since: int) -> list[str]:
         hollow = {Why.EMPTY, Why.ABSENT}
         found.update(left.path for left in left_out if left.trace and left.why in hollow)
         found.update(spelled(f) for files in traces.values() for f in files if shows_nothing(f))
-    return sorted(path for path in found if path in named or not _older(path, since))
-
-
-def _older(path: str, time: int) -> bool:
-    """Return whether a file was last written before a time (Unix ns); False if this is unknown."""
-    try:
-        return Path(path).stat().st_mtime_ns < time
-    except OSError:
-        return False
+    for path in found - named:
+        with suppress(OSError):
+            if Path(path).stat().st_mtime_ns < since:
+                found.remove(path)
+    return sorted(found)
 
 
 def certify(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,15 +14,12 @@ from tailrace.units import counted
 
 if TYPE_CHECKING:
     from tailrace.run.certificate import Certificate, StreamEvidence, TracingCost
+    from tailrace.run.program import RunDone
 
 PATHS_SHOWN = 10
 
-_NONE: Mapping[str, int] = MappingProxyType({})
 
-
-def lines(
-    done: Certificate, path: Path | None, refused: Mapping[str, int] = _NONE
-) -> Iterator[str]:
+def lines(done: Certificate, path: Path | None, refused: Mapping[str, int] = {}) -> Iterator[str]:
     """Yield text lines for the user about a run. `path` is the certificate's file, or None if it could not be
     written. `refused` is the number of connections and datagrams of other users that were refused, by cause."""
     totals = done.totals
@@ -67,23 +63,17 @@ def cost_in_words(tracing: TracingCost) -> str:
 
 
 def document(
-    arguments: Sequence[str],
-    exit_status: int,
-    certificate: Certificate | None,
-    path: Path | None,
-    failures: Sequence[str],
-    *,
-    others: bool = False,
-    refused: Mapping[str, int] = _NONE,
+    done: RunDone, arguments: Sequence[str], path: Path | None, failures: Sequence[str]
 ) -> bytes:
-    """Return the summary of a run as one line of JSON. `others` states whether other ranks of the node still run. In
-    this case, there is no certificate yet, and `traced` is null."""
+    """Return the summary of a run as one line of JSON. As long as other ranks of the node run, there is no certificate
+    yet, and `traced` is null."""
+    certificate = done.certificate
     found: dict[str, object] = {
         "arguments": arguments,
-        "exit_status": exit_status,
-        "traced": None if others else bool(certificate and certificate.streams),
+        "exit_status": done.status,
+        "traced": None if done.others else bool(certificate and certificate.streams),
         "failures": failures,
-        "refused": refused,
+        "refused": done.refused,
         "no_room": certificate.no_room if certificate else None,
         "empty": certificate.empty if certificate else None,
         "certificate": str(path) if path else None,

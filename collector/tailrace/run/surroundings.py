@@ -64,14 +64,11 @@ def listeners(token: RunToken) -> dict[str, SourceConfig]:
 
 def unguarded(found: Mapping[str, SourceConfig]) -> list[str]:
     """Return a warning, as a list, if the listeners accept events of other users of the host; else an empty list."""
-    guarded = all(s.same_user for s in found.values() if isinstance(s, UdpConfig | TcpConfig))
-    return (
-        []
-        if guarded
-        else [
-            "this host does not name the users of sockets: another user could add events to this run"
-        ]
-    )
+    if all(s.same_user for s in found.values() if isinstance(s, UdpConfig | TcpConfig)):
+        return []
+    return [
+        "this host does not name the users of sockets: another user could add events to this run"
+    ]
 
 
 def sources(
@@ -95,13 +92,11 @@ ranks of a node have the same address."""
 
 def of_node(directory: Path, token: RunToken) -> dict[str, SourceConfig]:
     """Return the sources of a node's collector: listeners, and the directories into which its ranks' tracers write."""
-    found: dict[str, SourceConfig] = {}
-    for name, source in listeners(token).items():
+    many = {"connections_max": CONNECTIONS_MAX, "connections_per_peer_max": CONNECTIONS_MAX}
+    found = listeners(token)
+    for name, source in found.items():
         if isinstance(source, TcpConfig):
-            many = {"connections_max": CONNECTIONS_MAX, "connections_per_peer_max": CONNECTIONS_MAX}
             found[name] = structs.replace(source, **many)
-        else:
-            found[name] = source
     return found | tails_of_node(directory)
 
 
@@ -109,10 +104,9 @@ def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
     """Return one file source for each format of a node's tracers. It follows the format's directories below `directory`
     and below each `rank-N` in it, because not every run has directories of ranks."""
     here = glob.escape(str(directory))
-    formats = ("dftracer", "ovni")
     return {
         name: TailConfig(format=name, paths=[f"{here}/rank-*/{name}", f"{here}/{name}"])
-        for name in formats
+        for name in ("dftracer", "ovni")
     }
 
 
@@ -135,13 +129,11 @@ def of_rank(files: Iterable[str], own: Mapping[str, str]) -> dict[str, SourceCon
     """Return the file sources that one rank needs in addition to the sources of its node. `files` are the
     FORMAT=PATH texts of the rank's files. `own` has, by format, the output directories that the user has set for
     tracers. Raise ConfigError for invalid `files`."""
-    wanted = [*followed(files), *own.items()]
-    return {
-        f"files_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}_{format_}": _tail(
-            format_, Path(path)
-        )
-        for format_, path in wanted
-    }
+    found: dict[str, SourceConfig] = {}
+    for format_, path in (*followed(files), *own.items()):
+        digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+        found[f"files_{digest}_{format_}"] = _tail(format_, Path(path))
+    return found
 
 
 def followed(files: Iterable[str]) -> list[tuple[str, str]]:
