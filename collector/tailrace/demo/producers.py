@@ -13,12 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from tailrace.demo import binary, lines as text_lines
-from tailrace.demo.binary import (
-    datagrams,
-    epoch,
-    heph_events,
-    numbers,
-)
+from tailrace.demo.binary import datagrams, epoch, heph_events, numbers
 from tailrace.demo.lines import jets_trace
 from tailrace.demo.traffic import Traffic, Write
 

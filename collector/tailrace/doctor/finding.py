@@ -55,10 +55,7 @@ def problem(check: str, what: str, why: str, *commands: str, **figures: float | 
 def sysctl(key: str, value: int) -> list[str]:
     """Return the shell commands that set a kernel parameter now and permanently."""
     file = f"/etc/sysctl.d/60-tailrace-{key.rpartition('.')[2]}.conf"
-    return [
-        f"sudo sysctl -w {key}={value}",
-        f"echo '{key} = {value}' | sudo tee {file}",
-    ]
+    return [f"sudo sysctl -w {key}={value}", f"echo '{key} = {value}' | sudo tee {file}"]
 
 
 def setting(section: str, key: str, value: str, *, source: bool = False) -> str:

@@ -21,16 +21,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 from tailrace.clock import STEP_NS, Clock
 from tailrace.config.load import collector_path, spool_path, store_path
 from tailrace.config.schema import Config, TailConfig, TcpConfig, UdpConfig, UnixConfig
-from tailrace.doctor.finding import (
-    KIB,
-    MIB,
-    HostFinding,
-    advice,
-    good,
-    problem,
-    setting,
-    size,
-)
+from tailrace.doctor.finding import KIB, MIB, HostFinding, advice, good, problem, setting, size
 from tailrace.filesystem import free_room, refusal_text
 from tailrace.store.presence import RunningCollector, find
 from tailrace.units import Size

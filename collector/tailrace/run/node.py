@@ -42,22 +42,8 @@ from tailrace.run.meeting import (
     packed,
 )
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine, RankLog
-from tailrace.run.service import (
-    LOOK_SECONDS,
-    Collecting,
-    certify,
-    collect,
-    empty_traces,
-    read_rest,
-)
-from tailrace.run.surroundings import (
-    RunToken,
-    located,
-    of_node,
-    of_rank,
-    rank_directory,
-    unguarded,
-)
+from tailrace.run.service import LOOK_SECONDS, Collecting, certify, collect, empty_traces, read_rest
+from tailrace.run.surroundings import RunToken, located, of_node, of_rank, rank_directory, unguarded
 
 LINGER_SECONDS = 2.0
 """Time (seconds) for which the collector waits for further ranks after the last one has left, if the launcher does

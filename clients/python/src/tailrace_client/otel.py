@@ -33,13 +33,7 @@ from collections.abc import Mapping
 from opentelemetry.context import Context
 from opentelemetry.sdk import trace as sdk
 from opentelemetry.sdk.trace import ReadableSpan, Span
-from opentelemetry.trace import (
-    SpanContext,
-    SpanKind,
-    StatusCode,
-    format_span_id,
-    format_trace_id,
-)
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode, format_span_id, format_trace_id
 
 from tailrace_client import _process
 from tailrace_client._emitter import Emitter
