@@ -60,10 +60,7 @@ class Host(NamedTuple):
 
     def text(self, path: str) -> str | None:
         """Return the text of the file at `path` below `root`, or None if the file is unreadable."""
-        try:
-            return (self.root / path).read_text(errors="replace")
-        except OSError:
-            return None
+        return text_of(self.root / path)
 
     def number(self, path: str) -> int | None:
         text = (self.text(path) or "").strip()
@@ -74,6 +71,13 @@ class Host(NamedTuple):
         own = collector_path(self.config, self.environ).absolute()
         found = find(own, [own, self.spool], self.root, self.config.collector.name)
         return self._replace(daemon=found)
+
+
+def text_of(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return None
 
 
 def nearest(path: Path) -> Path:

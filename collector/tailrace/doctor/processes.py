@@ -27,7 +27,7 @@ from tailrace.config.listen import Network, is_loopback, parse, parse_network
 from tailrace.config.load import store_path
 from tailrace.config.schema import MAIN, AdminConfig, Config, TailConfig, TcpConfig, UdpConfig
 from tailrace.doctor.finding import HostFigures, HostFinding, advice, good, plural, problem, setting
-from tailrace.doctor.machine import Host, exists
+from tailrace.doctor.machine import Host, exists, text_of
 from tailrace.sources.tail.location import Roots, followed
 from tailrace.sources.tail.search import Found, Outside, Search, parse as parse_pattern
 
@@ -118,7 +118,7 @@ def read(root: Path, name: str) -> Filter | None:
     places = [root / place / "system" for place in DIRECTORIES]
     base, at, _ = name.partition("@")
     names = [name, f"{base}@.service"] if at else [name]
-    texts_there = (_text(place / each) for each in names for place in places)
+    texts_there = (text_of(place / each) for each in names for place in places)
     unit = next((text for text in texts_there if text is not None), None)
     if unit is None:
         return None
@@ -127,7 +127,7 @@ def read(root: Path, name: str) -> Filter | None:
     for each in reversed(names):
         for place in reversed([*by_hand, *places]):
             drop_ins |= {path.name: path for path in place.glob(f"{each}.d/*.conf")}
-    texts = [unit, *(_text(drop_ins[name]) or "" for name in sorted(drop_ins))]
+    texts = [unit, *(text_of(drop_ins[name]) or "" for name in sorted(drop_ins))]
     found: dict[str, list[Network]] = {"IPAddressAllow": [], "IPAddressDeny": []}
     for key, value in chain.from_iterable(map(_settings, texts)):
         if key in found:
@@ -180,13 +180,6 @@ def _of_family(host: str) -> tuple[Network, ...]:
     except ValueError:
         return ALL
     return ALL if address.is_unspecified and address.version == 6 else (ALL[address.version == 6],)
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return None
 
 
 OPEN_FILES = "open files"
