@@ -431,7 +431,7 @@ def _program(random: Random, steps: int, threads: int) -> Iterator[_AgentEvent]:
     for _ in range(steps):
         yield from random.choice(running).step()
     for thread in running:
-        while thread.depth:
+        while thread.calls:
             yield from thread.leave()
 
 
@@ -441,50 +441,42 @@ class _TracedThread:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._number = _identity(random)
-        self._methods: list[int] = []
+        self.calls: list[int] = []
         self._objects: list[int] = []
-
-    @property
-    def depth(self) -> int:
-        return len(self._methods)
 
     def step(self) -> Iterator[_AgentEvent]:
         """Yield the events of one step: a call, a return, an allocation, or the update or read of a field."""
+        draw = self._random.randrange
         chance = self._random.random()
-        if not self.depth or (chance < 0.28 and self.depth < _DEPTH_MAX):
-            method = self._random.randrange(1, len(_CLASSES) * len(_METHODS) + 1)
-            self._methods.append(method)
-            yield self._event("M", method, self._object())
+        if not self.calls or (chance < 0.28 and len(self.calls) < _DEPTH_MAX):
+            self.calls.append(draw(1, len(_CLASSES) * len(_METHODS) + 1))
+            yield self._event("M", self.calls[-1], self._object())
         elif chance < 0.56:
             yield from self.leave()
         elif chance < 0.74:
-            yield self._allocation()
+            self._objects.append(_identity(self._random))
+            class_, site = draw(1, len(_CLASSES) + 1), draw(1, 200)
+            if self._random.random() < 0.25:
+                length = draw(1, 64)
+                yield self._event("A", self._objects[-1], 16 + 8 * length, class_, site, length)
+            else:
+                yield self._event("N", self._objects[-1], 8 * draw(2, 9), class_, site, 0)
         elif chance < 0.87:
-            field = self._random.randrange(1, len(_FIELDS) + 1)
+            field = draw(1, len(_FIELDS) + 1)
             yield self._event("U", self._object(), self._object(), field)
         else:
-            class_ = self._random.randrange(1, len(_CLASSES) + 1)
+            class_ = draw(1, len(_CLASSES) + 1)
             yield self._event("W", self._object(), class_)
 
     def leave(self) -> Iterator[_AgentEvent]:
         """Yield the return from the innermost call. Sometimes, an exception first ends inner calls, which writes no
         lines."""
-        if self.depth > 4 and self._random.random() < 0.02:
-            del self._methods[-3:]
-        yield self._event("E", self._methods.pop())
+        if len(self.calls) > 4 and self._random.random() < 0.02:
+            del self.calls[-3:]
+        yield self._event("E", self.calls.pop())
         if len(self._objects) > _OBJECTS_MAX:
             dead = self._objects.pop(self._random.randrange(len(self._objects)))
             yield self._event("D", dead, self._number)
-
-    def _allocation(self) -> _AgentEvent:
-        object_ = _identity(self._random)
-        self._objects.append(object_)
-        class_ = self._random.randrange(1, len(_CLASSES) + 1)
-        site = self._random.randrange(1, 200)
-        if self._random.random() < 0.25:
-            length = self._random.randrange(1, 64)
-            return self._event("A", object_, 16 + 8 * length, class_, site, length)
-        return self._event("N", object_, 8 * self._random.randrange(2, 9), class_, site, 0)
 
     def _object(self) -> int:
         """Return the id of a referenced object; sometimes 0, which stands for static members and null."""
