@@ -82,7 +82,7 @@ def doctor_command(config: Path | None, store: str | None, *, as_json: bool, qui
         click.echo(document)
     else:
         width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
-        style = _coloured if in_colour(sys.stdout) else finding.plain
+        style = _coloured if in_colour(sys.stdout) else None
         for line in finding.text(findings, width=width, style=style):
             click.echo(line)
     if finding.count(findings, Severity.PROBLEM):

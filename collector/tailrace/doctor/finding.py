@@ -84,11 +84,7 @@ Style = Callable[[str, Severity], str]
 """A function that returns the word for a severity with highlighting, such as a colour on a terminal."""
 
 
-def plain(text: str, severity: Severity) -> str:  # noqa: ARG001 - a Style
-    return text
-
-
-def text(findings: list[HostFinding], *, width: int, style: Style = plain) -> Iterator[str]:
+def text(findings: list[HostFinding], *, width: int, style: Style | None = None) -> Iterator[str]:
     """Yield the lines of the report, of at most `width` characters, except commands, which users must copy."""
     for severity in Severity:
         of_this = [finding for finding in findings if finding.severity == severity]
@@ -128,11 +124,11 @@ def as_json(findings: list[HostFinding], *, config: str, store: str, spool: str)
     return msgspec.json.format(msgspec.json.encode(report))
 
 
-def _finding(finding: HostFinding, width: int, style: Style) -> Iterator[str]:
+def _finding(finding: HostFinding, width: int, style: Style | None) -> Iterator[str]:
     word = f"{finding.severity:<7}"
-    first, *rest = _wrapped(f"{finding.check}: {finding.what}", width - len(word) - len(INDENT))
-    yield f"{style(word, finding.severity)}{INDENT}{first}"
     margin = " " * len(word) + INDENT
+    first, *rest = _wrapped(f"{finding.check}: {finding.what}", width - len(margin))
+    yield f"{style(word, finding.severity) if style else word}{INDENT}{first}"
     for line in [*rest, *_wrapped(finding.why, width - len(margin))]:
         yield f"{margin}{line}"
     for command in finding.commands:

@@ -237,12 +237,19 @@ def check_drops(host: Host) -> Iterator[HostFinding]:
     for name, config in udp.items():
         listen = host.daemon.addresses.get(name, "") if host.daemon else ""
         if listen:
-            yield _dropped_by_socket(name, config, _drops(host, split(listen)[1]))
+            yield _dropped_by_socket(host, name, config, split(listen)[1])
     if udp:
         yield _dropped_by_host(host)
 
 
-def _dropped_by_socket(name: str, config: UdpConfig, dropped: int) -> HostFinding:
+def _dropped_by_socket(host: Host, name: str, config: UdpConfig, port: int) -> HostFinding:
+    """Return the finding about the datagrams that the kernel has dropped at sockets of a port."""
+    dropped = 0
+    for path in ("proc/net/udp", "proc/net/udp6"):
+        for line in (host.text(path) or "").splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 2 and int(fields[1].rpartition(":")[2], 16) == port:
+                dropped += int(fields[-1])
     if dropped == 0:
         return good(DROPS, f"{name}'s socket has dropped nothing.", dropped=0)
     buffer = min(4 * int(config.receive_buffer), LARGEST_BUFFER)
@@ -281,17 +288,6 @@ def _dropped_by_host(host: Host) -> HostFinding:
         "ss -lunm  # of each socket, the last number in skmem",
         **figures,
     )
-
-
-def _drops(host: Host, port: int) -> int:
-    """Return how many datagrams the kernel has dropped at sockets of a port, according to /proc/net/udp."""
-    dropped = 0
-    for path in ("proc/net/udp", "proc/net/udp6"):
-        for line in (host.text(path) or "").splitlines()[1:]:
-            fields = line.split()
-            if len(fields) > 2 and int(fields[1].rpartition(":")[2], 16) == port:
-                dropped += int(fields[-1])
-    return dropped
 
 
 RATE = "udp rate"
