@@ -1,7 +1,6 @@
 """Collect execution traces, and detect which events are missing and why.
 
-`tailrace.open(store)` opens a store for reading.
-"""
+`tailrace.open(store)` opens a store for reading."""
 
 from __future__ import annotations
 

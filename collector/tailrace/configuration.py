@@ -18,8 +18,7 @@ def usual_file(environ: Mapping[str, str]) -> Path | None:
 
     If $TAILRACE_CONFIG is set, return this path. Otherwise, look for `tailrace/tailrace.toml` in the user's
     configuration directory (XDG Base Directory Specification), then in /etc. Return the first file that exists and that
-    this user may read.
-    """
+    this user may read."""
     if named := environ.get("TAILRACE_CONFIG"):
         return Path(named)
     own = user_directory(environ, "XDG_CONFIG_HOME", "~/.config")
@@ -34,8 +33,7 @@ def choose(config: Path | None, store: str | None, listen: str | None = None) ->
     is no file, use the built-in defaults.
 
     Environment variables take precedence over the file. The arguments `store` and `listen` take precedence over both.
-    Raise ConfigError if the configuration is invalid.
-    """
+    Raise ConfigError if the configuration is invalid."""
     try:
         return load(
             config or usual_file(os.environ),

@@ -78,8 +78,7 @@ class StoreError(TailraceError):
 class BrokenOffError(StoreError):
     """Files of the table were deleted while a query read them.
 
-    If the query is repeated, it reads the newest version of the table.
-    """
+    If the query is repeated, it reads the newest version of the table."""
 
 
 class MemoryLimitError(StoreError):
@@ -123,8 +122,7 @@ class ExportError(TailraceError):
 class StreamError(TailraceError):
     """Standard input or output cannot be read or written.
 
-    The message names the stream and the reason. `unread` states that the reader of the output has closed it.
-    """
+    The message names the stream and the reason. `unread` states that the reader of the output has closed it."""
 
     def __init__(self, text: str, *, unread: bool) -> None:
         super().__init__(text)
@@ -138,8 +136,7 @@ class MissingPackageError(TailraceError, ImportError):
 def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield all exceptions within a (possibly nested) exception group, as trio raises it.
 
-    If `error` is no exception group, yield `error` itself.
-    """
+    If `error` is no exception group, yield `error` itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from causes(inner)

@@ -52,8 +52,7 @@ class Condition(StrEnum):
 class Durations(msgspec.Struct):
     """A histogram of durations (seconds): their number and their sum.
 
-    For each bound in `BOUNDS`, it also counts the durations up to this bound.
-    """
+    For each bound in `BOUNDS`, it also counts the durations up to this bound."""
 
     BOUNDS: ClassVar = (
         0.001,
@@ -98,8 +97,7 @@ class AdminRefusal(StrEnum):
 ANSWERS = (200, 400, 401, 404, 405, 500, 503)
 """HTTP status codes with which the admin endpoint answers.
 
-A malformed request gets no answer, and counts as a refusal.
-"""
+A malformed request gets no answer, and counts as a refusal."""
 
 
 class AdminFigures:
@@ -128,8 +126,7 @@ class Figures:
         self.admin = AdminFigures()
         self.store_descriptors = self.upkeep_descriptors = self.log_descriptors = 0
         """Number of times that the process had no free file descriptor: for a commit, for an upkeep run (which merges
-        files of the table and deletes old days), or for reading the log from disk.
-        """
+        files of the table and deletes old days), or for reading the log from disk."""
 
     def committed(self, seconds: float, rows: int) -> None:
         self.commits.add(seconds)
@@ -182,8 +179,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     slow_records: int
     """Number of lines that were decoded one by one in Python since the daemon started.
 
-    Decoding such a line takes many times as long as decoding any other line.
-    """
+    Decoding such a line takes many times as long as decoding any other line."""
     flaws: dict[str, int]
     malformed_records: dict[str, int]
     expected_events: int

@@ -11,8 +11,7 @@ Commands call `isolate` first, and start other interpreters with `command`. The 
 user's programs.
 
 This module imports only modules that every interpreter has loaded already or has built in. Any other import might load
-a module of the user with the same name.
-"""
+a module of the user with the same name."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ HARMLESS = frozenset({
 })  # fmt: skip
 """Environment variables of the Python interpreter that change neither imports nor the behaviour of a command.
 
-A command need not start a new interpreter because of them.
-"""
+A command need not start a new interpreter because of them."""
 
 THREADS = "OPENBLAS_NUM_THREADS"
 """Environment variable that limits the threads of numpy's linear algebra library.
@@ -57,14 +55,12 @@ os.umask(UMASK_OF_USER)
 OTHERS_WRITE = 0o002
 """Write permission of other users, with which they could replace the content of a file or directory.
 
-Files and directories of Tailrace never have this permission, whatever the umask is.
-"""
+Files and directories of Tailrace never have this permission, whatever the umask is."""
 _removed: dict[str, str] = {}
 """Environment variables of the user that this process has removed from its environment, because they would break
 libraries.
 
-The user's programs still get them.
-"""
+The user's programs still get them."""
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -77,8 +73,7 @@ def isolate() -> None:
     other imports.
 
     If an environment variable changes the behaviour of the Python interpreter, replace this process by a new
-    interpreter that ignores the variable.
-    """
+    interpreter that ignores the variable."""
     if not sys.flags.isolated:
         if sys.executable and any(map(_obeyed, os.environ)):
             try:  # noqa: SIM105 - contextlib may be the user's
@@ -107,8 +102,7 @@ def environment_of_user() -> dict[str, str]:
 
 def _settle() -> None:
     """Set the umask and the garbage collector of this process. Remove environment variables that would break its
-    libraries.
-    """
+    libraries."""
     gc.set_threshold(*COLLECTED_AT)
     os.umask(UMASK_OF_USER | OTHERS_WRITE)
     _limit_threads()
@@ -136,8 +130,7 @@ def _given(name: str) -> bool:
 
 def _obeyed(name: str) -> bool:
     """Return whether an environment variable would change the behaviour of a Python interpreter that reads it (one
-    started without `-I`).
-    """
+    started without `-I`)."""
     if name == "PYTHONPATH":
         return bool({*_python_path()} - {HOME})
     # Ignore variables such as PYTHON_VERSION, which container images and build tools set and no interpreter reads.
@@ -160,8 +153,7 @@ def _foreign() -> list[str]:
 
 def _behind_the_library(path: list[str], more: list[str]) -> list[str]:
     """Return the module search path `path` with further entries after the standard library: this installation, and the
-    directories `more`.
-    """
+    directories `more`."""
     standard = os.path.dirname(os.__file__)  # noqa: PTH120 - as above
     ours = (standard, os.path.join(standard, "lib-dynload"))  # noqa: PTH118 - as above
     at = max((place + 1 for place, entry in enumerate(path) if entry in ours), default=0)

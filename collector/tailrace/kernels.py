@@ -7,8 +7,7 @@ the value `off`, they never run. With `require`, Tailrace refuses to run if one 
 Callers check `active` before importing a kernel:
 
     if kernels.active():
-        from tailrace.decoding.formats.heph import _kernel
-"""
+        from tailrace.decoding.formats.heph import _kernel"""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ _BUILD = (
 def active() -> bool:
     """Return whether the kernels run in this process.
 
-    Raise ConfigError if TAILRACE_KERNELS requires the kernels and one is not built, or if its value is unknown.
-    """
+    Raise ConfigError if TAILRACE_KERNELS requires the kernels and one is not built, or if its value is unknown."""
     return decide(os.environ.get(VARIABLE, ""), missing(Path(__file__).parent))
 
 

@@ -1,8 +1,7 @@
 """Write log lines to standard error, as text or as one JSON object for each line.
 
 Each place in the code that logs writes at most `LINES_A_MINUTE` lines a minute. Names from outside (peers, files) can
-neither start a new line nor send control characters to a terminal.
-"""
+neither start a new line nor send control characters to a terminal."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ def _dropped(handler: logging.Handler, lines: int) -> str:
 
 class LineLimit(logging.Filter):
     """A filter that passes at most `LINES_A_MINUTE` lines a minute for each line of code that logs. If lines were
-    suppressed, the next line that passes states their number.
-    """
+    suppressed, the next line that passes states their number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,8 +79,7 @@ class LineLimit(logging.Filter):
 
 class _LogPlace:
     """The state of one line of code that logs: how many lines it has written since a time (Unix seconds), and how many
-    were suppressed.
-    """
+    were suppressed."""
 
     def __init__(self) -> None:
         self.since = 0.0

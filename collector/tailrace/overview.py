@@ -1,8 +1,7 @@
 """Compute an overview of a running collector: rates of the sources, missing events and problems.
 
 A rate is computed from two responses of /status by the same process. The difference of the counts is divided by the
-difference of the uptimes in the responses, so that a slow response does not distort the rate.
-"""
+difference of the uptimes in the responses, so that a slow response does not distort the rate."""
 
 from __future__ import annotations
 

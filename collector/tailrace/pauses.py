@@ -1,8 +1,7 @@
 """Let all periodic tasks of a process wake up at common times, so that the process wakes up less often. These times are
 the multiples of a task's interval.
 
-Waking a sleeping process costs more than the work of these tasks.
-"""
+Waking a sleeping process costs more than the work of these tasks."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ None of this may harm the collected data:
   are queued. Lines that do not fit are dropped, and the next written line states their number. At exit the process
   waits until all lines are written, or the thread has made no progress for `DRAIN_SECONDS` (`drain`).
 
-Text is UTF-8 in any locale, and a character without a UTF-8 encoding is escaped.
-"""
+Text is UTF-8 in any locale, and a character without a UTF-8 encoding is escaped."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ ROOM = 2**20
 BUFFER = 2**16
 """Maximum length (bytes) of a line that is either written or dropped as a whole.
 
-If a longer line is dropped, parts of it may still be written.
-"""
+If a longer line is dropped, parts of it may still be written."""
 
 DRAIN_SECONDS = 1.0
 """Maximum time (seconds) for which the exit of a process waits for a reader that reads nothing."""
@@ -56,8 +54,7 @@ _streams: dict[int, StandardStream] = {}
 def begin() -> None:
     """Protect standard input, output and error of this process, as the docstring of the module describes.
 
-    Call this function before any file is opened.
-    """
+    Call this function before any file is opened."""
     for number, wrong_way in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
         try:
             os.fstat(number)
@@ -188,8 +185,7 @@ class StandardStream(io.RawIOBase):
 class WriteQueue:
     """A queue of bytes that a thread writes to a descriptor. Each item in it has one or more lines.
 
-    `dropped` counts lines that did not fit or could not be written. `spell` returns the message about dropped lines.
-    """
+    `dropped` counts lines that did not fit or could not be written. `spell` returns the message about dropped lines."""
 
     def __init__(self, number: int) -> None:
         self.dropped = 0
@@ -248,8 +244,7 @@ class WriteQueue:
     def _report(self, error: OSError) -> None:
         """If a write to standard output fails, report this on standard error, but only the first time.
 
-        Report nothing if the reader has closed the pipe.
-        """
+        Report nothing if the reader has closed the pipe."""
         if self._number == STDOUT and error.errno != errno.EPIPE and not self._said:
             self._said = True
             sys.stderr.write(f"tailrace: {NAMES[STDOUT]}: {error.strerror}\n")

@@ -4,8 +4,7 @@ Names, attributes, paths and error messages come from outside. A control charact
 window title, or make the terminal send input. A character that changes the direction of text makes one name look like
 another. The module escapes such characters as Python does.
 
-`waiting` shows on a terminal that a command works.
-"""
+`waiting` shows on a terminal that a command works."""
 
 from __future__ import annotations
 
@@ -40,16 +39,14 @@ and lone surrogates. Group 1 matches Tailrace's own colours, which are not escap
 
 def in_colour(stream: TextIO) -> bool:
     """Return whether output to a stream may have colours and bold type: the stream writes to a terminal, and NO_COLOR is
-    not set, or is empty.
-    """
+    not set, or is empty."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def printable(text: str) -> str:
     """Return text with control characters and invisible characters escaped as Python does.
 
-    The result is always one line.
-    """
+    The result is always one line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -73,8 +70,7 @@ def guard() -> None:
 def guarded(stream: TextIO) -> TextIO:
     """Return a stream that applies `harmless` to all text, if the stream `stream` writes to a terminal.
 
-    Otherwise return `stream` itself.
-    """
+    Otherwise return `stream` itself."""
     return _text(_Guard(stream)) if stream.isatty() else stream
 
 
@@ -89,8 +85,7 @@ def waiting(what: str, call: Callable[[], T]) -> T:
     """Return the result of a call. If it takes longer than `FIRST_SECONDS`, show on the terminal of standard error what
     the command does (`what`), and for how long; clear this line at the end.
 
-    If standard error is not a terminal, show nothing.
-    """
+    If standard error is not a terminal, show nothing."""
     if not sys.stderr.isatty():
         return call()
     import threading  # noqa: PLC0415 - `tailrace --help` needs none
@@ -134,8 +129,7 @@ def _text(out: io.BufferedIOBase) -> TextIO:
 class _Guard(io.BufferedIOBase):
     """A writer that escapes UTF-8 text with `harmless` and writes it to a terminal.
 
-    The bytes of one call of `write` may end within a character.
-    """
+    The bytes of one call of `write` may end within a character."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = (
@@ -203,7 +197,6 @@ class _Passing(io.BufferedIOBase):
 def _cut_colour(text: str) -> int:
     """Return the index in `text` where an incomplete colour sequence begins at its end.
 
-    If there is none, return the length of the text.
-    """
+    If there is none, return the length of the text."""
     at = text.rfind("\x1b", -4)
     return at if at >= 0 and re.fullmatch(r"\x1b(\[\d{0,2})?", text[at:]) else len(text)

@@ -8,8 +8,7 @@
 `check_format` makes all checks, at random positions, which are the same in each run. Each other function makes one
 check, at positions that the caller chooses. A broken rule raises AssertionError, whose text names the rule and the
 position in the input. An exception of the decoder passes through. Tailrace's own formats are checked by the same
-functions (`tests/decoding/test_conformance.py`).
-"""
+functions (`tests/decoding/test_conformance.py`)."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ class TraceSample:
 
     def begun(self) -> tuple[Decoder, list[Record]]:
         """Return a new decoder that has got the sample's path, dialect and documents, and the records that it returned
-        for them.
-        """
+        for them."""
         decoder: Any = self.format.decoder(self.limit, None)
         records: list[Record] = []
         if self.path:
@@ -263,8 +261,7 @@ def check_evicted(sample: TraceSample, place: int, share: int) -> None:
 
     The state must then take less memory, and count what was evicted. Earlier records must not change, and all records
     together must cover the input completely and without overlap. A decoder that continues from a checkpoint must return
-    the same records.
-    """
+    the same records."""
     decoder, records = sample.begun()
     if not isinstance(decoder, HoldingDecoder):
         return
@@ -294,8 +291,7 @@ def check_evicted(sample: TraceSample, place: int, share: int) -> None:
 
 def check_truncated(sample: TraceSample, place: int) -> None:
     """Check that the records of a truncated input include each readable record that lies wholly before the end,
-    unchanged.
-    """
+    unchanged."""
     data = sample.data[:place]
     records = sample.decode([data])
     check_tiling(sample.format, records, data)

@@ -23,8 +23,7 @@ SessionKey = tuple[str, str]
 FACTS = """
 SELECT s.source, s.format, s.session, s.opened, s.closed_at, s.run, s.clock, s.ticks_per_second, s.epoch, s.clock_offset,
   s.peer
-FROM sessions AS s WHERE {chosen}
-"""
+FROM sessions AS s WHERE {chosen}"""
 
 
 DEEPEST = 256
@@ -47,8 +46,7 @@ _PLACED = {
 GAPS_OF = """
 SELECT source, session, format, stream, reason, detail, first, last, remaining, "of", id, "offset"
 FROM gaps WHERE {gaps}
-ORDER BY source, session, stream, first, "offset", reason, id
-"""
+ORDER BY source, session, stream, first, "offset", reason, id"""
 
 StreamPlace = tuple[str, str, str]
 """Source, session and stream. The stream is "" if it is unknown."""

@@ -1,8 +1,7 @@
 """Read and write sizes, durations and counts as text for users: "16 MiB", "250 ms", "1 event".
 
 A `Size` is a whole number of bytes, and a `Duration` is a number of seconds. Code uses both as numbers. The text of
-each can be parsed again, and gives the same value.
-"""
+each can be parsed again, and gives the same value."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun:
 
-    "1 event", "2 events". `plural` is the plural of the noun; by default it is formed with an s.
-    """
+    "1 event", "2 events". `plural` is the plural of the noun; by default it is formed with an s."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -50,8 +48,7 @@ class Size(int):
         """Return the size for a text such as "16 MiB".
 
         Raise ValueError, with the allowed units, if the text is not a number with a unit, or not a whole number of
-        bytes.
-        """
+        bytes."""
         size = _value(text, _SIZE_UNITS, "a size", "16 MiB")
         if size.denominator != 1:
             raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -72,8 +69,7 @@ class Duration(float):
         """Return the duration for a text such as "250 ms".
 
         Raise ValueError, with the allowed units, if the text is not a number with a unit. Raise OverflowError if the
-        number is too large for a float.
-        """
+        number is too large for a float."""
         return cls(_value(text, _DURATION_UNITS, "a duration", "250 ms"))
 
     @property
@@ -97,8 +93,7 @@ def _value(text: str, units: dict[str, Fraction], what: str, example: str) -> Fr
 def _spell(value: Fraction, units: dict[str, Fraction]) -> str:
     """Return a value as text in the largest unit in which it is a whole number.
 
-    If there is none, use the smallest unit.
-    """
+    If there is none, use the smallest unit."""
     for unit, worth in units.items():
         if value and value % worth == 0:
             return f"{value // worth} {unit}"

@@ -19,13 +19,7 @@ from typing import NamedTuple
 
 from tailrace import owned
 from tailrace.clock import Clock
-from tailrace.config.load import (
-    STORE_KEYS,
-    collector_path,
-    quarantine_path,
-    spool_path,
-    store_path,
-)
+from tailrace.config.load import STORE_KEYS, collector_path, quarantine_path, spool_path, store_path
 from tailrace.config.schema import Config, SpoolConfig
 from tailrace.daemon.context import Health
 from tailrace.daemon.loops.decode import refills, replay, restored
@@ -167,11 +161,7 @@ class OpenedDisk(NamedTuple):
 
 @contextmanager
 def opened(
-    config: Config,
-    clock: Clock,
-    health: Health,
-    starts: Starts | None,
-    working: Callable[[], None],
+    config: Config, clock: Clock, health: Health, starts: Starts | None, working: Callable[[], None]
 ) -> Iterator[OpenedDisk]:
     """Open the files of a collector, yield them, and close them at the end of the block.
 

@@ -81,8 +81,7 @@ class Quarantine:
         """Write pieces of unreadable bytes, and sync the written files.
 
         Raise FullError or StoreError if a file cannot be written or opened: the call may be repeated then. Raise
-        SyncError if a sync fails.
-        """
+        SyncError if a sync fails."""
         for session, at, data in pieces:
             self.write(session, at, data)
         try:

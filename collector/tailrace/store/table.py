@@ -383,8 +383,7 @@ class Table:
         version.
 
         Check position and epoch before a commit with the handle: the library looks for conflicts only in versions that
-        are newer than the handle's version.
-        """
+        are newer than the handle's version."""
         for attempt in range(1, layout.OPEN_TRIES + 1):
             table = layout.open_table(self.root, self._options)
             try:

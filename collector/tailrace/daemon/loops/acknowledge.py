@@ -124,11 +124,7 @@ class Acknowledging:
     """The loop that sends acknowledgements to clients."""
 
     def __init__(
-        self,
-        spool: Spool,
-        ingest: Ingest,
-        sources: Mapping[str, Replier],
-        names: HeldNames,
+        self, spool: Spool, ingest: Ingest, sources: Mapping[str, Replier], names: HeldNames
     ) -> None:
         self._spool = spool
         self._ingest = ingest
