@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 from deltalake.exceptions import DeltaError
@@ -29,18 +29,27 @@ from tailrace.store import durable, layout
 from tailrace.store.data_files import to_arrow, write_rows
 from tailrace.store.layout import DataFile, data_files, same_values
 from tailrace.store.log import DeltaLog, Group, Journal
-from tailrace.store.refusal import refusal
+from tailrace.store.refusal import refusing
+
+DIRECTORY = "damaged"
+"""Name of the directory, beside the table, into which damaged data files are moved."""
+
+ENGINE = "tailrace"
+"""Value of the field `engineInfo` in the log entries of this module."""
 
 _WHO = ("source", "format", "session")
-_GROUP = (*_WHO, "stream", "kind")
 
 _EVENTS = frozenset({Kind.SPAN, Kind.INSTANT, Kind.COUNTER, Kind.ANNOTATION})
 
 _UNKNOWN = ("unknown", "unknown")
 """Source and format of the gap for a damaged file if nothing in the table states a source."""
 
-Who = tuple[str, str, str]
-"""Source, format and session of rows."""
+
+class Damaged(NamedTuple):
+    """A data file of the table, and a description of its damage for users."""
+
+    file: DataFile
+    reason: str
 
 
 class LostEvents(NamedTuple):
@@ -54,26 +63,31 @@ class LostEvents(NamedTuple):
     estimate: bool = False
 
 
-def known(root: Path, files: Iterable[DataFile]) -> set[Who]:
-    """Return source, format and session of all rows in the given data files, except unreadable files."""
-    found: set[Who] = set()
-    for file in files:
-        counts = _counts(root / file.path, _WHO)
-        found.update((source, format_, session) for source, format_, session in counts or ())
-    return found
+def counts_of(
+    path: Path, columns: Sequence[str] = (*_WHO, "stream", "kind")
+) -> Counter[Any] | None:
+    """Count the rows of a data file by their values in `columns`. Return None if they are unreadable."""
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - 40 MB that only damage needs
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    counts: Counter[tuple[str, ...]] = Counter()
+    try:
+        with path.open("rb") as source:
+            for batch in pq.ParquetFile(source).iter_batches(columns=list(columns)):
+                groups = pa.table(batch).group_by(list(columns)).aggregate([([], "count_all")])
+                *values, numbers = (groups[name].to_pylist() for name in (*columns, "count_all"))
+                for *group, number in zip(*values, numbers, strict=True):
+                    counts[tuple(group)] += number
+    except (OSError, ValueError, pa.ArrowException):
+        return None
+    return None if any(None in group for group in counts) else counts
 
 
-def counts_of(path: Path) -> Counter[Group] | None:
-    """Count the rows of a data file by source, format, session, stream and kind. Return None if they are unreadable."""
-    counts = _counts(path, _GROUP)
-    return None if counts is None else Counter(cast("dict[Group, int]", counts))
-
-
-def losses(
+def _losses(
     root: Path,
     file: DataFile,
     noted: Counter[Group] | None,
-    sessions: set[Who],
+    sessions: set[tuple[str, ...]],
     same: Mapping[str, str],
 ) -> list[LostEvents]:
     """Return the lost events of a damaged data file, by stream.
@@ -102,7 +116,21 @@ def losses(
     ]
 
 
-def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
+def _by_stream(counts: Counter[Group]) -> Iterator[LostEvents]:
+    streams: dict[tuple[str, str, str, str], Counter[str]] = {}
+    for group, count in counts.items():
+        streams.setdefault(group[:4], Counter())[group[4]] += count
+    for stream, kinds in sorted(streams.items()):
+        begun = max(kinds[Kind.BEGIN] - kinds[Kind.SPAN], 0)
+        events = begun + sum(kinds[kind] for kind in _EVENTS)
+        if events:
+            yield LostEvents(*stream, events, estimate=begun > 0)
+        if not events or kinds[Kind.GAP]:
+            # A lost gap row or session row may stand for any number of events.
+            yield LostEvents(*stream, 0)
+
+
+def _gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
     """Return the gap rows for the lost events of a damaged data file, dated on the day of the file."""
     batch = Batch()
     batch.day = file.day
@@ -124,112 +152,49 @@ def gap_rows(file: DataFile, reason: str, lost: Sequence[LostEvents]) -> Batch:
     return batch
 
 
-def _by_stream(counts: Counter[Group]) -> Iterator[LostEvents]:
-    streams: dict[tuple[str, str, str, str], Counter[str]] = {}
-    for group, count in counts.items():
-        streams.setdefault(group[:4], Counter())[group[4]] += count
-    for (source, format_, session, stream), kinds in sorted(streams.items()):
-        begun = max(kinds[Kind.BEGIN] - kinds[Kind.SPAN], 0)
-        events = begun + sum(kinds[kind] for kind in _EVENTS)
-        if events:
-            yield LostEvents(source, format_, session, stream, events, estimate=begun > 0)
-        if not events or kinds[Kind.GAP]:
-            # A lost gap row or session row may stand for any number of events.
-            yield LostEvents(source, format_, session, stream, 0)
-
-
-def _counts(path: Path, columns: Sequence[str]) -> Counter[tuple[str, ...]] | None:
-    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - 40 MB that only damage needs
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
-
-    counts: Counter[tuple[str, ...]] = Counter()
-    try:
-        with path.open("rb") as source:
-            for batch in pq.ParquetFile(source).iter_batches(columns=list(columns)):
-                groups = pa.table(batch).group_by(list(columns)).aggregate([([], "count_all")])
-                *values, numbers = (groups[name].to_pylist() for name in (*columns, "count_all"))
-                for *group, number in zip(*values, numbers, strict=True):
-                    counts[tuple(group)] += number
-    except (OSError, ValueError, pa.ArrowException):
-        return None
-    return None if any(None in group for group in counts) else counts
-
-
-DIRECTORY = "damaged"
-"""Name of the directory, beside the table, into which damaged data files are moved."""
-
-
-ENGINE = "tailrace"
-"""Value of the field `engineInfo` in the log entries of this module."""
-
-
-class Damaged(NamedTuple):
-    """A data file of the table, and a description of its damage for users."""
-
-    file: DataFile
-    reason: str
-
-
 def set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
     """Replace damaged data files of the newest version of the table by gap rows. Return a message about each file.
 
     Ignore files that this version does not contain. The change is durable on return. Raise StoreError, FullError or
     SyncError if it fails; each file is then either still in the table or replaced."""
-    try:
-        return _set_aside(root, damaged, clock)
-    except (DeltaError, OSError) as error:
-        raise refusal(error, str(root), "set a damaged file aside") from error
-
-
-def _set_aside(root: Path, damaged: Sequence[Damaged], clock: Clock) -> list[str]:
-    noted = Journal(root).read().rows
-    while True:
-        table = layout.open_table(str(root), {})
-        live = {file.path: file for file in data_files(table)}
-        wanted = [each for each in damaged if each.file.path in live]
-        if not wanted:
-            return []
-        bad = {each.file.path for each in wanted}
-        sessions = known(root, [file for path, file in live.items() if path not in bad])
-        same = same_values(table, ("source", "format", "session", "stream"))
-        lost = {
-            each.file.path: losses(
-                root, each.file, noted.get(each.file.path), sessions, same[each.file.path]
-            )
-            for each in wanted
-        }
-        now = clock.wall_ns() // 10**6
-        actions = [_commit_info(now), *(_remove(each.file, now) for each in wanted)]
-        actions += _added_gap_rows(root, wanted, lost)
-        version = table.version() + 1
-        if _put(DeltaLog(root), version, actions):
-            durable.sync(root, version - 1, version)
-            Journal(root).note([version], merges=True)
-            return [_moved(root, each, lost[each.file.path]) for each in wanted]
-
-
-def _commit_info(now: int) -> dict[str, Any]:
-    return {"commitInfo": {"timestamp": now, "operation": "SET ASIDE", "engineInfo": ENGINE}}
+    with refusing(root, "set a damaged file aside", DeltaError):
+        noted = Journal(root).read().rows
+        while True:
+            table = layout.open_table(str(root), {})
+            live = {file.path: file for file in data_files(table)}
+            bad = {each.file.path: each for each in damaged if each.file.path in live}
+            if not bad:
+                return []
+            sessions = {
+                who for path in live.keys() - bad for who in counts_of(root / path, _WHO) or ()
+            }
+            same = same_values(table, (*_WHO, "stream"))
+            lost = {
+                path: _losses(root, each.file, noted.get(path), sessions, same[path])
+                for path, each in bad.items()
+            }
+            now, version = clock.wall_ns() // 10**6, table.version() + 1
+            info = {"timestamp": now, "operation": "SET ASIDE", "engineInfo": ENGINE}
+            actions = [{"commitInfo": info}, *(_remove(each.file, now) for each in bad.values())]
+            for path, each in bad.items():
+                gaps = to_arrow(_gap_rows(each.file, each.reason, lost[path]))
+                actions += [{"add": write_rows(root, day_rows)} for day_rows in gaps]
+            if _put(DeltaLog(root), version, actions):
+                durable.sync(root, version - 1, version)
+                Journal(root).note([version], merges=True)
+                return [_moved(root, each, lost[path]) for path, each in bad.items()]
 
 
 def _remove(file: DataFile, now: int) -> dict[str, Any]:
-    return {
-        "remove": {
-            "path": file.path,
-            "deletionTimestamp": now,
-            "dataChange": True,
-            "extendedFileMetadata": True,
-            "partitionValues": {"day": str(layout.date_of(file.day))},
-            "size": file.size,
-        }
+    removed = {
+        "path": file.path,
+        "deletionTimestamp": now,
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": {"day": str(layout.date_of(file.day))},
+        "size": file.size,
     }
-
-
-def _added_gap_rows(
-    root: Path, damaged: Sequence[Damaged], lost: dict[str, list[LostEvents]]
-) -> list[dict[str, Any]]:
-    rows = [gap_rows(each.file, each.reason, lost[each.file.path]) for each in damaged]
-    return [{"add": write_rows(root, day_rows)} for batch in rows for day_rows in to_arrow(batch)]
+    return {"remove": removed}
 
 
 def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool:
@@ -237,9 +202,8 @@ def _put(log: DeltaLog, version: int, actions: Sequence[dict[str, Any]]) -> bool
     new = log.path(version).with_name(f"{version:020}.json#{os.getpid()}")
     try:
         owned.write_new(new, b"\n".join(map(msgspec.json.encode, actions)))
-        os.link(
-            new, log.path(version)
-        )  # unlike a rename, fails if another writer has used the version
+        # Unlike a rename, a link fails if another writer has used the version.
+        os.link(new, log.path(version))
     except FileExistsError:
         return False
     finally:
@@ -256,12 +220,8 @@ def _moved(root: Path, damaged: Damaged, lost: Sequence[LostEvents]) -> str:
         path.rename(place)
     where = f"moved to {place}" if there else "nothing is left of it"
     events = sum(loss.events for loss in lost)
-    whose = ", ".join(sorted({_name(loss) for loss in lost}))
+    whose = ", ".join(sorted({f"source {loss.source}, session {loss.session}" for loss in lost}))
     return (
         f"{path}: {damaged.reason}: set aside ({where}); its {damaged.file.rows} rows are lost and"
         f" named by gaps of {whose} ({events} events)"
     )
-
-
-def _name(loss: LostEvents) -> str:
-    return f"source {loss.source}, session {loss.session}"

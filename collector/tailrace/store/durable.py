@@ -8,7 +8,6 @@ retry is made: the kernel may have dropped the pages, and would report success n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -63,8 +62,8 @@ def sync_new(root: Path) -> None:
     """Sync version 0 of a new table, and the directories up to the store's parent. Raise SyncError if a sync fails."""
     sync(root, -1, 0)
     try:
-        for directory in (root.parent, root.parent.parent):
-            fsync(directory)
+        fsync(root.parent)
+        fsync(root.parent.parent)
     except OSError as error:
         raise unsynced(error, f"{root}:") from error
 
@@ -150,14 +149,9 @@ def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:
     """
     checkpoints = log.checkpoints()
     below = min([checkpoint - keep, *list(checkpoints)[-2:]])
-    _delete(log.path(version) for version in log.versions() if version < below)
-    for version, parts in checkpoints.items():
-        if version < below:
-            _delete(parts)
-
-
-def _delete(paths: Iterable[Path]) -> None:
-    for path in paths:
+    entries = [log.path(version) for version in log.versions() if version < below]
+    old = [part for version, parts in checkpoints.items() if version < below for part in parts]
+    for path in (*entries, *old):
         path.unlink(missing_ok=True)
 
 
@@ -200,13 +194,16 @@ class LocalVersions:
         newest = max(log.checkpoints(), default=-1)
         return sum(version > newest for version in log.versions())
 
-    def shortened_by_another(self) -> bool:
-        """Return whether another collector has recently written a checkpoint."""
+    def checkpoint(self, table: DeltaTable, *, keep: int) -> bool:
+        """Sync and shorten the log as `checkpoint` does, and return True. Do nothing if another collector has recently
+        done so."""
         newest = max(DeltaLog(self.root).checkpoints(), default=-1)
-        return newest > self._checkpoint and self.since_checkpoint() < CHECKPOINT_DUE
-
-    def checkpointed(self, version: int) -> None:
-        self._checkpoint = version
+        if newest > self._checkpoint and self.since_checkpoint() < CHECKPOINT_DUE:
+            return False
+        self.sync(table.version())
+        checkpoint(table, self.root, keep=keep)
+        self._checkpoint = table.version()
+        return True
 
     def sync(self, version: int) -> None:
         """Sync all versions up to `version`, and add them to the table's journal. Raise SyncError if a sync fails."""

@@ -22,9 +22,9 @@ from tailrace.config.load import STORE_KEYS
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.filesystem import is_local
-from tailrace.store.durable import NO_HOOKS
+from tailrace.store.durable import NO_HOOKS, sync_new
 from tailrace.store.log import Add, row_count
-from tailrace.store.refusal import is_broken_off, is_conflict, refusal
+from tailrace.store.refusal import is_broken_off, is_conflict, refusal, refusing
 from tailrace.store.schema import (
     DESCRIPTION,
     SCHEMA,
@@ -32,7 +32,7 @@ from tailrace.store.schema import (
     VERSION_PROPERTY,
     check_readable,
     check_writable,
-)
+)  # fmt: skip
 
 TABLE_NAME = "events"
 
@@ -58,18 +58,8 @@ TRANSACTION_RETENTION = "interval 36500 days"
 Without the position, the rows of the spool would be stored twice."""
 
 STATED = (
-    "source",
-    "format",
-    "session",
-    "stream",
-    "substream",
-    "seq",
-    "kind",
-    "start",
-    "end",
-    "time",
-    "wall",
-)
+    "source", "format", "session", "stream", "substream", "seq", "kind", "start", "end", "time", "wall",
+)  # fmt: skip
 """Columns whose minimum and maximum the Delta log states for each file that a collector writes."""
 
 STATISTICS = "delta.dataSkippingStatsColumns"
@@ -89,22 +79,12 @@ def table_root(store: str) -> str:
     return f"{store.removeprefix('file://').rstrip('/')}/{TABLE_NAME}"
 
 
+_EPOCH = date(1970, 1, 1)
+
+
 def date_of(day: int) -> date:
     """Return the date of a day, given as the number of days since 1970-01-01."""
-    return date(1970, 1, 1) + timedelta(days=day)
-
-
-def properties(config: StoreConfig, *, local: bool) -> dict[str, str | None]:
-    return {
-        VERSION_PROPERTY: str(SCHEMA_VERSION),
-        "delta.checkpointInterval": "1000000000",
-        "delta.enableExpiredLogCleanup": "false",
-        STATISTICS: MERGED_STATED,
-        "delta.logRetentionDuration": LOG_RETENTION["local" if local else "remote"],
-        "delta.deletedFileRetentionDuration": REMOVED_RETENTION,
-        "delta.setTransactionRetentionDuration": TRANSACTION_RETENTION,
-        "delta.targetFileSize": str(int(config.compact_size)),
-    }
+    return _EPOCH + timedelta(days=day)
 
 
 def writer_properties(row_group: int | None = None) -> WriterProperties:
@@ -141,36 +121,39 @@ def _obstacle(root: str) -> OSError | None:
     return OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) if in_the_way else None
 
 
-def _reach(root: Path) -> None:
-    """Raise StoreError if it cannot be determined whether a table exists, for example without permission."""
-    try:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            (root / "_delta_log").stat()
-    except OSError as error:
-        raise StoreError(
-            f"{root}: cannot be looked up: {error.strerror}; name another store by {STORE_KEYS}"
-        ) from error
-
-
 def open_table(
     root: str, options: dict[str, str], check: Callable[[DeltaTable], None] = check_writable
 ) -> DeltaTable:
     """Return the table at its newest version.
 
     Raise StoreError if there is no table, if it cannot be opened, or if the function `check` rejects it."""
+    if (table := open_or_none(root, options)) is not None:
+        check(table)
+        return table
+    if is_local(root):
+        try:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                (Path(root) / "_delta_log").stat()
+        except OSError as error:  # for example without permission
+            raise StoreError(
+                f"{root}: cannot be looked up: {error.strerror}; name another store by {STORE_KEYS}"
+            ) from error
+        for place in (Path(root).parent, Path(root)):
+            if place.exists() and not place.is_dir():
+                raise StoreError(f"{place}: is a file; a store is a directory; name one by --store")
+    raise StoreError(
+        f"{root}: not a Tailrace store: check the path (a collector creates its store when it starts)"
+    )
+
+
+def open_or_create(root: str, options: dict[str, str], config: StoreConfig) -> DeltaTable:
+    """Open the table, or create it, durably on a local disk. Raise StoreError if this version may not write to it."""
     table = open_or_none(root, options)
     if table is None:
+        table = create(root, options, config)
         if is_local(root):
-            _reach(Path(root))
-            for place in (Path(root).parent, Path(root)):
-                if place.exists() and not place.is_dir():
-                    raise StoreError(
-                        f"{place}: is a file; a store is a directory; name one by --store"
-                    )
-        raise StoreError(
-            f"{root}: not a Tailrace store: check the path (a collector creates its store when it starts)"
-        )
-    check(table)
+            sync_new(Path(root))
+    check_writable(table)
     return table
 
 
@@ -182,14 +165,20 @@ def create(root: str, options: dict[str, str], config: StoreConfig) -> DeltaTabl
         mode="ignore",
         partition_by=["day"],
         description=DESCRIPTION,
-        configuration=properties(config, local=is_local(root)),
+        configuration={
+            VERSION_PROPERTY: str(SCHEMA_VERSION),
+            "delta.checkpointInterval": "1000000000",
+            "delta.enableExpiredLogCleanup": "false",
+            STATISTICS: MERGED_STATED,
+            "delta.logRetentionDuration": LOG_RETENTION["local" if is_local(root) else "remote"],
+            "delta.deletedFileRetentionDuration": REMOVED_RETENTION,
+            "delta.setTransactionRetentionDuration": TRANSACTION_RETENTION,
+            "delta.targetFileSize": str(int(config.compact_size)),
+        },
         storage_options=options,
         post_commithook_properties=NO_HOOKS,
         raise_if_key_not_exists=False,
     )
-
-
-_EPOCH = date(1970, 1, 1)
 
 
 class DataFile(NamedTuple):
@@ -227,10 +216,8 @@ class TableSnapshot:
         """Advance to the newest version; return whether it is another one. Raise StoreError if the table cannot be
         read."""
         before = self._table.version()
-        try:
+        with refusing(self._table.table_uri, "read the table", DeltaError):
             self._table.update_incremental()
-        except (DeltaError, OSError) as error:
-            raise refusal(error, self._table.table_uri, "read the table") from error
         return self._table.version() != before
 
     def file_uris(self) -> list[str]:
@@ -246,9 +233,9 @@ def data_files(table: DeltaTable) -> list[DataFile]:
     actions = table.get_add_actions(flatten=True)
     columns = ("path", "partition.day", "size_bytes", "num_records")
     rows = zip(*(actions.column(name).to_pylist() for name in columns), strict=True)
-    files = [
+    files = (
         DataFile(path, (day - _EPOCH).days, size, count or 0) for path, day, size, count in rows
-    ]
+    )
     return sorted(files, key=lambda file: file.day)
 
 

@@ -14,11 +14,11 @@ from deltalake.exceptions import DeltaError
 
 from tailrace.clock import Clock
 from tailrace.config.schema import StoreConfig
-from tailrace.store import data_files, durable, layout, schema
+from tailrace.store import data_files, layout
 from tailrace.store.data_files import NAMES, SCHEMA, DayRows
 from tailrace.store.durable import LocalVersions
 from tailrace.store.log import Add
-from tailrace.store.refusal import refusal
+from tailrace.store.refusal import refusal, refusing
 
 
 class MergedTable:
@@ -35,15 +35,8 @@ class MergedTable:
     def open(cls, store: Path, config: StoreConfig, clock: Clock) -> Self:
         """Open or create the table of a store. Raise StoreError, FullError or SyncError if that fails."""
         root = Path(layout.table_root(str(store)))
-        try:
-            table = layout.open_or_none(str(root), {})
-            if table is None:
-                table = layout.create(str(root), {}, config)
-                durable.sync_new(root)
-            schema.check_writable(table)
-            return cls(root, table, clock)
-        except (DeltaError, OSError) as error:
-            raise refusal(error, str(root), "open the table") from error
+        with refusing(root, "open the table", DeltaError):
+            return cls(root, layout.open_or_create(str(root), {}, config), clock)
 
     def merged(self, table_id: str) -> int | None:
         """Return up to which version the table `table_id` is merged into this table, or None if it never was."""
@@ -59,27 +52,21 @@ class MergedTable:
             for day_rows in rows:
                 added.append(data_files.write_rows(self._root, day_rows))
                 count += day_rows.rows.num_rows
-            self._commit(added, table_id, version)
+            merged = Transaction(_transaction(table_id), version, self._clock.wall_ns() // 10**6)
+            data_files.commit(self._table, added, CommitProperties(app_transactions=[merged]))
         except (DeltaError, OSError) as error:
             data_files.discard(self._root, added)
             raise refusal(error, str(self._root), "merge") from error
         self._versions.sync(self._table.version())
         return count
 
-    def _commit(self, added: list[Add], table_id: str, version: int) -> None:
-        now = self._clock.wall_ns() // 1_000_000
-        transactions = [Transaction(_transaction(table_id), version, now)]
-        data_files.commit(self._table, added, CommitProperties(app_transactions=transactions))
-
 
 def identity(store: Path) -> tuple[str, int]:
     """Return the id and the version of a store's table. Raise StoreError if the table cannot be read."""
     root = layout.table_root(str(store))
-    try:
+    with refusing(root, "read the table", DeltaError):
         table = layout.open_table(root, {})
         return str(table.metadata().id), table.version()
-    except (DeltaError, OSError) as error:
-        raise refusal(error, root, "read the table") from error
 
 
 def by_day(rows: pa.Table) -> Iterable[DayRows]:

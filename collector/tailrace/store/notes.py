@@ -8,15 +8,16 @@ import os
 import re
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
 from tailrace import owned
 from tailrace.errors import FullError, StoreError
 from tailrace.filesystem import is_local
-from tailrace.store.refusal import line, refusal
+from tailrace.store.refusal import line, refusing
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem  # type: ignore[import-untyped]  # it has no types
@@ -32,7 +33,6 @@ TEXT_MAX = 10_000
 _SUFFIX = ".json"
 _ID = re.compile(r"[0-9a-f]{16}")
 _FILE = re.compile(rf"{_ID.pattern}\{_SUFFIX}")
-
 
 Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -65,7 +65,7 @@ class NoteStore:
     Methods raise StoreError if the store refuses an operation, and FullError if there is no room."""
 
     def __init__(self, store: str, options: dict[str, str]) -> None:
-        self._files: _NoteFiles = (
+        self._files: _Directory | _Bucket = (
             _Directory(Path(store.removeprefix("file://")) / DIRECTORY)
             if is_local(store.removeprefix("file://"))
             else _Bucket(f"{store.rstrip('/')}/{DIRECTORY}", options)
@@ -109,21 +109,6 @@ class NoteStore:
         return _ID.fullmatch(id_) is not None and self._files.remove(f"{id_}{_SUFFIX}")
 
 
-class _NoteFiles(Protocol):
-    """The directory or URL of a store's notes. Each note is a small file with a name."""
-
-    @property
-    def refused(self) -> str | None: ...
-
-    def names(self) -> Iterable[str]: ...
-
-    def read(self, name: str) -> bytes | None: ...
-
-    def write(self, name: str, data: bytes) -> None: ...
-
-    def remove(self, name: str) -> bool: ...
-
-
 class _Directory:
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -136,37 +121,26 @@ class _Directory:
         return f"{lowest}: this user may not write there"
 
     def names(self) -> Iterable[str]:
-        try:
+        with refusing(self, "list the notes"), suppress(FileNotFoundError):
             return [each.name for each in self._path.iterdir()]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise refusal(error, str(self), "list the notes") from error
+        return []
 
     def read(self, name: str) -> bytes | None:
-        try:
+        with refusing(self._path / name, "read the note"), suppress(FileNotFoundError):
             return (self._path / name).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise refusal(error, str(self._path / name), "read the note") from error
+        return None
 
     def write(self, name: str, data: bytes) -> None:
-        try:
+        with refusing(self, "keep a note"):
             self._path.mkdir(exist_ok=True)
             owned.refuse_foreign(self._path)
             owned.write_file(self._path / name, data, durable=True)
-        except OSError as error:
-            raise refusal(error, str(self._path), "keep a note") from error
 
     def remove(self, name: str) -> bool:
-        try:
+        with refusing(self._path / name, "remove the note"), suppress(FileNotFoundError):
             (self._path / name).unlink()
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise refusal(error, str(self._path / name), "remove the note") from error
-        return True
+            return True
+        return False
 
     def __str__(self) -> str:
         return str(self._path)
@@ -179,10 +153,8 @@ class _Bucket:
         self._url = url
         self._options = options
 
-    @property
-    def refused(self) -> str | None:
-        # Do not claim that notes are refused: only an attempt to write can detect a missing permission.
-        return None
+    refused = None
+    """Always None: only an attempt to write can detect a missing permission."""
 
     def names(self) -> Iterable[str]:
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - 100 ms, and only needed at a URL

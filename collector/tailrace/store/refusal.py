@@ -7,6 +7,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tailrace.errors import DescriptorsError, FullError, StoreError, SyncError
 from tailrace.filesystem import NO_ROOM, refusal_text
@@ -62,6 +64,15 @@ def refusal(error: Exception, root: str, doing: str) -> FullError | StoreError:
     if isinstance(error, OSError) and error.filename:
         root, doing = str(error.filename), f"be used to {doing}"
     return StoreError(f"{root}: cannot {doing}: {refusal_text(number, root)}")
+
+
+@contextmanager
+def refusing(root: object, doing: str, more: type[Exception] = OSError) -> Iterator[None]:
+    """Raise the exception of `refusal` if the `with` block raises OSError or an exception of the type `more`."""
+    try:
+        yield
+    except (OSError, more) as error:
+        raise refusal(error, str(root), doing) from error
 
 
 def unsynced(error: Exception, what: str) -> SyncError | DescriptorsError:

@@ -33,7 +33,7 @@ from tailrace.store.data_files import DayRows
 from tailrace.store.durable import CHECKPOINT_DUE, CHECKPOINT_EVERY, LocalVersions
 from tailrace.store.log import Add, DeltaLog
 from tailrace.store.recovery import Others, Refills, TableRecovery, recover
-from tailrace.store.refusal import is_broken_off, is_conflict, refusal
+from tailrace.store.refusal import is_broken_off, is_conflict, refusal, refusing
 
 RENEW_DUE = 200
 """Number of versions after which a commit opens the table again, so that later commits are faster."""
@@ -178,7 +178,7 @@ class Table:
         rows of damaged versions, and `others` has such a function for each other collector. Raise StoreError for an
         unusable table, FullError if the disk is full, or SyncError if a sync fails."""
         self = cls(layout.table_root(path), options, collector, clock)
-        try:
+        with refusing(self.root, "open the table", DeltaError):
             if self._local is not None:
                 root = self._local.root
                 root.parent.mkdir(parents=True, exist_ok=True)
@@ -186,9 +186,9 @@ class Table:
                     self.recovery = recover(
                         root, collector=collector, refills=refills, others=others, clock=clock
                     )
-            self._open_or_create(config)
-        except (DeltaError, OSError) as error:
-            raise refusal(error, self.root, "open the table") from error
+            layout.open_or_create(self.root, options, config)
+            if self._local is not None:
+                self._local.sync_newest()
         self._table, self._position, self._fence = self._ask()
         self._opened_at = self._seen = self._table.version()
         self._epoch = max(clock.wall_ns(), (self._fence or 0) + 1)
@@ -220,11 +220,9 @@ class Table:
             days, added = data_files.to_arrow(batch), list[Add]()
             if root is not None:
                 undo.callback(data_files.discard, root, added)
-                try:
+                with refusing(self.root, "commit"):
                     while days:
                         added.append(data_files.write_rows(root, days.pop(0)))
-                except OSError as error:
-                    raise refusal(error, self.root, "commit") from error
             rows = PreparedRows(len(batch), days, added, root, self._clock)
             self._prepared.append(rows)
             undo.pop_all()
@@ -303,12 +301,8 @@ class Table:
                 if self._local is None:
                     self._table.create_checkpoint()
                     self._table.cleanup_metadata()
-                elif self._local.shortened_by_another():
-                    done = False
                 else:
-                    self._local.sync(self._table.version())
-                    durable.checkpoint(self._table, self._local.root, keep=keep)
-                    self._local.checkpointed(self._table.version())
+                    done = self._local.checkpoint(self._table, keep=keep)
                 self._reopen()
         except (DeltaError, OSError, LockedError, StoreError, FullError):
             return False
@@ -342,17 +336,6 @@ class Table:
             with self._refusing_after_sync_error():
                 self._local.sync(self._table.version())
         return taken
-
-    def _open_or_create(self, config: StoreConfig) -> None:
-        table = layout.open_or_none(self.root, self._options)
-        if table is None:
-            table = layout.create(self.root, self._options, config)
-            if self._local is not None:
-                durable.sync_new(self._local.root)
-        schema.check_writable(table)
-        self._table = table
-        if self._local is not None:
-            self._local.sync_newest()
 
     def _properties(self, position: int) -> CommitProperties:
         now = self._clock.wall_ns() // 1_000_000
@@ -388,10 +371,8 @@ class Table:
             table = layout.open_table(self.root, self._options)
             try:
                 return table, *self._stands_at(table)
-            except (
-                DeltaError,
-                OSError,
-            ) as error:  # OSError may occur because the Delta library reads the log for each transaction
+            # OSError may occur because the Delta library reads the log for each transaction.
+            except (DeltaError, OSError) as error:
                 again = is_conflict(error) or is_broken_off(error)
                 if attempt == layout.OPEN_TRIES or not again:
                     raise refusal(error, self.root, "read the position") from error
@@ -401,8 +382,9 @@ class Table:
         """Raise FencedError unless the newest commit under this collector's name is of this instance, up to `position`."""
         # The library does not refuse a commit after another instance with this name has committed, so compare the
         # epoch.
-        if self._stands_at(self._table) != (position, self._epoch):
-            raise self._fenced(self._table.transaction_version(self._spool_id))
+        found = self._stands_at(self._table)
+        if found != (position, self._epoch):
+            raise self._fenced(found[0])
 
     def _stands_at(self, table: DeltaTable) -> tuple[int | None, int | None]:
         """Return this collector's spool position and the epoch of its last commit; None before the first commit."""

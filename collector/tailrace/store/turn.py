@@ -14,7 +14,7 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import msgspec
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -27,7 +27,7 @@ from tailrace.filesystem import is_local
 from tailrace.store import layout
 from tailrace.store.durable import NO_HOOKS
 from tailrace.store.presence import DirectoryLock, is_held
-from tailrace.store.refusal import is_conflict, refusal
+from tailrace.store.refusal import is_conflict, refusal, refusing
 from tailrace.store.schema import SCHEMA
 
 LOCK_NAME = "upkeep.lock"
@@ -56,45 +56,25 @@ class UpkeepState(msgspec.Struct):
     """Time (Unix ns) at which a user last confirmed that the clock is right."""
 
 
-class Turn(Protocol):
-    """The lease for one upkeep of a table. Entering it raises LockedError while another upkeep runs."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exc_info: object) -> None: ...
-
-    def is_taken(self) -> bool:
-        """Return whether any process holds the lease."""
-        ...
-
-    def check(self, table: DeltaTable) -> None:
-        """Raise LockedError if another upkeep has taken the lease from this one."""
-        ...
-
-    def give_back(self) -> None:
-        """End the lease of an upkeep whose process has ended. Raise StoreError or FullError if that fails."""
-        ...
-
-    def read(self) -> UpkeepState: ...
-
-    def write(self, state: UpkeepState) -> None: ...
-
-
 def draw(clock: Clock) -> int:
     """Return a unique number for an upkeep: its start time (Unix ns) with 20 random lowest bits."""
     return clock.wall_ns() >> 20 << 20 | random.getrandbits(20)
 
 
-def turn(root: str, options: dict[str, str], clock: Clock, number: int | None = None) -> Turn:
+def turn(
+    root: str, options: dict[str, str], clock: Clock, number: int | None = None
+) -> LocalTurn | RemoteTurn:
     """Return the object that takes the lease of the table in `root`, a directory or URL.
 
     `number` identifies the upkeep in a lease at a URL. If it is None, a number is drawn."""
     if is_local(root):
         return LocalTurn(Path(root).parent)
-    return RemoteTurn(root, options, clock, number)
+    return RemoteTurn(root, options, clock, draw(clock) if number is None else number)
 
 
 class LocalTurn:
+    """The lease for one upkeep of a local table. Entering it raises LockedError while another upkeep runs."""
+
     def __init__(self, store: Path) -> None:
         self._store = store
         self._file = store / STATE_NAME
@@ -109,9 +89,11 @@ class LocalTurn:
         self._lock.__exit__(*exc_info)
 
     def is_taken(self) -> bool:
+        """Return whether any process holds the lease."""
         return is_held(self._store, LOCK_NAME)
 
     def check(self, _: DeltaTable) -> None:
+        """Raise LockedError if another upkeep has taken the lease from this one."""
         try:
             self._lock.check()
         except (LostError, StoreError) as error:
@@ -128,20 +110,18 @@ class LocalTurn:
             return UpkeepState()
 
     def write(self, state: UpkeepState) -> None:
-        try:
+        with refusing(self._file, "note what was done"):
             owned.write_file(self._file, msgspec.json.encode(state))
-        except OSError as error:
-            raise refusal(error, str(self._file), "note what was done") from error
 
 
 class RemoteTurn:
-    def __init__(
-        self, root: str, options: dict[str, str], clock: Clock, number: int | None = None
-    ) -> None:
+    """The lease for one upkeep of a table at a URL, with the methods of `LocalTurn`."""
+
+    def __init__(self, root: str, options: dict[str, str], clock: Clock, number: int) -> None:
         self._root = root
         self._options = options
         self._clock = clock
-        self._mine = draw(clock) if number is None else number
+        self._mine = number
 
     def __enter__(self) -> Self:
         # The signal SIGALRM ends the process when half of `LEASE_NS` is over.
@@ -165,6 +145,7 @@ class RemoteTurn:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def give_back(self) -> None:
+        """End the lease of an upkeep whose process has ended. Raise StoreError or FullError if that fails."""
         with suppress(LockedError):
             self._try_note({HOLDER: 0})
 
@@ -178,7 +159,7 @@ class RemoteTurn:
             self._note(table, {HOLDER: self._mine})
         except Exception as error:
             # After any exception only the table shows who has the lease, because the response may have been lost.
-            if self._holder(self._open()) == self._mine:
+            if self._noted(self._open(), HOLDER) == self._mine:
                 return
             if not is_conflict(error):
                 raise refusal(error, self._root, "begin an upkeep") from error
@@ -188,18 +169,14 @@ class RemoteTurn:
         return self._taken_since(self._open()) > 0
 
     def check(self, table: DeltaTable) -> None:
-        if self._holder(table) != self._mine:
+        if self._noted(table, HOLDER) != self._mine:
             raise LockedError(
                 f"{self._root}: another upkeep has taken the turn, since this one stood still"
             )
 
     def read(self) -> UpkeepState:
-        table = self._open()
-        seen = {
-            name: self._noted(table, f"tailrace/{name}") * 10**6
-            for name in UpkeepState.__struct_fields__
-        }
-        return UpkeepState(**seen)
+        table, names = self._open(), UpkeepState.__struct_fields__
+        return UpkeepState(*(self._noted(table, f"tailrace/{name}") * 10**6 for name in names))
 
     def write(self, state: UpkeepState) -> None:
         times = msgspec.structs.asdict(state).items()
@@ -208,20 +185,13 @@ class RemoteTurn:
         )
 
     def _taken_since(self, table: DeltaTable) -> int:
-        since = self._holder(table)
+        since = self._noted(table, HOLDER)
         return since if abs(self._clock.wall_ns() - since) < LEASE_NS else 0
 
-    def _holder(self, table: DeltaTable) -> int:
-        return self._noted(table, HOLDER)
-
     def _noted(self, table: DeltaTable, id_: str) -> int:
-        try:
+        # To read a transaction, the Delta library reads the log, which may fail.
+        with refusing(self._root, "read whose turn it is", DeltaError):
             return table.transaction_version(id_) or 0
-        except (
-            DeltaError,
-            OSError,
-        ) as error:  # To read a transaction, the Delta library reads the log, which may fail.
-            raise refusal(error, self._root, "read whose turn it is") from error
 
     def _open(self) -> DeltaTable:
         return layout.open_table(self._root, self._options)
@@ -252,15 +222,9 @@ class RemoteTurn:
 
         The library refuses the commit if another process has set one of these numbers since `table` was opened."""
         now = self._clock.wall_ns() // 10**6
+        noted = [Transaction(id_, value, now) for id_, value in transactions.items()]
         table.create_write_transaction(
-            [],
-            "append",
-            SCHEMA,
-            ["day"],
+            [], "append", SCHEMA, ["day"],
             post_commithook_properties=NO_HOOKS,
-            commit_properties=CommitProperties(
-                app_transactions=[
-                    Transaction(id_, value, now) for id_, value in transactions.items()
-                ]
-            ),
-        )
+            commit_properties=CommitProperties(app_transactions=noted),
+        )  # fmt: skip

@@ -32,8 +32,8 @@ from tailrace.store import durable, layout
 from tailrace.store.damage import Damaged, counts_of, set_aside
 from tailrace.store.layout import DataFile, data_files, date_of
 from tailrace.store.log import DeltaLog, Journal
-from tailrace.store.refusal import is_conflict, line, refusal
-from tailrace.store.turn import Turn, UpkeepState, turn
+from tailrace.store.refusal import is_conflict, line, refusal, refusing
+from tailrace.store.turn import LocalTurn, RemoteTurn, UpkeepState, turn
 from tailrace.store.verify import damage
 
 DAY_NS = 86_400 * 10**9
@@ -291,7 +291,9 @@ def run(
 class _Upkeep:
     """The steps of an upkeep. Methods return whether their step succeeded; a failed step is left to the next run."""
 
-    def __init__(self, root: str, options: dict[str, str], clock: Clock, mine: Turn) -> None:
+    def __init__(
+        self, root: str, options: dict[str, str], clock: Clock, mine: LocalTurn | RemoteTurn
+    ) -> None:
         self.report = UpkeepReport()
         self._root = root
         self._options = options
@@ -337,15 +339,13 @@ class _Upkeep:
         damaged files by gap rows."""
         if (root := self._local) is None:
             return
-        try:
+        with refusing(root, "verify files"):
             journal = Journal(root).read()
             bad = [
                 Damaged(file, reason)
                 for file in data_files(layout.open_table(self._root, self._options))
                 if chosen(file) and (reason := damage(root, file, journal.files.get(file.path)))
             ]
-        except OSError as error:
-            raise refusal(error, self._root, "verify files") from error
         if bad:
             self.report.damaged += set_aside(root, bad, self._clock)
 
@@ -371,15 +371,6 @@ class _Upkeep:
 
         return self._step(f"merge {date_of(merge.day)}", step)
 
-    def _note(self, root: Path, versions: range) -> None:
-        """Add to the table's journal the versions that a step has written, with the numbers of rows in their files."""
-        journal, log = Journal(root), DeltaLog(root)
-        journal.note(versions, merges=True)
-        for version in versions:
-            for action in log.read(version):
-                if action.add and (counts := counts_of(log.data_path(action.add))) is not None:
-                    journal.note_rows(action.add.path, counts)
-
     def _step(self, what: str, step: Callable[[DeltaTable], None]) -> bool:
         """Run `step` on the newest version of the table, and sync its new files. Return whether it succeeded.
 
@@ -402,9 +393,19 @@ class _Upkeep:
                 # Ignore an error: the new files are intact, but cannot be verified later without checksums in the
                 # journal.
                 with suppress(OSError):
-                    self._note(self._local, range(before + 1, table.version() + 1))
+                    _note(self._local, range(before + 1, table.version() + 1))
             return True
         return False
+
+
+def _note(root: Path, versions: range) -> None:
+    """Add to the table's journal the versions that a step has written, with the numbers of rows in their files."""
+    journal, log = Journal(root), DeltaLog(root)
+    journal.note(versions, merges=True)
+    for version in versions:
+        for action in log.read(version):
+            if action.add and (counts := counts_of(log.data_path(action.add))) is not None:
+                journal.note_rows(action.add.path, counts)
 
 
 def _remove_staging(root: Path, now: int) -> int:
