@@ -11,8 +11,8 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -85,6 +85,24 @@ def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:
         if durable:
             file.flush()
             os.fsync(file.fileno())
+
+
+def write_at(fd: int, data: bytes, at: int) -> None:
+    """Write all of `data` at the offset `at` of an open file. Raise OSError if a write fails."""
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(fd, left, at)
+        left, at = left[written:], at + written
+
+
+@contextmanager
+def whole_or_nothing(fd: int, end: int) -> Iterator[None]:
+    """Cut an open file to its size `end` if a write in the `with` block fails."""
+    try:
+        yield
+    except OSError:
+        os.ftruncate(fd, end)
+        raise
 
 
 def refuse_foreign(directory: Path) -> None:

@@ -169,8 +169,9 @@ def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
     runs = [run.span() for run in islice(found, RUNS_MAX + 1)]
     if not 0 < len(runs) <= RUNS_MAX:
         return rows, 0
-    ordered = [*runs, *_between(runs, len(marks))]
-    return pa.concat_tables(rows.slice(begin, end - begin) for begin, end in ordered), few
+    bounds = [0, *(bound for run in runs for bound in run), len(marks)]
+    others = [(begin, end) for begin, end in list(pairwise(bounds))[::2] if begin < end]
+    return pa.concat_tables(rows.slice(b, e - b) for b, e in (*runs, *others)), few
 
 
 def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
@@ -180,21 +181,11 @@ def _marks(kinds: list[pa.DictionaryArray]) -> bytes:
     few = bytes(word in FEW_KINDS for word in words).ljust(256, b"\0")
     if 1 not in few or len(few) > 256:
         return b""
-    return b"".join(_codes(chunk.indices)[_LOWEST_BYTE].translate(few) for chunk in kinds)
-
-
-def _codes(indices: pa.Array) -> bytes:
-    """Return the dictionary indices of an Arrow array, 4 bytes for each row."""
-    begin, data = 4 * indices.offset, memoryview(indices.buffers()[1])
-    return bytes(data[begin : begin + 4 * len(indices)])
-
-
-def _between(runs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of row indices below `count` that are in none of the ranges `runs`."""
-    bounds = [0, *(bound for run in runs for bound in run), count]
-    for begin, end in list(pairwise(bounds))[::2]:
-        if begin < end:
-            yield begin, end
+    marks = []
+    for indices in (chunk.indices for chunk in kinds):
+        begin, codes = 4 * indices.offset, memoryview(indices.buffers()[1])  # 4 bytes for each row
+        marks.append(bytes(codes[begin : begin + 4 * len(indices)])[_LOWEST_BYTE].translate(few))
+    return b"".join(marks)
 
 
 PAGE = 192 * 1024
@@ -220,9 +211,8 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
             directory.mkdir(exist_ok=True)
     rows, few = few_first(day_rows.rows)
     numbers = [each.name for each in rows.schema if each.type not in (pa.string(), NAMES)]
-    data = (
-        pa.BufferOutputStream()
-    )  # a buffer in memory, because pyarrow's file classes hide the error number of a full disk
+    # Write to a buffer in memory, because pyarrow's file classes hide the error number of a full disk.
+    data = pa.BufferOutputStream()
     footers: list[parquet.FileMetaData] = []
     with parquet.ParquetWriter(
         data,
@@ -271,26 +261,18 @@ def discard(root: Path, added: list[Add]) -> None:
 def commit(table: DeltaTable, added: list[Add], properties: CommitProperties) -> None:
     """Write a version of the table that adds the given data files. Raise the Delta library's exceptions if that fails."""
     table.create_write_transaction(
-        [_action_of(add) for add in added],
-        "append",
-        schema.SCHEMA,
-        ["day"],
-        post_commithook_properties=durable.NO_HOOKS,
-        commit_properties=properties,
-    )
+        [
+            AddAction(
+                add.path, add.size, add.partition_values, add.modification_time, add.data_change,
+                add.stats or "{}",
+            )
+            for add in added
+        ],
+        "append", schema.SCHEMA, ["day"],
+        post_commithook_properties=durable.NO_HOOKS, commit_properties=properties,
+    )  # fmt: skip
     # Advance `table` to the new version, because the library does not.
     table.update_incremental()
-
-
-def _action_of(add: Add) -> AddAction:
-    return AddAction(
-        add.path,
-        add.size,
-        add.partition_values,
-        add.modification_time,
-        add.data_change,
-        add.stats or "{}",
-    )
 
 
 def _new_name() -> str:
@@ -346,11 +328,10 @@ def _statistics(rows: pa.Table, metadata: parquet.FileMetaData) -> dict[str, Any
             bounds = (min(values), max(values)) if values else None
         else:
             # Use raw values: to convert times, pyarrow would import an installed pandas, which takes 45 MB of memory.
-            stated = [
-                each for group in groups if (each := group.column(number).statistics).has_min_max
-            ]
+            chunks = [group.column(number).statistics for group in groups]
+            stated = [(each.min_raw, each.max_raw) for each in chunks if each.has_min_max]
             bounds = (
-                (min(s.min_raw for s in stated), max(s.max_raw for s in stated)) if stated else None
+                (min(low for low, _ in stated), max(high for _, high in stated)) if stated else None
             )
         if bounds and name == "wall":
             bounds = (_spelled(bounds[0]), _spelled(bounds[1]))

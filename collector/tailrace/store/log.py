@@ -331,11 +331,8 @@ class Journal:
             end = os.fstat(fd).st_size
             torn = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
             data = (b"\n" if torn else b"") + b"".join(map(_format, lines))
-            try:
-                _write(fd, data, end)
-            except OSError:
-                os.ftruncate(fd, end)
-                raise
+            with owned.whole_or_nothing(fd, end):
+                owned.write_at(fd, data, end)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -382,10 +379,3 @@ def _parse(line: bytes) -> JournalLine | None:
 
 
 _LINE = msgspec.json.Decoder(JournalLine)
-
-
-def _write(fd: int, data: bytes, at: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(fd, view, at)
-        view, at = view[written:], at + written

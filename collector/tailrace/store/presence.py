@@ -29,7 +29,7 @@ from tailrace.config.load import COLLECTORS
 from tailrace.config.schema import MAIN
 from tailrace.errors import LockedError, LostError, StoreError
 from tailrace.filesystem import is_file, is_obstacle, make_way, refusal_text
-from tailrace.store.refusal import refusal
+from tailrace.store.refusal import refusing
 
 NAME = "lock"
 
@@ -142,11 +142,9 @@ class DirectoryLock:
 
     def _write_pid(self) -> None:
         """Write the id of this process into the lock file, for error messages. Ignore a full disk."""
-        try:
+        with suppress(OSError):
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
-        except OSError:
-            return
 
 
 WRITERS = "writers.lock"
@@ -164,13 +162,11 @@ class Entrance:
         self._store = store
         self._path = store / WRITERS
         self._start = DirectoryLock(store, name=START, wait=True)
-        self._starting = False
         self._fds: list[int] = []
         """Descriptors of the store's directory and of `writers.lock`."""
 
     def __enter__(self) -> Self:
         self._start.__enter__()
-        self._starting = True
         try:
             self.alone = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self.alone:
@@ -182,7 +178,7 @@ class Entrance:
 
     def __exit__(self, *exc_info: object) -> None:
         self._close()
-        self._end_start()
+        self._start.__exit__()
 
     def check(self) -> None:
         """Create `writers.lock` again if it was removed or replaced. Raise LostError or StoreError as `locked_again`
@@ -201,7 +197,7 @@ class Entrance:
                 with suppress(OSError):
                     owned.lock(fd, fcntl.LOCK_SH)
             self.alone = False
-        self._end_start()
+        self._start.__exit__()
 
     def _lock(self, operation: int) -> bool:
         """Lock the store's directory and `writers.lock`. Return False if another process holds a conflicting lock.
@@ -222,11 +218,6 @@ class Entrance:
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
-
-    def _end_start(self) -> None:
-        if self._starting:
-            self._starting = False
-            self._start.__exit__()
 
 
 UNFINISHED = "unfinished"
@@ -288,8 +279,8 @@ class RunningMarks:
     def __init__(self, data: Path) -> None:
         self._data = data
         self._ports = b""
-        self._begun = False
-        self._work = b""
+        self._work: bytes | None = None
+        """Content of the file `unfinished`, or None if the file should not exist."""
         self._turn = threading.Lock()
         """Lock against concurrent writes, which would corrupt a file."""
 
@@ -297,12 +288,12 @@ class RunningMarks:
         """Create the file `unfinished`. Its content `work` is empty for a collector and `IMPORT` for an import."""
         with self._turn:
             begin(self._data, work)
-            self._begun, self._work = True, work
+            self._work = work
 
     def finish(self) -> None:
         """Remove the file `unfinished`, because all received data is in the table."""
         with self._turn, suppress(OSError):
-            self._begun = False
+            self._work = None
             (self._data / UNFINISHED).unlink(missing_ok=True)
 
     def write_ports(self, ports: dict[str, object]) -> None:
@@ -314,7 +305,7 @@ class RunningMarks:
     def check(self) -> None:
         """Create `ports.json` and `unfinished` again if another program has removed them. Ignore a full disk."""
         with self._turn:
-            if self._begun and not is_file(self._data / UNFINISHED):
+            if self._work is not None and not is_file(self._data / UNFINISHED):
                 begin(self._data, self._work)
             if self._ports and not is_file(self._data / PORTS):
                 with suppress(OSError):
@@ -390,12 +381,9 @@ def introduce(directory: Path, who: Introduction) -> None:
 
     Raise StoreError or FullError if the file cannot be written."""
     path = directory / INTRODUCTION
-    if introduction_of(directory) == who:
-        return
-    try:
-        owned.write_file(path, msgspec.json.encode(who), durable=True)
-    except OSError as error:
-        raise refusal(error, str(path), "write who this collector is") from error
+    if introduction_of(directory) != who:
+        with refusing(path, "write who this collector is"):
+            owned.write_file(path, msgspec.json.encode(who), durable=True)
 
 
 def introduction_of(directory: Path) -> Introduction | None:

@@ -19,7 +19,7 @@ from tailrace.config.schema import QuarantineConfig
 from tailrace.filesystem import make_way, move_away
 from tailrace.model.quarantine import QuarantineFrame, frame, frames, whole_size
 from tailrace.store.durable import fsync
-from tailrace.store.refusal import refusal, unsynced
+from tailrace.store.refusal import refusing, unsynced
 
 SUFFIX = ".frames"
 
@@ -38,23 +38,17 @@ class Quarantine:
         # Size (bytes) of each file by name, the least recently written file first.
         self._sizes: dict[str, int] = {}
         self._unsynced: set[str] = set()
-        try:
+        with refusing(directory, "open the quarantine"):
             _make(directory)
             found = []
             for path in sorted(directory.glob(f"*{SUFFIX}")):
                 make_way(path)
                 if path.exists():
                     found.append((path.stat(), path.name))
-        except OSError as error:
-            raise refusal(error, str(directory), "open the quarantine") from error
         for status, name in sorted(found, key=lambda item: item[0].st_mtime_ns):
             self._sizes[name] = status.st_size
-        self._total = sum(map(_charge, self._sizes.values()))
-
-    @property
-    def size(self) -> int:
-        """Return the sum of the sizes of all files in bytes, each rounded up to blocks."""
-        return self._total
+        self.size = sum(map(_charge, self._sizes.values()))
+        """Sum of the sizes of all files in bytes, each rounded up to blocks."""
 
     def write(self, session: str, at: int, data: bytes) -> bool:
         """Write the bytes of a frame at offset `at` of the session's file. Return False if a limit would be exceeded.
@@ -67,13 +61,11 @@ class Quarantine:
             return False
         more = _charge(size) - _charge(self._sizes.get(name, 0))
         self._make_room(name, more)
-        try:
+        with refusing(self.directory, "quarantine bytes"):
             self._write(self.directory / name, at, data)
-        except OSError as error:
-            raise refusal(error, str(self.directory), "quarantine bytes") from error
         self._sizes.pop(name, None)
         self._sizes[name] = size
-        self._total += more
+        self.size += more
         self._unsynced.add(name)
         return True
 
@@ -104,13 +96,11 @@ class Quarantine:
 
     def _make_room(self, name: str, more: int) -> None:
         """Remove the least recently written files, but not the file `name`, until `more` bytes fit."""
-        while self._total + more > self.config.max_size:
+        while self.size + more > self.config.max_size:
             oldest = next(other for other in self._sizes if other != name)
-            try:
+            with refusing(self.directory, "remove quarantined bytes"):
                 (self.directory / oldest).unlink(missing_ok=True)
-            except OSError as error:
-                raise refusal(error, str(self.directory), "remove quarantined bytes") from error
-            self._total -= _charge(self._sizes.pop(oldest))
+            self.size -= _charge(self._sizes.pop(oldest))
 
     def _write(self, path: Path, at: int, data: bytes) -> None:
         make_way(path)
@@ -126,14 +116,10 @@ class Quarantine:
             hole = at - begin
             if 0 < hole < _SMALLEST:
                 raise ValueError(f"{path}: no frame can end {hole} bytes after the last one")
-            try:
+            with owned.whole_or_nothing(fd, end):
                 if hole > 0:
-                    _pwrite(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], begin)
-                _pwrite(fd, data, at)
-            except OSError:
-                # Remove the part of the frame that was written before the write failed
-                os.ftruncate(fd, end)
-                raise
+                    owned.write_at(fd, frame(0, "", bytes(hole - _SMALLEST))[:_SMALLEST], begin)
+                owned.write_at(fd, data, at)
         finally:
             os.close(fd)
 
@@ -157,10 +143,3 @@ def file_name(session: str) -> str:
 
 def _charge(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
-
-
-def _pwrite(fd: int, data: bytes, at: int) -> None:
-    left = memoryview(data)
-    while left:
-        written = os.pwrite(fd, left, at)
-        left, at = left[written:], at + written

@@ -14,7 +14,7 @@ collector to start continues the repair."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ from tailrace.store.durable import LOG_LOCK, fsync, unsynced_max
 from tailrace.store.layout import DataFile, data_files
 from tailrace.store.log import Action, DeltaLog, Journal, JournalContent, checksum, is_parquet
 from tailrace.store.presence import DirectoryLock
-from tailrace.store.refusal import line, os_error, refusal
+from tailrace.store.refusal import line, os_error, refusal, refusing
 from tailrace.store.verify import damage, stat_damage
 
 Refills = Callable[[int | None], bool]
@@ -52,26 +52,22 @@ class EndRepair(NamedTuple):
 
 
 class EndOfLog:
-    """The end of a table's Delta log: the versions after the newest checkpoint."""
+    """The end of a table's Delta log: the versions after the newest checkpoint. `refills` has a function for each
+    collector."""
 
     def __init__(
-        self,
-        log: DeltaLog,
-        journal: Journal,
-        collector: str,
-        refills: Refills,
-        others: Others,
+        self, log: DeltaLog, journal: JournalContent, collector: str, refills: Others
     ) -> None:
         self._log = log
-        self._journal = journal
+        self._noted = journal.files
         self._collector = collector
-        self._refills = {**others, collector: refills}
+        self._refills = refills
 
-    def repair(self, above: list[int], base: int, journal: JournalContent) -> EndRepair:
+    def repair(self, above: list[int], base: int) -> EndRepair:
         """Remove damaged versions and all later ones, if no row is lost by that.
 
-        `above` are the versions after the checkpoint `base`, and `journal` is the content of the table's journal.
-        Raise StoreError, and change nothing, if a damaged log entry can neither be restored nor removed."""
+        `above` are the versions after the checkpoint `base`. Raise StoreError, and change nothing, if a damaged log
+        entry can neither be restored nor removed."""
         actions, broken = self._read(above, base)
         wrong: dict[int, list[Damaged]] = {}
         removed: set[str] = set()
@@ -79,10 +75,8 @@ class EndOfLog:
         deeper = False
         doubted = unsynced_max(self._log.root)
         for version in sorted({*actions, *broken}, reverse=True):
-            if version in actions and version > above[-1] - doubted:
-                found = self._damaged_files(actions[version], removed, journal)
-            else:
-                found = []
+            read = version in actions and version > above[-1] - doubted
+            found = self._damaged_files(actions[version], removed) if read else []
             if found or version in broken:
                 wrong[version] = found
             if (found or version in broken or deeper) and self._can_take_out(
@@ -123,27 +117,21 @@ class EndOfLog:
                 broken[version] = "is missing"
             except (ValueError, IsADirectoryError) as error:
                 broken[version] = f"cannot be read: {error}"
-            else:
-                self._refuse_newer(actions[version])
-        return actions, broken
-
-    def _refuse_newer(self, actions: list[Action]) -> None:
         root = str(self._log.root)
-        for action in actions:
+        for action in (action for those in actions.values() for action in those):
             if action.meta_data:
                 stated = action.meta_data.configuration.get(schema.VERSION_PROPERTY)
                 schema.refuse_newer(schema.parse_version(stated, root), root)
+        return actions, broken
 
-    def _damaged_files(
-        self, actions: list[Action], removed: set[str], journal: JournalContent
-    ) -> list[Damaged]:
+    def _damaged_files(self, actions: list[Action], removed: set[str]) -> list[Damaged]:
         """Return the damaged data files that a version adds, except files in `removed`, which later versions have
         replaced."""
         found = []
         for action in actions:
             if action.add and action.add.path not in removed:
                 file = DataFile.of(action.add)
-                if reason := damage(self._log.root, file, journal.files.get(file.path)):
+                if reason := damage(self._log.root, file, self._noted.get(file.path)):
                     found.append(Damaged(file, reason))
         return found
 
@@ -158,12 +146,17 @@ class EndOfLog:
         taken = [actions[version] for version in actions if version >= bad]
         above = [action for those in taken for action in those]
         added = {action.add.path for action in above if action.add}
-        merges = [those for those in taken if not any(map(_is_ours, those))]
+        merges = [
+            those for those in taken
+            if not any(a.commit_info and a.commit_info.engine_info == ENGINE for a in those)
+        ]  # fmt: skip
         removed = {action.remove.path for those in merges for action in those if action.remove}
         # If a merge is removed, the files that it has merged belong to the table again, so they must still exist.
         if not all((self._log.root / path).is_file() for path in removed - added):
             return False
-        writers = {self._collector} | _writers(above)
+        ids = {action.txn.app_id for action in above if action.txn}
+        writers = {id_.removesuffix("/spool") for id_ in ids if not id_.startswith("tailrace/")}
+        writers.add(self._collector)
         if any(version >= bad for version in broken):
             writers |= self._refills.keys()
         return writers <= self._refills.keys() and all(
@@ -173,40 +166,26 @@ class EndOfLog:
     def _position_below(self, version: int, collector: str) -> int | None:
         if version == 0:
             return None
-        try:
+        with refusing(self._log.root, "open the table", DeltaError):
             table = DeltaTable(str(self._log.root), version=version - 1)
             schema.check_writable(table)
             return table.transaction_version(f"{collector}/spool")
-        except (DeltaError, OSError) as error:
-            raise refusal(error, str(self._log.root), "open the table") from error
 
     def _take_out(
         self, versions: list[int], wrong: dict[int, list[Damaged]], broken: dict[int, str]
     ) -> list[str]:
         """Remove versions from the log, newest first, so that a kill leaves no gap. Return messages with the reasons."""
-        reasons: list[str] = []
-        for version in versions:
-            reasons += [
-                f"version {version} has {each.file.path}, which {each.reason}"
-                for each in wrong.get(version, ())
-            ]
-        reasons += [f"version {version} {reason}" for version, reason in sorted(broken.items())]
-        reasons.append(
-            f"versions {versions[0]} to {versions[-1]} are taken out; their rows come again from the spool"
-        )
-        self._journal.forget(versions)
+        Journal(self._log.root).forget(versions)
         for version in reversed(versions):
             move_away(self._log.path(version))
-        return reasons
-
-
-def _writers(actions: Iterable[Action]) -> set[str]:
-    names = {action.txn.app_id for action in actions if action.txn}
-    return {name.removesuffix("/spool") for name in names if not name.startswith("tailrace/")}
-
-
-def _is_ours(action: Action) -> bool:
-    return action.commit_info is not None and action.commit_info.engine_info == ENGINE
+        return [
+            *(
+                f"version {version} has {each.file.path}, which {each.reason}"
+                for version in versions for each in wrong.get(version, ())
+            ),
+            *(f"version {version} {reason}" for version, reason in sorted(broken.items())),
+            f"versions {versions[0]} to {versions[-1]} are taken out; their rows come again from the spool",
+        ]  # fmt: skip
 
 
 READ_MAX = 32 * 2**20
@@ -235,47 +214,52 @@ def recover(
     `refills` returns whether the spool of `collector` still has rows, and `others` has such a function for each other
     collector. No other collector may write to the table meanwhile. Raise StoreError, and change nothing, if the damage
     cannot be repaired."""
-    log = DeltaLog(root)
     if not os.path.lexists(root):
         return TableRecovery()
-    with DirectoryLock(root.parent, name=LOG_LOCK, wait=True):
-        try:
-            return _Repair(
-                log, EndOfLog(log, Journal(root), collector, refills, others), clock
-            ).run()
-        except OSError as error:
-            raise refusal(error, str(root), "validate the table") from error
+    with (
+        DirectoryLock(root.parent, name=LOG_LOCK, wait=True),
+        refusing(root, "validate the table"),
+    ):
+        repair = _Repair(DeltaLog(root), Journal(root).read(), clock)
+        return repair.run(collector, {**others, collector: refills})
 
 
 class _Repair:
-    def __init__(self, log: DeltaLog, end: EndOfLog, clock: Clock) -> None:
+    def __init__(self, log: DeltaLog, journal: JournalContent, clock: Clock) -> None:
         self.log = log
         self.done = TableRecovery()
-        self._journal = Journal(log.root)
-        self._end = end
+        self._journal = journal
         self._clock = clock
 
-    def run(self) -> TableRecovery:
-        journal = self._journal.read()
-        if not self.log.directory.is_dir():
-            if not journal.entries and not any(self.log.root.glob("day=*/*.parquet")):
+    def run(self, collector: str, refills: Others) -> TableRecovery:
+        directory = self.log.directory
+        if not directory.is_dir():
+            if not self._journal.entries and not any(self.log.root.glob("day=*/*.parquet")):
                 return self.done
-            _make_directory(self.log.directory)
-        self._restore_entries(journal)
-        base = self._whole_checkpoint(journal)
+            if os.path.lexists(directory):
+                move_away(directory)
+            directory.mkdir()
+            fsync(directory.parent)
+        self._restore_entries()
+        base = self._whole_checkpoint()
         versions = self.log.versions()
         if not versions and base < 0:
             raise self._lost("has no log any more")
         if base < 0 and versions[0] != 0:
             raise self._lost(f"has no log entry below version {versions[0]} and no checkpoint")
         above = [version for version in versions if version > base]
-        taken = self._end.repair(above, base, journal)
+        taken = EndOfLog(self.log, self._journal, collector, refills).repair(above, base)
         self.done.versions += reversed(taken.versions)
         self.done.reasons += taken.reasons
         self._set_aside(taken.damaged)
-        self._set_damaged_aside(journal)
+        self._set_damaged_aside()
         if self.done.reasons:
-            _sync_repair(self.log.directory)
+            try:
+                fsync(directory)
+            except OSError as error:
+                raise SyncError(
+                    f"{directory}: the repair cannot be brought to disk: {error}"
+                ) from error
         return self.done
 
     def _lost(self, what: str) -> StoreError:
@@ -286,16 +270,19 @@ class _Repair:
 
     # Step 1 of the repair: restore log entries from the journal
 
-    def _restore_entries(self, journal: JournalContent) -> None:
+    def _restore_entries(self) -> None:
         there = self.log.versions()
         floor = there[0] if there and self.log.checkpoints() else 0
-        for version in sorted(journal.entries):
-            if version < floor:
+        for version, copy in sorted(self._journal.entries.items()):
+            path = self.log.path(version)
+            if version < floor or (path.is_file() and path.read_bytes() == copy):
                 continue
-            path, copy = self.log.path(version), journal.entries[version]
-            if path.is_file() and path.read_bytes() == copy:
-                continue
-            _replace(path, copy)
+            # Keep an old file under its name plus `.bad`.
+            new = path.with_name(f"{path.name}#{os.getpid()}")
+            owned.write_new(new, copy)
+            if os.path.lexists(path):
+                move_away(path)
+            new.replace(path)
             self.done.restored.append(version)
             self.done.reasons.append(
                 f"version {version}: its log entry was damaged or gone: restored from the journal"
@@ -303,7 +290,7 @@ class _Repair:
 
     # Step 2 of the repair: remove incomplete checkpoints
 
-    def _whole_checkpoint(self, journal: JournalContent) -> int:
+    def _whole_checkpoint(self) -> int:
         """Return the version of the newest complete checkpoint, or -1. Rename damaged checkpoints."""
         whole = -1
         if is_obstacle(self.log.last_checkpoint_path):
@@ -311,7 +298,7 @@ class _Repair:
             self.done.reasons.append("_last_checkpoint was not a file: moved away")
         parts = self.log.checkpoints()
         for version in sorted(parts, reverse=True):
-            reason = self._checkpoint_damage(version, parts[version], journal)
+            reason = self._checkpoint_damage(version, parts[version])
             if reason is None:
                 whole = version
                 break
@@ -324,13 +311,11 @@ class _Repair:
             self.done.reasons.append("_last_checkpoint named no checkpoint: moved away")
         return whole
 
-    def _checkpoint_damage(
-        self, version: int, parts: list[Path], journal: JournalContent
-    ) -> str | None:
+    def _checkpoint_damage(self, version: int, parts: list[Path]) -> str | None:
         if not all(path.is_file() and is_parquet(path) for path in parts):
             return "is not whole"
         for path in parts:
-            noted = journal.files.get(str(path.relative_to(self.log.root)))
+            noted = self._journal.files.get(str(path.relative_to(self.log.root)))
             if noted is not None and checksum(path) != noted:
                 return "has another checksum than when it was written"
         try:
@@ -356,7 +341,7 @@ class _Repair:
 
     # Step 4 of the repair: replace damaged data files by gap rows
 
-    def _set_damaged_aside(self, journal: JournalContent) -> None:
+    def _set_damaged_aside(self) -> None:
         table = layout.open_or_none(str(self.log.root), {})
         if table is None:
             return
@@ -366,7 +351,7 @@ class _Repair:
         for file in reversed(data_files(table)):
             path = self.log.root / file.path
             reason = stat_damage(path, file.size)
-            noted = journal.files.get(file.path)
+            noted = self._journal.files.get(file.path)
             if reason is None and not is_parquet(path):
                 reason = "has no Parquet footer"
             if reason is None and noted is not None and 0 < file.size <= left:
@@ -380,26 +365,3 @@ class _Repair:
         if damaged:
             self.done.reasons += set_aside(self.log.root, damaged, self._clock)
             self.done.aside += [each.file.path for each in damaged]
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write `data` as the log entry at `path`. Keep an old file there under its name plus `.bad`."""
-    new = path.with_name(f"{path.name}#{os.getpid()}")
-    owned.write_new(new, data)
-    if os.path.lexists(path):
-        move_away(path)
-    new.replace(path)
-
-
-def _make_directory(directory: Path) -> None:
-    if os.path.lexists(directory):
-        move_away(directory)
-    directory.mkdir()
-    fsync(directory.parent)
-
-
-def _sync_repair(directory: Path) -> None:
-    try:
-        fsync(directory)
-    except OSError as error:
-        raise SyncError(f"{directory}: the repair cannot be brought to disk: {error}") from error

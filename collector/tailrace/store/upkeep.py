@@ -67,11 +67,18 @@ def retention(
     files: Sequence[DataFile], config: StoreConfig, now: int, trusted: int = 0
 ) -> Retention:
     """Return which days to delete at time `now` (Unix ns). `trusted` is when a user last confirmed the clock, or 0."""
-    today = now // DAY_NS
-    days = {file.day for file in files}
-    below, held = _by_age(days, config, now, trusted)
-    below = max(below, _by_size(files, config, today))
-    return Retention(below if any(day < below for day in days) else None, held)
+    sizes: Counter[int] = Counter()
+    for file in files:
+        sizes[file.day] += file.size
+    below, held = _by_age(sizes, config, now, trusted)
+    if config.retention_size is not None:
+        excess = sizes.total() - config.retention_size
+        for day in sorted(sizes):
+            if excess <= 0 or day >= now // DAY_NS:
+                break
+            excess -= sizes[day]
+            below = max(below, day + 1)
+    return Retention(below if any(day < below for day in sizes) else None, held)
 
 
 def _by_age(
@@ -109,21 +116,6 @@ def _jump(days: list[int], today: int, longest: int, trusted: int) -> Jump | Non
     return next((jump for jump, end in pairs if end - jump.after < longest), None)
 
 
-def _by_size(files: Sequence[DataFile], config: StoreConfig, today: int) -> int:
-    below = 0
-    if config.retention_size is not None:
-        sizes: Counter[int] = Counter()
-        for file in files:
-            sizes[file.day] += file.size
-        excess = sizes.total() - config.retention_size
-        for day in sorted(sizes):
-            if excess <= 0 or day >= today:
-                break
-            excess -= sizes[day]
-            below = day + 1
-    return below
-
-
 FIRST_SIZE = 4 * 2**20
 """Target size (bytes) of files after a first merge."""
 
@@ -138,10 +130,6 @@ SECOND_FILES = 200
 
 HOUR_NS = 3600 * 10**9
 
-SECOND_EVERY_NS = HOUR_NS
-VACUUM_EVERY_NS = HOUR_NS
-SWEEP_EVERY_NS = DAY_NS
-
 _STAGING = re.compile(r".*#\d+")
 """Pattern for the names of temporary files of the Delta library, which a killed process leaves behind."""
 
@@ -154,10 +142,9 @@ class Merge(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The due steps of an upkeep, in order. Days are day numbers from 1970-01-01.
+    """The due steps of an upkeep, in order.
 
-    - `delete_below`: the first day to keep.
-    - `held`: the long time without rows because of which days older than `retention_age` are kept.
+    - `delete_below`, `held`: the fields of `Retention`.
     - `vacuum`: `removed` for files that the log lists as removed, `all` to add files that the log does not mention.
     - `second`: whether the merges are second merges, into files of `compact_size`."""
 
@@ -189,23 +176,18 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
     """Return the steps that are due at `now` (Unix ns) for a table with the given files."""
     below, held = retention(files, config, now, state.trusted)
     kept = [file for file in files if below is None or file.day >= below]
-    days = sorted({file.day for file in kept})
-    large = config.compact_size // 2
-    mergeable = Counter(file.day for file in kept if file.size < large)
-    small = _small(kept)
-    second = _due(state.merged, SECOND_EVERY_NS, now) or any(
-        count > SECOND_FILES for count in mergeable.values()
-    )
+    mergeable = Counter(file.day for file in kept if file.size < config.compact_size // 2)
+    second = _due(state.merged, HOUR_NS, now) or any(n > SECOND_FILES for n in mergeable.values())
     if second:
-        merges = [Merge(day, config.compact_size) for day in days if mergeable[day] > 1]
+        merges = [Merge(day, config.compact_size) for day, n in mergeable.items() if n > 1]
     else:
-        merges = [Merge(day, FIRST_SIZE) for day in days if small[day] >= FIRST_FILES]
+        merges = [Merge(day, FIRST_SIZE) for day, n in _small(kept).items() if n >= FIRST_FILES]
     vacuum: Literal["removed", "all"] | None = None
-    if _due(state.swept, SWEEP_EVERY_NS, now):
+    if _due(state.swept, DAY_NS, now):
         vacuum = "all"
-    elif _due(state.vacuumed, VACUUM_EVERY_NS, now):
+    elif _due(state.vacuumed, HOUR_NS, now):
         vacuum = "removed"
-    return Plan(below, held, vacuum, second, merges)
+    return Plan(below, held, vacuum, second, sorted(merges))
 
 
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:

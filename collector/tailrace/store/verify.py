@@ -29,10 +29,10 @@ from tailrace.store.log import (
     JournalContent,
     checksum,
     is_parquet,
-)
+)  # fmt: skip
 from tailrace.store.presence import quarantines
 from tailrace.store.quarantine import SUFFIX
-from tailrace.store.refusal import line, os_error, refusal
+from tailrace.store.refusal import line, os_error, refusing
 from tailrace.store.schema import SCHEMA, check_readable
 
 _ZEROS = bytes(1024)
@@ -119,98 +119,82 @@ def verify(store: str, options: dict[str, str]) -> StoreVerification:
 
     Raise StoreError if the store has no table or is not readable."""
     root = layout.table_root(store)
-    try:
-        if is_local(root):
-            return _LocalStore(Path(root)).run()
-        return _remote(store, options)
-    except (DeltaError, OSError) as error:
-        raise refusal(error, root, "verify the table") from error
+    with refusing(root, "verify the table", DeltaError):
+        return _local(Path(root)) if is_local(root) else _remote(root, options)
 
 
-class _LocalStore:
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._log = DeltaLog(root)
-        self._journal = Journal(root)
-        self._log_is_damaged = False
-        self.found = StoreVerification()
+def _local(root: Path) -> StoreVerification:
+    found, log, journal = StoreVerification(), DeltaLog(root), Journal(root)
+    noted = journal.read()
 
-    def run(self) -> StoreVerification:
-        journal = self._journal.read()
-        if self._log.directory.is_dir() or journal.entries:
-            self.found.damage += [*self._entries(journal), *self._checkpoints(journal)]
-            self._log_is_damaged = bool(self.found.damage)
-        if journal.damaged:
-            self._add(self._journal.path, f"has {journal.damaged} damaged lines", "only checksums")
-        self.found.damage += self._quarantine()
-        if self._log_is_damaged:
-            lost = "nothing yet: data files are not verified before a start has repaired the log"
-            self._add(self._log.directory, "has damaged files", lost)
-            return self.found
-        snapshot = TableSnapshot(layout.open_table(str(self._root), {}, check_readable))
-        for file in snapshot.files():
-            self._file(file, journal, snapshot)
-        return self.found
+    def add(path: Path, reason: str, lost: str) -> None:
+        found.damage.append(FileDamage(str(path), reason, lost))
 
-    def _add(self, path: Path, reason: str, lost: str) -> None:
-        self.found.damage.append(FileDamage(str(path), reason, lost))
-
-    def _entries(self, journal: JournalContent) -> Iterator[FileDamage]:
-        """Yield the damage of log entries. The file of an entry may be missing if a checkpoint replaced it meanwhile."""
-        versions = self._log.versions() if self._log.directory.is_dir() else []
-        first = versions[0] if versions else 0
-        for version in sorted({*versions, *(v for v in journal.entries if v >= first)}):
-            path = self._log.path(version)
-            try:
-                self._log.read(version)
-                same = path.read_bytes() == journal.entries.get(version, path.read_bytes())
-                reason = None if same else "is not what was written"
-            except FileNotFoundError:
-                if version < min(self._log.versions(), default=0):
-                    continue
-                reason = "is missing"
-            except (ValueError, OSError) as error:
-                reason = f"cannot be read: {error}"
-            if reason and version in journal.entries:
-                yield FileDamage(str(path), reason, "nothing: a start restores it from the journal")
-            elif reason:
-                yield FileDamage(str(path), reason, "the log entry: a start says what can be had")
-
-    def _checkpoints(self, journal: JournalContent) -> Iterator[FileDamage]:
-        parts = self._log.checkpoints() if self._log.directory.is_dir() else {}
-        for path in (path for paths in parts.values() for path in paths):
-            noted = journal.files.get(str(path.relative_to(self._root)))
-            if not path.is_file() or (noted is not None and checksum(path) != noted):
-                yield FileDamage(str(path), "is not what was written", "a checkpoint of the log")
-
-    def _file(self, file: DataFile, journal: JournalContent, snapshot: TableSnapshot) -> None:
-        self.found.files += 1
-        noted = journal.files.get(file.path)
-        reason = damage(self._root, file, noted)
+    if log.directory.is_dir() or noted.entries:
+        found.damage += [*_entries(log, noted), *_checkpoints(log, noted)]
+    log_is_damaged = bool(found.damage)
+    if noted.damaged:
+        add(journal.path, f"has {noted.damaged} damaged lines", "only checksums")
+    for path in (p for place in quarantines(root.parent) for p in sorted(place.glob(f"*{SUFFIX}"))):
+        data = path.read_bytes() if path.is_file() else b""
+        whole = whole_size(data)
+        if whole != len(data) or not data:
+            lost = f"{len(data) - whole} bytes that could not be decoded"
+            add(path, "does not consist of whole frames", lost)
+    if log_is_damaged:
+        lost = "nothing yet: data files are not verified before a start has repaired the log"
+        add(log.directory, "has damaged files", lost)
+        return found
+    snapshot = TableSnapshot(layout.open_table(str(root), {}, check_readable))
+    for file in snapshot.files():
+        known = noted.files.get(file.path)
+        reason = damage(root, file, known)
         if reason is None:
-            self.found.verified += noted is not None
-            self.found.unverifiable += noted is None
+            found.verified += known is not None
+            found.unverifiable += known is None
         elif snapshot.refresh() and file.path not in {each.path for each in snapshot.files()}:
             # Do not count the file, because an upkeep has merged it into another one during the verification.
-            self.found.files -= 1
+            continue
         else:
             rows = f"{file.rows} rows" if file.rows else "an unknown number of rows"
-            self._add(self._root / file.path, reason, rows)
-
-    def _quarantine(self) -> Iterator[FileDamage]:
-        """Yield each quarantine file that does not consist of complete frames."""
-        places = quarantines(self._root.parent)
-        for path in (path for place in places for path in sorted(place.glob(f"*{SUFFIX}"))):
-            data = path.read_bytes() if path.is_file() else b""
-            whole = whole_size(data)
-            if whole != len(data) or not data:
-                lost = f"{len(data) - whole} bytes that could not be decoded"
-                yield FileDamage(str(path), "does not consist of whole frames", lost)
+            add(root / file.path, reason, rows)
+        found.files += 1
+    return found
 
 
-def _remote(store: str, options: dict[str, str]) -> StoreVerification:
+def _entries(log: DeltaLog, noted: JournalContent) -> Iterator[FileDamage]:
+    """Yield the damage of log entries. The file of an entry may be missing if a checkpoint replaced it meanwhile."""
+    versions = log.versions() if log.directory.is_dir() else []
+    first = versions[0] if versions else 0
+    for version in sorted({*versions, *(v for v in noted.entries if v >= first)}):
+        path = log.path(version)
+        try:
+            log.read(version)
+            same = path.read_bytes() == noted.entries.get(version, path.read_bytes())
+            reason = None if same else "is not what was written"
+        except FileNotFoundError:
+            if version < min(log.versions(), default=0):
+                continue
+            reason = "is missing"
+        except (ValueError, OSError) as error:
+            reason = f"cannot be read: {error}"
+        if reason and version in noted.entries:
+            yield FileDamage(str(path), reason, "nothing: a start restores it from the journal")
+        elif reason:
+            yield FileDamage(str(path), reason, "the log entry: a start says what can be had")
+
+
+def _checkpoints(log: DeltaLog, noted: JournalContent) -> Iterator[FileDamage]:
+    parts = log.checkpoints() if log.directory.is_dir() else {}
+    for path in (path for paths in parts.values() for path in paths):
+        known = noted.files.get(str(path.relative_to(log.root)))
+        if not path.is_file() or (known is not None and checksum(path) != known):
+            yield FileDamage(str(path), "is not what was written", "a checkpoint of the log")
+
+
+def _remote(root: str, options: dict[str, str]) -> StoreVerification:
     found = StoreVerification()
-    table = layout.open_table(layout.table_root(store), options, check_readable)
+    table = layout.open_table(root, options, check_readable)
     stated = {Path(file.path).name: file.rows for file in TableSnapshot(table).files()}
     for fragment in table.to_pyarrow_dataset().get_fragments():
         found.files += 1
