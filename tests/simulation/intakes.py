@@ -13,7 +13,7 @@ class Intake(SourceIntake):
         """Call a function for each new session of an intake."""
         self._note = note
 
-    def _register(self, info: OpenInfo) -> int:
-        number = super()._register(info)
+    def _begin(self, info: OpenInfo) -> int:
+        number = super()._begin(info)
         self._note(number, info)
         return number

@@ -10,13 +10,11 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Literal
-
-from msgspec import structs
+from typing import Any, Literal
 
 from tailrace.config.schema import MAIN, TailConfig, UdpConfig
 from tailrace.daemon.context import Context
-from tailrace.daemon.loops.sync import Gate, RoomQueue
+from tailrace.daemon.loops.sync import Gate
 from tailrace.decoding.formats import FORMATS
 from tailrace.ingest.machine import Ahead
 from tailrace.ingest.state import encode
@@ -129,15 +127,13 @@ class SourceIntake:
         self._gate = gate
         self.append = gate.spool.append
         self._earlier = earlier
-        self._open_now = earlier.copy()
+        self.open_now = earlier.copy()
+        """The open sessions of this source by number, including those that are not decoded yet."""
         self._ahead = ahead
         self._files = files
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
-        info = self._info(transport, peer, record_max)
-        info = structs.replace(info, garbage_max=garbage_max)
-        self._spool.append(EntryKind.OPEN, number := self._register(info), encode(info))
-        return number
+        return self._begin(self._info(transport, peer, record_max, garbage_max=garbage_max))
 
     def open_file(
         self,
@@ -148,13 +144,14 @@ class SourceIntake:
         dialect: str,
         replaces: tuple[str, ...] = (),
     ) -> int:
-        info = self._info("tail", facts.path, record_max)
-        rank = rank_of(facts.path) if info.job or info.node else None
-        info = structs.replace(
-            info, file=facts, group=group, dialect=dialect, rank=rank, replaces=replaces
-        )
-        self._spool.append(EntryKind.OPEN, number := self._register(info), encode(info))
-        return number
+        job = self._context.config.job
+        rank = rank_of(facts.path) if job.id or job.node else None
+        return self._begin(
+            self._info(
+                "tail", facts.path, record_max,
+                file=facts, group=group, dialect=dialect, rank=rank, replaces=replaces,
+            )
+        )  # fmt: skip
 
     def now(self) -> int:
         return self._spool.timeline.now()
@@ -173,7 +170,7 @@ class SourceIntake:
         return self._ahead.drops_told(self._name, socket), self._ahead.now
 
     def session(self, number: int) -> str:
-        return self._open_now[number].session
+        return self.open_now[number].session
 
     def file(self, number: int, facts: FileFacts) -> None:
         self._spool.append(EntryKind.FILE, number, encode(facts))
@@ -188,12 +185,7 @@ class SourceIntake:
     def close(self, number: int, reason: str) -> None:
         reason = self.stopped if reason == STOP else reason
         self._spool.append(EntryKind.CLOSE, number, reason.encode())
-        self._open_now.pop(number, None)
-
-    @property
-    def open_now(self) -> dict[int, OpenInfo]:
-        """Return the open sessions of this source by number, including those that are not decoded yet."""
-        return self._open_now
+        self.open_now.pop(number, None)
 
     def sessions(self) -> dict[int, OpenInfo]:
         return self._earlier
@@ -210,17 +202,25 @@ class SourceIntake:
         former = self._files.take_up(self._name, path, device, inode, head)
         if isinstance(former, str):
             return former
-        self._open_now.update({number: info for number, (info, _) in former.items()})
+        self.open_now.update({number: info for number, (info, _) in former.items()})
         return {number: file for number, (_, file) in former.items()}
 
     def let_go(self, number: int) -> None:
-        self._files.let_go(number, self._open_now.pop(number))
+        self._files.let_go(number, self.open_now.pop(number))
 
     async def room(self) -> None:
-        await self._queue.wait()
+        config = self._context.config.sources.get(self._name)
+        if isinstance(config, UdpConfig):
+            await self._gate.of_datagrams.wait()
+        elif isinstance(config, TailConfig):
+            await self._gate.of_files.wait()
+        else:
+            await self._gate.of_connections.wait()
 
-    def _info(self, transport: str, peer: str, record_max: int) -> OpenInfo:
+    def _info(self, transport: str, peer: str, record_max: int, **more: Any) -> OpenInfo:  # noqa: ANN401 - its fields
         job, name = self._context.config.job, self._context.config.collector.name
+        source = self._context.config.sources.get(self._name)
+        limit = 0 if source is None or isinstance(source, UdpConfig) else source.pending_max
         return OpenInfo(
             source=self._name,
             format=self._format,
@@ -228,30 +228,19 @@ class SourceIntake:
             transport=transport,
             peer=peer,
             record_max=record_max,
-            pending_max=self._pending_max,
+            pending_max=int(limit),
             ledger=self._context.config.ledger,
             node=job.node,
             job=job.id,
             collector="" if name == MAIN else name,
+            **more,
         )
 
-    @property
-    def _queue(self) -> RoomQueue:
-        """Return the queue in which this source waits while the spool has no free space."""
-        config = self._context.config.sources.get(self._name)
-        if isinstance(config, UdpConfig):
-            return self._gate.of_datagrams
-        return self._gate.of_files if isinstance(config, TailConfig) else self._gate.of_connections
-
-    @property
-    def _pending_max(self) -> int:
-        config = self._context.config.sources.get(self._name)
-        return 0 if config is None or isinstance(config, UdpConfig) else int(config.pending_max)
-
-    def _register(self, info: OpenInfo) -> int:
-        """Count a new session as open; return its number, which is the spool position of its first entry."""
+    def _begin(self, info: OpenInfo) -> int:
+        """Open a session, and return its number, which is the spool position of its first entry."""
         number = self._spool.end
-        self._open_now[number] = info
+        self.open_now[number] = info
+        self._spool.append(EntryKind.OPEN, number, encode(info))
         return number
 
 

@@ -6,14 +6,12 @@ every acknowledgement, around every commit, and at intervals. After a loss, the 
 commits the remaining rows if possible, and ends.
 
 The ingest decodes only synced bytes, so its answers may be sent at once. A client that reads slowly is answered when it
-reads again. A lost datagram with an answer is not repeated, because the
-client repeats its announcement."""
+reads again. A lost datagram with an answer is not repeated, because the client repeats its announcement."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
 
 from tailrace.daemon.context import Health
 from tailrace.daemon.loops.steps import GIVE_WAY, Steps, Wait, Work
@@ -21,6 +19,7 @@ from tailrace.errors import FullError, LostError, StoreError
 from tailrace.figures import Condition
 from tailrace.flags import Flag
 from tailrace.ingest.machine import Ingest
+from tailrace.sources.source import Source
 from tailrace.spool.spool import Spool
 
 LOOK_SECONDS = 1.0
@@ -112,19 +111,11 @@ An answer takes 15 to 70 µs, so many clients would otherwise leave no time for 
 AT_ONCE = 32
 
 
-class Replier(Protocol):
-    """A source that can send packets to the peer of a session (see `sources.source.Source`)."""
-
-    def can_reply(self, number: int) -> bool: ...
-
-    def reply(self, number: int, data: bytes) -> bool: ...
-
-
 class Acknowledging:
     """The loop that sends acknowledgements to clients."""
 
     def __init__(
-        self, spool: Spool, ingest: Ingest, sources: Mapping[str, Replier], names: HeldNames
+        self, spool: Spool, ingest: Ingest, sources: Mapping[str, Source], names: HeldNames
     ) -> None:
         self._spool = spool
         self._ingest = ingest

@@ -11,10 +11,10 @@ few large commits."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable
 from enum import Enum, IntEnum, auto
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tailrace.daemon.context import Context
 from tailrace.daemon.loops.acknowledge import LOOK_SECONDS, HeldNames
@@ -24,9 +24,13 @@ from tailrace.figures import Condition
 from tailrace.flags import Flag
 from tailrace.ingest.machine import Ingest
 from tailrace.ingest.unfinished import NAMED_WITHIN, UnfinishedSnapshot
-from tailrace.rows.batch import Batch, QuarantinedBytes
+from tailrace.rows.batch import Batch
 from tailrace.spool.checkpoint import Checkpoints
 from tailrace.spool.spool import Spool
+
+if TYPE_CHECKING:
+    from tailrace.store.quarantine import Quarantine
+    from tailrace.store.table import Table
 
 PER_STATE = 16
 """Minimum number of bytes decoded between two checkpoints, as a multiple of the size of the sessions' state.
@@ -36,26 +40,33 @@ LITTLE_STATE = 2**20
 """Size (bytes) of the sessions' state up to which `PER_STATE` is ignored."""
 
 
+class Opened(NamedTuple):
+    """The open files of a collector. `committed` is the spool position below which the table has all rows."""
+
+    spool: Spool
+    ingest: Ingest
+    table: Table
+    quarantine: Quarantine
+    checkpoints: Checkpoints
+    committed: int
+    check_store: Callable[[], None]
+    """Function that raises LostError if a path of the store leads to another file or directory, or StoreError if a lost
+    lock file cannot be created again."""
+
+
 class Saving:
     """Saves checkpoints of an ingest, one at a time, because a snapshot may take as much memory as the whole state."""
 
-    def __init__(
-        self,
-        spool: Spool,
-        ingest: Ingest,
-        checkpoints: Checkpoints,
-        names: HeldNames,
-        context: Context,
-    ) -> None:
+    def __init__(self, opened: Opened, names: HeldNames, context: Context) -> None:
         self.under_way = False
         """Whether a snapshot of the ingest's state was taken and is not saved yet."""
-        self._spool = spool
-        self._ingest = ingest
-        self._checkpoints = checkpoints
+        self._spool, self._ingest, self._checkpoints = (
+            opened.spool, opened.ingest, opened.checkpoints,
+        )  # fmt: skip
         self._names = names
         self._context = context
         self._saved_at = context.clock.monotonic()
-        self._saved_position = ingest.position
+        self._saved_position = opened.ingest.position
 
     @property
     def is_due(self) -> bool:
@@ -71,7 +82,10 @@ class Saving:
     def snapshot(self) -> UnfinishedSnapshot:
         """Return a snapshot of the ingest's state, for `save` once the table has all rows of the decoded entries."""
         self.under_way = True
-        return self._ingest.checkpoint(self._named_from())
+        # Omit bytes of unfinished records from this position on: the spool keeps them until the second checkpoint after
+        # this one.
+        within = min(NAMED_WITHIN, self._context.config.spool.max_size // 8)
+        return self._ingest.checkpoint(self._ingest.position - within)
 
     def save(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
         """Save a snapshot as the checkpoint for a spool position. Then release the segments that no later start needs."""
@@ -112,14 +126,6 @@ class Saving:
         except FullError as error:
             return error
 
-    def _named_from(self) -> int:
-        """Return a spool position. A checkpoint omits bytes of unfinished records from this position on, because the
-        spool has them.
-
-        The spool must keep these bytes until the second checkpoint after this one."""
-        within = min(NAMED_WITHIN, self._context.config.spool.max_size // 8)
-        return self._ingest.position - within
-
 
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 
@@ -152,26 +158,6 @@ class Stage(Enum):
     BUSY = auto()
     REFUSED = auto()
     """The disk or the table refuses the commit, which is tried again."""
-
-
-class Move(Enum):
-    """An event that changes the stage of one of the two phases."""
-
-    BEGIN = auto()
-    REFUSE = auto()
-    ACCEPT = auto()
-    END = auto()
-
-
-STAGES = {
-    (Stage.IDLE, Move.BEGIN): Stage.BUSY,
-    (Stage.BUSY, Move.REFUSE): Stage.REFUSED,
-    (Stage.BUSY, Move.ACCEPT): Stage.BUSY,
-    (Stage.BUSY, Move.END): Stage.IDLE,
-    (Stage.REFUSED, Move.REFUSE): Stage.REFUSED,
-    (Stage.REFUSED, Move.ACCEPT): Stage.BUSY,
-}
-"""The next stage of a phase, by its present stage and the event that occurs. No other combination can occur."""
 
 
 class Pipeline:
@@ -207,15 +193,14 @@ class Pipeline:
         self._follow()
         return taken
 
-    def move(self, phase: CommitPhase, move: Move) -> None:
-        self.stages[phase] = STAGES[self.stages[phase], move]
+    def put(self, stages: dict[CommitPhase, Stage]) -> None:
+        """Change the stage of one phase, or of both at the same moment."""
+        self.stages |= stages
         self._follow()
 
     def hand_over(self) -> None:
         """Let the prepared commit land, and another task take the next batch."""
-        for phase, move in ((CommitPhase.PREPARING, Move.END), (CommitPhase.LANDING, Move.BEGIN)):
-            self.stages[phase] = STAGES[self.stages[phase], move]
-        self._follow()
+        self.put({CommitPhase.PREPARING: Stage.IDLE, CommitPhase.LANDING: Stage.BUSY})
         self.turn.set()
 
     def _follow(self) -> None:
@@ -230,39 +215,6 @@ class Pipeline:
 
 
 logger = logging.getLogger(__name__)
-
-
-class Rows(Protocol):
-    """The methods of the table that commits use (see `store.table.Table`). All of them block.
-
-    One thread at a time calls `prepare`. One thread at a time calls `land`, and `checkpoint` after every
-    `checkpoint_every` commits."""
-
-    @property
-    def checkpoint_every(self) -> int: ...
-
-    def prepare(self, batch: Batch) -> Sized: ...
-
-    def land(self, rows: Any, position: int) -> object: ...  # noqa: ANN401 - what `prepare` returned
-
-    def checkpoint(self) -> bool: ...
-
-
-class Frames(Protocol):
-    def keep(self, pieces: Iterable[QuarantinedBytes]) -> None: ...
-
-
-class Opened(NamedTuple):
-    """The open files of a collector. `committed` is the spool position below which the table has all rows."""
-
-    spool: Spool
-    ingest: Ingest
-    table: Rows
-    quarantine: Frames
-    checkpoints: Checkpoints
-    committed: int
-    check_store: Callable[[], None] = lambda: None
-    """Function that raises LostError if a path of the store no longer leads to the opened file or directory."""
 
 
 class TakenBatch(NamedTuple):
@@ -364,7 +316,7 @@ class Committing:
                 del snapshot
             if self.commits % self._table.checkpoint_every == 0:
                 yield Work(self._table.checkpoint)
-            pipeline.move(CommitPhase.LANDING, Move.END)
+            pipeline.put({CommitPhase.LANDING: Stage.IDLE})
 
     def settled(self, *, last: bool = False) -> Steps[None]:
         """Commit all rows of the decoded entries, and save a checkpoint, unless the store is lost.
@@ -387,9 +339,8 @@ class Committing:
         return min(patience, watchdog_seconds / 4) if watchdog_seconds else patience
 
     def _must_wait(self) -> bool:
-        """Return whether the next batch must wait for the end of the current commit."""
-        # Wait while the current commit is refused, or while the spool needs a checkpoint and the last snapshot is not
-        # saved yet.
+        """Return whether the next batch must wait for the end of the current commit: while that is refused, or while
+        the spool needs a checkpoint and the last snapshot is not saved yet."""
         pipeline = self.pipeline
         relief = pipeline.demand is Demand.RELIEF
         refused = pipeline.stages[CommitPhase.LANDING] is Stage.REFUSED
@@ -408,7 +359,7 @@ class Committing:
         if not len(batch) and not relief:
             return None
         snapshot = self._saving.snapshot() if relief or self._saving.is_due else None
-        self.pipeline.move(CommitPhase.PREPARING, Move.BEGIN)
+        self.pipeline.put({CommitPhase.PREPARING: Stage.BUSY})
         self._taken()
         position, missing = self._ingest.position, _said_missing(self._ingest)
         return TakenBatch(batch, position, snapshot, missing, self._context.clock.monotonic())
@@ -423,13 +374,13 @@ class Committing:
                 self._names.lose(error)
                 yield Wait()
             except (FullError, StoreError) as error:
-                self.pipeline.move(phase, Move.REFUSE)
+                self.pipeline.put({phase: Stage.REFUSED})
                 self._context.figures.store_descriptors += isinstance(error, DescriptorsError)
                 self._context.health.refuse(Condition.STORE, f"{error}; the spool keeps what comes")
                 yield Wait(delay * (1 + self._context.chance.share()) / 2)
                 delay = min(delay * 2, RETRY_MOST)
             else:
-                self.pipeline.move(phase, Move.ACCEPT)
+                self.pipeline.put({phase: Stage.BUSY})
                 return result
 
 

@@ -36,7 +36,8 @@ def refills(spool: Spool, checkpoints: Checkpoints, position: int | None) -> boo
 
 
 def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ingest:
-    """Return the ingest with the state in `checkpoint`, or a new ingest if `checkpoint` is None.
+    """Return the ingest with the state in `checkpoint` and the bytes of unfinished records in the spool, or a new ingest
+    if `checkpoint` is None.
 
     `committed` is the spool position below which the table has all rows. Raise StoreError if spool, table and
     checkpoint do not match, for example because the table was restored from a copy."""
@@ -47,7 +48,15 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
             " lost. Restore it from a newer copy, or move it away to begin a new one; then data that was"
             " received after that position is lost."
         )
-    ingest = _from_checkpoint(spool, checkpoint) if checkpoint else Ingest()
+    ingest = Ingest()
+    if checkpoint:
+        state = read_state(checkpoint.state)
+        damage: list[UnreadableError] = []
+        begin = max(since(state), spool.begin)
+        lacking = read_again(state, _entries_from(spool, begin, spool.durable, damage.append))
+        if damage:
+            lacking = {n: each.left_out for n, each in state.sessions.items() if each.left_out}
+        ingest = Ingest(state, lacking)
     if ingest.position < spool.begin:
         raise StoreError(
             f"{spool.directory}: the decoder state for position {spool.begin} is lost, so it is unknown"
@@ -56,18 +65,6 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
             " data that was received after that is lost."
         )
     return ingest
-
-
-def _from_checkpoint(spool: Spool, checkpoint: Checkpoint) -> Ingest:
-    """Return the ingest with the state in a checkpoint, and the bytes of unfinished records from the spool."""
-    state = read_state(checkpoint.state)
-    begin = since(state)
-    damage: list[UnreadableError] = []
-    entries = _entries_from(spool, max(begin, spool.begin), spool.durable, damage.append)
-    lacking = read_again(state, entries)
-    if damage:
-        lacking = {n: each.left_out for n, each in state.sessions.items() if each.left_out}
-    return Ingest(state, lacking)
 
 
 def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:

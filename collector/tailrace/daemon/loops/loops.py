@@ -18,7 +18,7 @@ from tailrace import __version__
 from tailrace.clock import Clock
 from tailrace.daemon.context import Context, Health
 from tailrace.daemon.intake import draw
-from tailrace.daemon.loops.acknowledge import Acknowledging, HeldNames, Replier
+from tailrace.daemon.loops.acknowledge import Acknowledging, HeldNames
 from tailrace.daemon.loops.commit import Committing, Opened, Saving
 from tailrace.daemon.loops.decode import Decoding, look_ahead
 from tailrace.daemon.loops.steps import Steps, Wait, Work, within
@@ -28,6 +28,7 @@ from tailrace.figures import Condition, Durations, Figures, HeartbeatStatus
 from tailrace.flags import Flag
 from tailrace.ingest.machine import Ahead, Ingest, Rejected
 from tailrace.ingest.state import encode
+from tailrace.sources.source import Source
 from tailrace.spool.entry import LAST, EntryKind
 from tailrace.spool.payloads import Heartbeat
 from tailrace.spool.spool import Spool
@@ -80,7 +81,11 @@ class Heartbeats:
         """Send heartbeats until this generator is closed, the first one after one interval."""
         while True:
             yield Wait(self.interval)
-            self._beat()
+            about = {**self._way, "interval_seconds": self.interval, **self._describe()}
+            beat = Heartbeat(session=self._session, number=self._made, about=about)
+            self._spool.append(EntryKind.HEARTBEAT, 0, encode(beat))
+            self._made += 1
+            self._under_way.append(_UnderWay(self._spool.end, self._clock.monotonic()))
 
     def synced(self, durable: int) -> None:
         for beat in self._under_way:
@@ -95,13 +100,6 @@ class Heartbeats:
             self._committed += 1
             self._newest = beat.made
             self._way = {"sync_seconds": beat.sync_seconds, "commit_seconds": seconds}
-
-    def _beat(self) -> None:
-        about = {**self._way, "interval_seconds": self.interval, **self._describe()}
-        beat = Heartbeat(session=self._session, number=self._made, about=about)
-        self._spool.append(EntryKind.HEARTBEAT, 0, encode(beat))
-        self._made += 1
-        self._under_way.append(_UnderWay(self._spool.end, self._clock.monotonic()))
 
 
 LARGE_NS = 60 * 10**9
@@ -182,7 +180,7 @@ class Loops:
     def __init__(
         self,
         opened: Opened,
-        sources: Mapping[str, Replier],
+        sources: Mapping[str, Source],
         context: Context,
         *,
         cut: Callable[[Rejected], None],
@@ -198,7 +196,7 @@ class Loops:
         self.gate = Gate(self.spool, self.ingest, lambda: Condition.STORE in health.conditions)
         self.names = names = HeldNames(self.spool.check, opened.check_store, health)
         self.syncing = Syncing(self.spool, self.gate, names, context, decodable, self._synced)
-        saving = Saving(self.spool, self.ingest, opened.checkpoints, names, context)
+        saving = Saving(opened, names, context)
         self.committing = Committing(
             opened, context, saving, names, taken=decodable.set, done=self._committed
         )
@@ -267,11 +265,9 @@ class Loops:
         If `last` is true, no producer continues after this stop. If `decodes` is false, only sync the spool."""
 
         def stop() -> None:
-            if (
-                self.names.loss is None
-                # Append no entry to a lost spool (its path no longer leads to the opened file): no later start of the
-                # daemon would read it, and its bytes would count as received but not in the table.
-            ):
+            # Append no entry to a lost spool (its path no longer leads to the opened file): no later start of the
+            # daemon would read it, and its bytes would count as received but not in the table.
+            if self.names.loss is None:
                 self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
 
         received = self.spool.end

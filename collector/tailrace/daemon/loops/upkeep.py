@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 import trio
@@ -74,7 +75,7 @@ async def once(store: str, context: Context) -> bool:
             check=False,
             capture_stdout=True,
             stderr=subprocess.STDOUT,
-            preexec_fn=_be_nice,
+            preexec_fn=partial(os.nice, 10),
         )
         ended_well = result.returncode == 0
     except OSError as error:  # the system can create no pipe or no process for the upkeep
@@ -130,7 +131,3 @@ def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
     said |= {f"TAILRACE_STORE_OPTIONS_{key}": value for key, value in config.options.items()}
     others = {name: value for name, value in ours.items() if not name.startswith("TAILRACE_")}
     return others | {name: str(value) for name, value in said.items()}
-
-
-def _be_nice() -> None:
-    os.nice(10)
