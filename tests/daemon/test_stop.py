@@ -59,7 +59,7 @@ async def test_sources_end_first_and_then_all_is_synced_decoded_committed_and_sa
             order.watch(daemon.disk.table, "land")
             order.watch(daemon.disk.checkpoints, "save")
             order.watch(daemon.sources["tcp"], "reply", lambda *_: "acknowledge")
-            order.watch(daemon.disk.marks, "finish")
+            order.watch(daemon.marks, "finish")
             # Sent, and not taken in yet when the stop begins.
             await stream.send_all(heph_event(1, 0) + heph_event(1, 1))
         await stream.aclose()

@@ -22,11 +22,11 @@ import trio
 
 from tailrace import threads
 from tailrace.clock import Clock
-from tailrace.config.load import Loaded, spool_path
+from tailrace.config.load import Loaded, spool_path, store_path
 from tailrace.config.schema import Config
 from tailrace.daemon import conditions
 from tailrace.daemon.context import Context, Current, Health
-from tailrace.daemon.disk import OpenedDisk, opened, refuse_foreign
+from tailrace.daemon.disk import opened, refuse_foreign
 from tailrace.daemon.loops import upkeep
 from tailrace.daemon.loops.commit import CommitPhase, Opened
 from tailrace.daemon.loops.loops import Loops
@@ -42,7 +42,7 @@ from tailrace.service_manager.notify import Notifier
 from tailrace.sources.listening import Listening, Place
 from tailrace.sources.tail.watch import Chosen
 from tailrace.standard import last_words
-from tailrace.store.presence import IMPORT
+from tailrace.store.presence import IMPORT, RunningMarks
 
 SECONDS = 30
 
@@ -123,16 +123,13 @@ class Mode(NamedTuple):
     watchdog_seconds: float | None = None
 
 
-async def _nothing(_: Receiving) -> None:
-    await trio.sleep_forever()
-
-
 class Daemon:
     """A collector on one store. `collecting` creates one."""
 
     def __init__(
         self,
-        disk: OpenedDisk,
+        disk: Opened,
+        marks: RunningMarks,
         configured: Configured,
         context: Context,
         *,
@@ -143,7 +140,7 @@ class Daemon:
         self.context = context
         self.current, self.health, self.clock, self.figures, *_ = context
         self.started_at = self.clock.monotonic()
-        self.disk = disk
+        self.disk, self.marks = disk, marks
         self.spool, self.ingest = disk.spool, disk.ingest
         self.sources = configured.sources
         self.starts = starts
@@ -152,11 +149,7 @@ class Daemon:
         self.answering = trio.Event()
         """Set when the admin endpoint may answer: with `replayed`, or earlier if decoding is suspended."""
         self.loops = Loops(
-            Opened(
-                disk.spool, disk.ingest, disk.table, disk.quarantine, disk.checkpoints, disk.committed,
-                disk.check_store,
-            ),
-            configured.sources, context, cut=self._cut, at_table=self._at_table,
+            disk, configured.sources, context, cut=self._cut, at_table=self._at_table,
             beats=not mode.once, describe=self._describe,
         )  # fmt: skip
         self._configured = configured
@@ -172,7 +165,7 @@ class Daemon:
         stop: trio.Event,
         *,
         started: Callable[[], None],
-        beside: Callable[[Receiving], Awaitable[None]] = _nothing,
+        beside: Callable[[Receiving], Awaitable[None]] | None = None,
         failed: Failed = lambda _: None,
     ) -> None:
         """Receive, decode and commit until `stop` is set. Then stop the parts of the daemon in order.
@@ -207,7 +200,8 @@ class Daemon:
                 if loops.heartbeats:
                     receiving.start_soon(watched(drive), loops.heartbeats.run())
                 started()
-                receiving.start_soon(watched(beside), sources)
+                if beside:
+                    receiving.start_soon(watched(beside), sources)
                 receiving.start_soon(self._end_with_names, stop)
                 await stop.wait()
                 self.health.stopping()
@@ -234,7 +228,7 @@ class Daemon:
     def write_ports(self, admin: str) -> None:
         """Write the addresses of the listeners and of the admin endpoint to the port file. Raise OSError if that fails."""
         sources = {name: source.address for name, source in self.sources.items()}
-        self.disk.marks.write_ports({"sources": sources, "admin": admin, "pid": os.getpid()})
+        self.marks.write_ports({"sources": sources, "admin": admin, "pid": os.getpid()})
 
     async def _decode(self) -> None:
         if self.starts and self.starts.rest:
@@ -255,9 +249,9 @@ class Daemon:
         decodes = not (self.starts and self.starts.rest)
         if await drive(self.loops.finish(last=self._mode.last, decodes=decodes)):
             if self._mode.imports and self.ingest.open_sessions():
-                self.disk.marks.begin(IMPORT)
+                self.marks.begin(IMPORT)
             else:
-                self.disk.marks.finish()
+                self.marks.finish()
 
     async def _end_with_names(self, stop: trio.Event) -> None:
         """Stop the daemon when the path of a file that it uses no longer leads to the file."""
@@ -302,12 +296,10 @@ class Daemon:
 
     async def _keep_up(self) -> None:
         await self.replayed.wait()
+        store, committing = store_path(self.config), self.loops.committing
         async with trio.open_nursery() as nursery:
             nursery.start_soon(conditions.watch_pending, self.ingest, self.context)
-            committing = self.loops.committing
-            nursery.start_soon(
-                upkeep.run, self.disk.store, self.context, lambda: committing.commits
-            )
+            nursery.start_soon(upkeep.run, store, self.context, lambda: committing.commits)
 
 
 def raise_descriptor_limit() -> None:
@@ -351,8 +343,8 @@ def collecting(
     refuse_foreign(config)
     threads.require()
     starts = Starts(Path(spool_path(config)), memory, clock) if memory else None
-    with _panics_logged(), opened(config, clock, context.health, starts, working) as disk:
-        yield Daemon(disk, configured, context, mode=mode, starts=starts, replayed=replayed)
+    with _panics_logged(), opened(config, clock, context.health, starts, working) as (disk, marks):
+        yield Daemon(disk, marks, configured, context, mode=mode, starts=starts, replayed=replayed)
 
 
 @contextmanager

@@ -11,24 +11,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from tailrace import owned
 from tailrace.clock import Clock
 from tailrace.config.load import STORE_KEYS, collector_path, quarantine_path, spool_path, store_path
 from tailrace.config.schema import Config, SpoolConfig
 from tailrace.daemon.context import Health
+from tailrace.daemon.loops.commit import Opened
 from tailrace.daemon.loops.decode import refills, replay, restored
 from tailrace.daemon.starts import Starts
 from tailrace.errors import FullError, MemoryLimitError, StoreError, TailraceError, causes
 from tailrace.figures import Condition
 from tailrace.filesystem import is_local, refusal_text
 from tailrace.ingest import state as ingest_state
-from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import VERSION
 from tailrace.owned import HeldDirectories
 from tailrace.spool.checkpoint import Checkpoint, Checkpoints
@@ -42,19 +41,6 @@ from tailrace.store.schema import SCHEMA_VERSION
 from tailrace.store.table import Table
 
 logger = logging.getLogger(__name__)
-
-
-def neighbours(store: Path, own: Path, config: SpoolConfig, clock: Clock) -> dict[str, Refills]:
-    """Return a function for each other collector of `store`, by the collector's identity. The function checks the
-    collector's spool (see `_refills`).
-
-    `own` is the directory of this collector. Raise OSError if a directory cannot be read."""
-    found: dict[str, Refills] = {}
-    for directory in presence.directories(store).values():
-        who = presence.introduction_of(directory)
-        if who is not None and directory != own:
-            found[who.identity] = partial(_refills, directory, who, config, clock)
-    return found
 
 
 def _refills(
@@ -89,17 +75,12 @@ def _refills(
         spool.close()
 
 
-_ANY = 2**64 - 1
-
-
-def refuse_unknown(checkpoints: Checkpoints) -> None:
+def _refuse_unknown(checkpoints: Checkpoints) -> None:
     """Raise StoreError if this version of Tailrace cannot read the newest checkpoint.
 
     Call this before the spool is opened, because the spool's entries may have an unknown version, too."""
-    newest = checkpoints.newest(_ANY)
-    if newest is None:
-        return
-    version = ingest_state.version_of(newest.state)
+    newest = checkpoints.newest(2**64 - 1)
+    version = ingest_state.version_of(newest.state) if newest else VERSION
     if not ingest_state.can_upgrade(version):
         known = ", ".join(str(known) for known in (*ingest_state.STEPS, VERSION))
         raise StoreError(
@@ -110,26 +91,17 @@ def refuse_unknown(checkpoints: Checkpoints) -> None:
         )
 
 
-def is_wanted(table: Table, checkpoint: Checkpoint | None) -> bool:
-    """Return whether an older version of Tailrace wrote the table or the checkpoint."""
-    if table.schema_version != SCHEMA_VERSION:
-        return True
-    return checkpoint is not None and ingest_state.version_of(checkpoint.state) != VERSION
+def _upgrade(table: Table, checkpoints: Checkpoints, checkpoint: Checkpoint | None) -> None:
+    """Upgrade the table's schema, and replace a checkpoint of an older version of Tailrace. If the disk is too full for
+    the new checkpoint, keep the old one and log a warning.
 
-
-def upgrade_table(table: Table) -> None:
-    """Upgrade the table's schema to the current version. Raise StoreError or FullError if it cannot be changed."""
+    Raise StoreError or FullError if the table cannot be changed."""
     for step in table.upgrade():
         logger.info(
             "%s: has schema %d now (%s); older versions of Tailrace cannot write to it any more",
             table.root, step.version, step.news,
         )  # fmt: skip
-
-
-def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
-    """Replace a checkpoint of an older version of Tailrace. If the disk is full, keep it and log a warning."""
-    version = ingest_state.version_of(checkpoint.state)
-    if version == VERSION:
+    if checkpoint is None or (version := ingest_state.version_of(checkpoint.state)) == VERSION:
         return
     try:
         checkpoints.save(checkpoint.position, ingest_state.upgraded(checkpoint.state))
@@ -142,27 +114,10 @@ def upgrade_state(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
         )  # fmt: skip
 
 
-class OpenedDisk(NamedTuple):
-    """The open files of a collector. `committed` is the spool position below which the table has all rows."""
-
-    store: str
-    directory: Path
-    spool: Spool
-    ingest: Ingest
-    table: Table
-    quarantine: Quarantine
-    checkpoints: Checkpoints
-    committed: int
-    marks: RunningMarks
-    check_store: Callable[[], None]
-    """Function that raises LostError if a path of the store leads to another directory, or StoreError if a lost lock
-    file cannot be created again."""
-
-
 @contextmanager
 def opened(
     config: Config, clock: Clock, health: Health, starts: Starts | None, working: Callable[[], None]
-) -> Iterator[OpenedDisk]:
+) -> Iterator[tuple[Opened, RunningMarks]]:
     """Open the files of a collector, yield them, and close them at the end of the block.
 
     Call `working` repeatedly during a long start. Raise LockedError if another collector holds a lock, StoreError,
@@ -178,13 +133,12 @@ def opened(
         checkpoints = Checkpoints(spool_directory)
         if starts:
             checkpoints.size_max = starts.readable
-        refuse_unknown(checkpoints)
+        _refuse_unknown(checkpoints)
         spool = Spool.open(spool_directory, config.spool, clock)
         stack.callback(spool.close)
         if starts:
             starts.begin(checkpoints)
-        table = _open_table(config, clock, spool, checkpoints, entrance)
-        _report_recovery(table, health)
+        table = _open_table(config, clock, health, spool, checkpoints, entrance)
         marks = stack.enter_context(closing(RunningMarks(directory)))
         marks.begin()
         committed = table.position() or 0
@@ -193,26 +147,53 @@ def opened(
             _report_too_large(spool, checkpoints, checkpoint, starts)
         ingest = restored(spool, checkpoint, committed)
         ingest.paces.limit(config.metrics.series_max)
-        if is_wanted(table, checkpoint):
+        version = ingest_state.version_of(checkpoint.state) if checkpoint else VERSION
+        if (table.schema_version, version) != (SCHEMA_VERSION, VERSION):
             # Decode the spool's entries before any file is changed, so that an unreadable entry refuses the start here.
             replay(spool, ingest, committed, health, working)
-            upgrade_table(table)
-            if checkpoint:
-                upgrade_state(checkpoints, checkpoint)
+            _upgrade(table, checkpoints, checkpoint)
         if starts:
             starts.decoding()
         quarantine = Quarantine(quarantine_path(config), config.quarantine)
         held.insert(0, marks)
         if is_local(store):
             held.append(stack.enter_context(HeldDirectories(_directories(store, directory))))
-        yield OpenedDisk(
-            store, directory, spool, ingest, table, quarantine, checkpoints, committed,
-            marks, partial(_check, threading.Lock(), held),
-        )  # fmt: skip
+        check = partial(_check, threading.Lock(), held)
+        yield Opened(spool, ingest, table, quarantine, checkpoints, committed, check), marks
+
+
+_Held = DirectoryLock | Entrance | HeldDirectories | RunningMarks
+
+
+def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) -> Entrance:
+    """Create the collector's directory, lock it and a local store, and append the locks to `held`."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(directory, "made", error) from error
+    own = DirectoryLock(directory, whole=None if directory == store else directory)
+    held.append(stack.enter_context(own))
+    entrance = stack.enter_context(Entrance(store))
+    held.append(entrance)
+    return entrance
+
+
+def _check(turn: threading.Lock, held: list[_Held]) -> None:
+    """Check that the paths of all locks and directories in `held` lead to the opened files. Any thread may call this."""
+    # Check directories first, so that no lock file is created in a replaced directory. `turn` keeps two threads from
+    # creating the same lock file.
+    with turn:
+        for each in reversed(held):
+            each.check()
 
 
 def _open_table(
-    config: Config, clock: Clock, spool: Spool, checkpoints: Checkpoints, entrance: Entrance | None
+    config: Config,
+    clock: Clock,
+    health: Health,
+    spool: Spool,
+    checkpoints: Checkpoints,
+    entrance: Entrance | None,
 ) -> Table:
     """Open the table, and repair a local one if no other collector runs. Then let other collectors start."""
     open_table = partial(
@@ -228,9 +209,17 @@ def _open_table(
             introduce(directory, who)
         return open_table()
     introduce(directory, who)
-    others = neighbours(store, directory, config.spool, clock) if entrance.alone else {}
+    others: dict[str, Refills] = {}
+    for each in presence.directories(store).values() if entrance.alone else ():
+        other = presence.introduction_of(each)
+        if other is not None and each != directory:
+            others[other.identity] = partial(_refills, each, other, config.spool, clock)
     table = open_table(others=others, alone=entrance.alone)
     entrance.admit()
+    for reason in table.recovery.reasons:
+        logger.warning("%s", reason)
+    if table.recovery.aside:
+        health.degrade(Condition.DAMAGE, "; ".join(table.recovery.reasons))
     return table
 
 
@@ -245,38 +234,9 @@ def refuse_foreign(config: Config) -> None:
             raise _unusable(each, "looked up", error) from error
 
 
-_Held = DirectoryLock | Entrance | HeldDirectories | RunningMarks
-
-
-def _entered(store: Path, directory: Path, stack: ExitStack, held: list[_Held]) -> Entrance:
-    """Lock a local store and the collector's directory, and append the locks to `held`."""
-    _make(directory)
-    own = DirectoryLock(directory, whole=None if directory == store else directory)
-    held.append(stack.enter_context(own))
-    entrance = stack.enter_context(Entrance(store))
-    held.append(entrance)
-    return entrance
-
-
-def _check(turn: threading.Lock, held: Iterable[_Held]) -> None:
-    """Check that the paths of all locks and directories in `held` lead to the opened files. Any thread may call this."""
-    # Check directories first, so that no lock file is created in a replaced directory. `turn` keeps two threads from
-    # creating the same lock file.
-    with turn:
-        for each in reversed(list(held)):
-            each.check()
-
-
 def _directories(store: str, directory: Path) -> list[Path]:
     root = Path(layout.table_root(store))
     return [Path(store), directory, root, DeltaLog(root).directory]
-
-
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unusable(directory, "made", error) from error
 
 
 def _unusable(directory: Path, what: str, error: OSError) -> StoreError:
@@ -284,13 +244,6 @@ def _unusable(directory: Path, what: str, error: OSError) -> StoreError:
     return StoreError(
         f"{directory}: cannot be {what}: {refusal}; name another store by {STORE_KEYS}"
     )
-
-
-def _report_recovery(table: Table, health: Health) -> None:
-    for reason in table.recovery.reasons:
-        logger.warning("%s", reason)
-    if table.recovery.aside:
-        health.degrade(Condition.DAMAGE, "; ".join(table.recovery.reasons))
 
 
 def _report_too_large(

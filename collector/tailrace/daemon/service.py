@@ -26,7 +26,7 @@ from prometheus_client.core import Metric
 from tailrace import __version__, kernels, log, threads
 from tailrace.clock import Clock, SystemClock
 from tailrace.config.environment import service_links
-from tailrace.config.load import Loaded
+from tailrace.config.load import Loaded, collector_path, store_path
 from tailrace.config.reload import Takes, changes
 from tailrace.config.schema import Config
 from tailrace.daemon import conditions
@@ -109,7 +109,7 @@ class Supervision:
             return f"{health.state}: {wrong}"
         behind = daemon.spool.durable - daemon.ingest.position
         rate = round((daemon.figures.rows_committed - self._rows) / seconds)
-        line = f"{health.state}: {rate} rows/s into {daemon.disk.store}"
+        line = f"{health.state}: {rate} rows/s into {store_path(daemon.config)}"
         return f"{line}, {behind / 2**20:.1f} MiB to decode" if behind else line
 
 
@@ -140,39 +140,27 @@ class Reloading:
         self._asked.set()
 
     async def run(self, receiving: Receiving) -> None:
+        health, current = self._daemon.health, self._daemon.current
         while True:
             await self._asked.wait()
             self._asked = trio.Event()
             self._notifier.reloading(self._daemon.clock.monotonic())
-            self._daemon.current.tried(await self._once(receiving))
+            failed: list[str] = []
+            try:
+                loaded = await trio.to_thread.run_sync(lambda: _checked(self._load()))
+                await self._take_over(loaded, receiving)
+            except ConfigError as error:
+                failed = error.problems
+            current.tried(failed)
+            if failed:
+                message = f"failed, the configuration before it goes on: {'; '.join(failed)}"
+                # `degrade` writes to the log only when a condition begins, so log a further failed reload here.
+                if Condition.RELOAD in health.conditions:
+                    logger.error("reload: %s", message)
+                health.degrade(Condition.RELOAD, message)
+            else:
+                health.clear(Condition.RELOAD)
             self._notifier.ready()
-
-    async def _once(self, receiving: Receiving) -> list[str]:
-        """Reload the configuration once. Return the problems that prevented the reload."""
-        try:
-            loaded = await trio.to_thread.run_sync(self._read)
-            await self._take_over(loaded, receiving)
-        except ConfigError as error:
-            self._failed(error.problems)
-            return [*error.problems]
-        self._daemon.health.clear(Condition.RELOAD)
-        return []
-
-    def _read(self) -> Loaded:
-        """Return the configuration from file and environment, after a check of the files that it names.
-
-        Raise ConfigError with all problems."""
-        loaded = self._load()
-        if unusable := problems(loaded):
-            raise ConfigError([str(problem) for problem in unusable])
-        return loaded
-
-    def _failed(self, problems: list[str]) -> None:
-        message = f"failed, the configuration before it goes on: {'; '.join(problems)}"
-        # `degrade` writes to the log only when a condition begins, so log a further failed reload here.
-        if Condition.RELOAD in self._daemon.health.conditions:
-            logger.error("reload: %s", message)
-        self._daemon.health.degrade(Condition.RELOAD, message)
 
     async def _take_over(self, loaded: Loaded, receiving: Receiving) -> None:
         """Make the loaded configuration the current one.
@@ -195,6 +183,13 @@ class Reloading:
             log.configure(new.log)
         self._replaced()
         logger.info("reload: done: %s; sha256 %s", _summary(old, new), loaded.sha256)
+
+
+def _checked(loaded: Loaded) -> Loaded:
+    """Return a configuration after a check of the files that it names. Raise ConfigError with all problems."""
+    if unusable := problems(loaded):
+        raise ConfigError([str(problem) for problem in unusable])
+    return loaded
 
 
 def _summary(old: Config, new: Config) -> str:
@@ -227,8 +222,7 @@ def run(
 
     Call `started` once all sockets listen. `load` returns the new configuration at each reload. `held` are sockets that
     are already open. Raise TailraceError if the daemon cannot start or fails."""
-    if found := problems(loaded):
-        raise ConfigError([str(problem) for problem in found])
+    _checked(loaded)
     if links := service_links(os.environ):
         logger.info(
             "ignored, as they describe a service of Kubernetes or Docker: %s", ", ".join(links)
@@ -311,7 +305,7 @@ class _Service:
             nursery.start_soon(
                 conditions.watch_listeners, daemon.sources, daemon.health, self._guard
             )
-            nursery.start_soon(threads.occupy, partial(occupy_thread, self._daemon.disk.directory))
+            nursery.start_soon(threads.occupy, partial(occupy_thread, daemon.spool.directory))
             nursery.start_soon(conditions.watch_descriptors, daemon.sources, daemon.context)
             nursery.start_soon(self._supervision.run, self._daemon)
             nursery.start_soon(self._serve, server, listener)
@@ -362,7 +356,7 @@ class _Service:
             self._daemon.write_ports(self._admin)
         except OSError as error:
             # Only warn: a full disk must not end the daemon, and /status shows the same addresses.
-            directory = self._daemon.disk.directory
+            directory = collector_path(self._daemon.config)
             logger.warning(
                 "%s: cannot write the port file: %s",
                 directory, refusal_text(error.errno, directory),

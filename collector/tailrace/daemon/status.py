@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from tailrace import __version__, kernels
+from tailrace.config.load import store_path
 from tailrace.config.schema import SourceConfig
 from tailrace.daemon import memory
 from tailrace.daemon.conditions import failures
@@ -35,6 +36,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
     """Return the status of a daemon. `admin` is the address of the admin endpoint, and `guard` its access control."""
     spool, figures = daemon.spool, daemon.figures
     committing = daemon.loops.committing
+    bounds = {bound.name: bound.bytes for bound in memory.bounds(daemon.config)}
     return Status(
         version=__version__,
         state=daemon.health.state,
@@ -47,7 +49,7 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
         killed_starts=daemon.starts.killed if daemon.starts else 0,
         config=daemon.current.status(),
         kernels=kernels.word(),
-        store=daemon.disk.store,
+        store=store_path(daemon.config),
         admin=admin,
         sources={name: source_status(daemon, name, c) for name, c in daemon.config.sources.items()},
         spool=SpoolStatus(
@@ -63,7 +65,9 @@ def status(daemon: Daemon, admin: str = "", guard: Guard = OPEN) -> Status:
             sync_seconds=figures.syncs,
             identity=spool.identity,
         ),
-        memory=_memory(daemon),
+        memory=MemoryStatus(
+            state_bytes=daemon.ingest.budget.total, bound_bytes=sum(bounds.values()), bounds=bounds
+        ),
         heartbeat=daemon.loops.heartbeats.status if daemon.loops.heartbeats else HeartbeatStatus(),
         clock_steps=figures.clock_steps,
         clock_ahead_seconds=spool.timeline.ahead / 1e9,
@@ -127,12 +131,6 @@ def _named(*parts: msgspec.Struct) -> dict[str, Any]:
         for part in parts
         for name, value in zip(part.__struct_encode_fields__, astuple(part), strict=True)
     }
-
-
-def _memory(daemon: Daemon) -> MemoryStatus:
-    parts = {bound.name: bound.bytes for bound in memory.bounds(daemon.config)}
-    held = daemon.ingest.budget.total
-    return MemoryStatus(state_bytes=held, bound_bytes=sum(parts.values()), bounds=parts)
 
 
 def _session(pace: Pace, now: int, wall: Callable[[int], int]) -> SessionStatus:

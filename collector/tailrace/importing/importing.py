@@ -182,7 +182,7 @@ def run(
         chosen=dict.fromkeys(found, facts),
         replayed=work.replayed,
     ) as daemon:
-        marks = daemon.disk.marks
+        marks = daemon.marks
         marks.begin(IMPORT)
         trio.run(work.main, daemon)
         if work.signal:

@@ -84,7 +84,7 @@ class Collecting(ABC):
             self.failure = error
             return
         async with trio.open_nursery() as beside:
-            beside.start_soon(threads.occupy, partial(occupy_thread, daemon.disk.directory))
+            beside.start_soon(threads.occupy, partial(occupy_thread, daemon.spool.directory))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._collect, daemon)
                 await self._ready.wait()
