@@ -49,15 +49,20 @@ def batches(rows):
         yield batch
 
 
+def landing(table, batch, position):
+    """Return how long a commit takes to land (seconds)."""
+    rows, begun = table.prepare(batch), time.monotonic()
+    table.land(rows, position)
+    return time.monotonic() - begun
+
+
 def by_size(ceph, url, rows):
     """Commit some batches with the given number of rows."""
     made = batches(rows)
     table = open_table(url, "one")
     table.land(table.prepare(next(made)), 1)
     before, cpu = requests(ceph), resource.getrusage(resource.RUSAGE_SELF)
-    seconds = [
-        table.land(table.prepare(next(made)), number + 2).seconds for number in range(COMMITS)
-    ]
+    seconds = [landing(table, next(made), number + 2) for number in range(COMMITS)]
     after = resource.getrusage(resource.RUSAGE_SELF)
     used = after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime
     asked = requests(ceph) - before
@@ -115,7 +120,7 @@ def write(url, collector, rows):
     end = time.monotonic() + SECONDS
     seconds = []
     while time.monotonic() < end:
-        seconds.append(table.land(table.prepare(next(made)), len(seconds) + 1).seconds)
+        seconds.append(landing(table, next(made), len(seconds) + 1))
     sys.stdout.write(json.dumps(seconds))
 
 

@@ -76,7 +76,7 @@ def test_a_commit_that_lacks_one_for_its_sync_is_made_once(open_table, numbered,
     for _ in range(2):
         with pytest.raises(DescriptorsError, match="Too many open files"):
             table.land(rows, 1)
-    assert table.land(rows, 1).rows == 50
+    table.land(rows, 1)
     assert seqs() == list(range(50))
 
 

@@ -70,7 +70,7 @@ def test_batches_are_prepared_in_one_thread_while_others_land_in_another(
     thread.start()
     for number in range(commits):
         some.acquire()
-        assert table.land(prepared[number], number + 1).rows == rows
+        table.land(prepared[number], number + 1)
         room.release()
     thread.join()
     assert seqs() == list(range(commits * rows))
@@ -86,7 +86,8 @@ def test_nothing_of_a_prepared_commit_is_in_the_table_before_it_lands(
     assert len(rows) == 5
     assert len(parquet_files(root)) == 2
     assert seqs() == list(range(5))
-    assert table.position() == commit(open_table("two"), numbered("t", 0, 1), 1).rows == 1
+    commit(open_table("two"), numbered("t", 0, 1), 1)
+    assert table.position() == 1
     table.land(rows, 2)
     assert open_table().position() == 2
 

@@ -57,7 +57,7 @@ def test_a_full_disk_refuses_and_the_same_batch_goes_in_once_there_is_room(
     assert table.position() == 1
     assert not table.checkpoint()
     (small / "ballast").unlink()
-    assert commit(table, numbered("s", 50, 50), 2).rows == 50
+    commit(table, numbered("s", 50, 50), 2)
     assert table.checkpoint()
     assert seqs(at=small / "events") == list(range(100))
 
@@ -141,7 +141,8 @@ try:
 except FullError as error:
     print(error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-print(commit(table, numbered("s", 10, 20_000), 2).version, table.position())
+commit(table, numbered("s", 10, 20_000), 2)
+print(table.version(), table.position())
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

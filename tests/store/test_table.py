@@ -34,9 +34,9 @@ def test_a_new_table_has_the_columns_and_the_properties_that_keep_it_safe(open_t
 def test_rows_and_position_become_visible_in_one_version(open_table, numbered, root, seqs):
     table = open_table()
     assert table.position() is None
-    first = commit(table, numbered("s", 0, 10), 100)
-    second = commit(table, numbered("s", 10, 10), 250)
-    assert (first.rows, second.version) == (10, first.version + 1)
+    commit(table, numbered("s", 0, 10), 100)
+    commit(table, numbered("s", 10, 10), 250)
+    assert table.version() == 2
     for version, rows, position in ((0, 0, None), (1, 10, 100), (2, 20, 250)):
         seen = DeltaTable(str(root), version=version)
         assert seen.count() == rows
@@ -77,14 +77,14 @@ def test_days_of_a_batch_go_to_their_partitions(open_table, numbered, root):
 
 def test_an_advance_without_rows_is_stored_and_no_advance_is_nothing(open_table, root):
     table = open_table()
-    assert commit(table, Batch(), 0).rows == 0
+    commit(table, Batch(), 0)
     assert table.version() == 0
     commit(table, Batch(), 40)
     assert (table.version(), open_table().position()) == (1, 40)
     table = open_table()
     commit(table, Batch(), 40)
     assert DeltaLog(root).versions() == [0, 1]
-    assert table.file_uris() == []
+    assert DeltaTable(str(root)).file_uris() == []
 
 
 @pytest.mark.parametrize("position", [3, 5])
@@ -266,7 +266,8 @@ def test_a_commit_that_landed_although_it_raised_is_not_done_again(
     table = open_table()
     commit(table, numbered("s", 0, 5), 1)
     _failing_after(monkeypatch, OSError("connection reset"))
-    assert commit(table, numbered("s", 5, 5), 2).version == 2
+    commit(table, numbered("s", 5, 5), 2)
+    assert table.version() == 2
     commit(table, numbered("s", 10, 5), 3)
     assert seqs() == list(range(15))
 
@@ -319,8 +320,8 @@ def test_a_snapshot_stands_still_until_it_is_refreshed(open_table, numbered, sto
     assert snapshot.refresh()
     assert not snapshot.refresh()
     assert snapshot.version() == table.version() == 2
-    assert sorted(snapshot.file_uris()) == sorted(table.file_uris())
-    assert all(os.path.isfile(path) for path in table.file_uris())  # noqa: PTH113 - they are strings
+    assert len(snapshot.file_uris()) == 2
+    assert all(os.path.isfile(path) for path in snapshot.file_uris())  # noqa: PTH113 - they are strings
 
 
 def test_a_snapshot_of_an_empty_table_has_no_files_and_of_none_is_an_error(open_table, store):

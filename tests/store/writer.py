@@ -48,7 +48,7 @@ def main():
 
 def commit(table, batch, position):
     """Store a batch at once."""
-    return table.land(table.prepare(batch), position)
+    table.land(table.prepare(batch), position)
 
 
 def numbered(stream, first, rows):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sized
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import Self
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -123,15 +123,6 @@ class PreparedRows(Sized):
             os.utime(path)
 
 
-class Committed(NamedTuple):
-    """The outcome of a commit. `seconds` is its whole duration, `sync_seconds` the part of it for syncing."""
-
-    version: int
-    rows: int
-    seconds: float
-    sync_seconds: float
-
-
 class Table:
     """A collector's handle for writing to the table. After a SyncError every call raises SyncError."""
 
@@ -205,10 +196,6 @@ class Table:
     def version(self) -> int:
         return self._table.version()
 
-    def file_uris(self) -> list[str]:
-        """Return the absolute paths or URLs of the Parquet files in the opened version."""
-        return self._table.file_uris()
-
     def prepare(self, batch: Batch) -> PreparedRows:
         """Prepare the rows of the next commit. Another thread may call `land` meanwhile.
 
@@ -228,20 +215,19 @@ class Table:
             undo.pop_all()
             return rows
 
-    def land(self, rows: PreparedRows, position: int) -> Committed:
+    def land(self, rows: PreparedRows, position: int) -> None:
         """Commit `rows`, which `prepare` returned, durably: all rows from the committed spool position to `position`.
 
         Raise FullError or StoreError if success is unknown: call again with the same rows. Raise FencedError if another
         instance of this collector has committed, or SyncError if a sync fails: the process must end. Raise ValueError
         if there are rows and the position, which identifies the commit, does not advance."""
         with self._refusing_after_sync_error():
-            begun = self._clock.monotonic()
-            committed, count = self._position or 0, len(rows)
-            if position < committed or (position == committed and count):
-                raise ValueError(f"{count} rows at {position}, but {committed} is committed")
+            committed = self._position or 0
+            if position < committed or (position == committed and len(rows)):
+                raise ValueError(f"{len(rows)} rows at {position}, but {committed} is committed")
             if position == committed:
                 self._prepared.remove(rows)
-                return Committed(self._table.version(), 0, 0.0, 0.0)
+                return
             for each in tuple(self._prepared):
                 each.keep()
             attempt, landed = 0, self._unsure and self._reopen(position)
@@ -265,15 +251,12 @@ class Table:
             # Until the version is synced, an error must not make a later call write the rows once more.
             self._unsure = True
             version = self._table.version()
-            written = self._clock.monotonic()
             if self._local is not None:
                 self._local.sync(version)
             self._unsure = False
             self._position, self._fence = position, self._epoch
             self._prepared.remove(rows)
             self._shorten(version)
-            now = self._clock.monotonic()
-            return Committed(version, count, now - begun, now - written)
 
     def _shorten(self, version: int) -> None:
         """Shorten the log or reopen the table, so that the next commit takes less time. Ignore failures."""
@@ -319,19 +302,17 @@ class Table:
         another instance of this collector has written to the table, or SyncError if a sync fails: the process must end.
         """
         taken: list[schema.SchemaStep] = []
-        for attempt in range(1, CONFLICT_TRIES + 1):
+        attempt = 1
+        while step := schema.next_step(self._table):
             try:
-                while step := schema.next_step(self._table):
-                    schema.take(step, self._table)
-                    taken.append(step)
-                    self._reopen()
+                schema.take(step, self._table)
+                taken.append(step)
             except (DeltaError, OSError) as error:
                 # Try again, because another collector may be upgrading the same table.
                 if attempt == CONFLICT_TRIES or not is_conflict(error):
                     raise refusal(error, self.root, "change the schema") from error
-                self._reopen()
-                continue
-            break
+                attempt += 1
+            self._reopen()
         if self._local is not None:
             with self._refusing_after_sync_error():
                 self._local.sync(self._table.version())
