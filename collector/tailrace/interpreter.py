@@ -84,7 +84,10 @@ def isolate() -> None:
         if not sys.flags.safe_path:
             # Remove the directory of the script, or the working directory, from the search path.
             del sys.path[0]
-        foreign = _foreign()
+        foreign = [] if sys.flags.ignore_environment else _python_path()
+        site = sys.modules.get("site")
+        if getattr(site, "ENABLE_USER_SITE", None) and getattr(site, "USER_SITE", None):
+            foreign.append(site.USER_SITE)  # type: ignore[union-attr]  # it is there
         own = [entry for entry in sys.path if entry not in foreign]
         sys.path[:] = own if HOME in own else _behind_the_library(own, foreign)
     _settle()
@@ -101,19 +104,10 @@ def environment_of_user() -> dict[str, str]:
 
 
 def _settle() -> None:
-    """Set the umask and the garbage collector of this process. Remove environment variables that would break its
-    libraries."""
+    """Set the umask, the garbage collector and the threads of this process. Remove an environment variable with which
+    the Delta table's library would panic."""
     gc.set_threshold(*COLLECTED_AT)
     os.umask(UMASK_OF_USER | OTHERS_WRITE)
-    _limit_threads()
-
-
-def _limit_threads() -> None:
-    """Set an environment variable so that numpy's linear algebra library starts no threads in this process and its
-    child processes. Do not change the variable if the user has set it.
-
-    Also remove the variable for the number of threads of the Delta table's library if the user has given it an invalid
-    value."""
     os.environ.setdefault(THREADS, NO_THREADS)
     count = os.environ.get(RUNTIME_THREADS, "1")
     if not (count.isascii() and count.isdecimal() and int(count)):
@@ -140,15 +134,6 @@ def _obeyed(name: str) -> bool:
 def _python_path() -> list[str]:
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [os.path.abspath(entry) for entry in entries if entry]  # noqa: PTH100 - as above
-
-
-def _foreign() -> list[str]:
-    """Return those entries of `sys.path` that come from PYTHONPATH, and the user's site-packages."""
-    foreign = [] if sys.flags.ignore_environment else _python_path()
-    site = sys.modules.get("site")
-    if getattr(site, "ENABLE_USER_SITE", None) and getattr(site, "USER_SITE", None):
-        foreign.append(site.USER_SITE)  # type: ignore[union-attr]  # it is there
-    return foreign
 
 
 def _behind_the_library(path: list[str], more: list[str]) -> list[str]:

@@ -242,9 +242,7 @@ class WriteQueue:
                 self._changed.notify_all()
 
     def _report(self, error: OSError) -> None:
-        """If a write to standard output fails, report this on standard error, but only the first time.
-
-        Report nothing if the reader has closed the pipe."""
+        """Report the first failed write to standard output on standard error, unless the reader has closed the pipe."""
         if self._number == STDOUT and error.errno != errno.EPIPE and not self._said:
             self._said = True
             sys.stderr.write(f"tailrace: {NAMES[STDOUT]}: {error.strerror}\n")

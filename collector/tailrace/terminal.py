@@ -78,7 +78,7 @@ def unguarded(stream: TextIO) -> TextIO:
     """Return a stream that writes to the same terminal as `stream`, without escaping control characters. Use it only to
     move the cursor."""
     inner = getattr(stream, "buffer", None)
-    return _text(_Passing(inner)) if isinstance(inner, _Guard) else stream
+    return _text(_Passing(inner.stream)) if isinstance(inner, _Guard) else stream
 
 
 def waiting(what: str, call: Callable[[], T]) -> T:
@@ -94,10 +94,7 @@ def waiting(what: str, call: Callable[[], T]) -> T:
     showing = threading.Thread(target=_show, args=(what, unguarded(sys.stderr), ended), daemon=True)
     try:
         showing.start()
-    except (
-        RuntimeError
-        # make the call without showing a line, because a limit of the system allows no further thread
-    ):
+    except RuntimeError:  # A limit of the system allows no further thread, so show no line.
         return call()
     try:
         return call()
@@ -107,17 +104,15 @@ def waiting(what: str, call: Callable[[], T]) -> T:
 
 
 def _show(what: str, terminal: TextIO, ended: Event) -> None:
-    seconds = FIRST_SECONDS
-    if ended.wait(seconds):
-        return
-    while True:
+    wait = seconds = FIRST_SECONDS
+    while not ended.wait(wait):
         terminal.write(f"{_CLEAR}{printable(what)} ... {seconds:.0f} s")
         terminal.flush()
-        if ended.wait(EVERY_SECONDS):
-            break
-        seconds += EVERY_SECONDS
-    terminal.write(_CLEAR)
-    terminal.flush()
+        wait = EVERY_SECONDS
+        seconds += wait
+    if wait == EVERY_SECONDS:
+        terminal.write(_CLEAR)
+        terminal.flush()
 
 
 def _text(out: io.BufferedIOBase) -> TextIO:
@@ -126,17 +121,29 @@ def _text(out: io.BufferedIOBase) -> TextIO:
     )
 
 
-class _Guard(io.BufferedIOBase):
-    """A writer that escapes UTF-8 text with `harmless` and writes it to a terminal.
-
-    The bytes of one call of `write` may end within a character."""
+class _Terminal(io.BufferedIOBase):
+    """A writer to the terminal to which the stream `stream` writes."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = (
-            # Keep a reference to the stream, because a stream closes its file when it is garbage-collected.
-            stream
-        )
-        self._out = stream.buffer
+        # Keep a reference to the stream, because a stream closes its file when it is garbage-collected.
+        self.stream = stream
+        self.out = stream.buffer
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.out.fileno()
+
+
+class _Guard(_Terminal):
+    """A writer that escapes UTF-8 text with `harmless`. The bytes of one call of `write` may end within a character."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
         self._colour = ""
 
@@ -145,53 +152,29 @@ class _Guard(io.BufferedIOBase):
         text = self._colour + self._decoder.decode(given)
         at = _cut_colour(text)
         self._colour = text[at:]
-        self.put(harmless(text[:at]).encode())
+        self.out.write(harmless(text[:at]).encode())
         return len(given)
 
-    def put(self, data: bytes) -> None:
-        self._out.write(data)
-
     def flush(self) -> None:
-        if not self._out.closed:
-            self._out.flush()
+        if not self.out.closed:
+            self.out.flush()
 
     def close(self) -> None:
         """Write the remaining bytes. Do not close the terminal."""
-        if not self.closed and not self._out.closed:
-            self.put(harmless(self._colour + self._decoder.decode(b"", final=True)).encode())
+        if not self.closed and not self.out.closed:
+            self.out.write(harmless(self._colour + self._decoder.decode(b"", final=True)).encode())
             self._colour = ""
         super().close()
 
-    def writable(self) -> bool:
-        return True
 
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._out.fileno()
-
-
-class _Passing(io.BufferedIOBase):
-    """A writer that passes bytes unescaped to the terminal of a `_Guard`. They stay in order with the escaped text."""
-
-    def __init__(self, guard_: _Guard) -> None:
-        self._guard = guard_
+class _Passing(_Terminal):
+    """A writer that passes bytes unescaped to the terminal, in order with the escaped text of a `_Guard`."""
 
     def write(self, data: object) -> int:
         given = bytes(cast("bytes", data))
-        self._guard.put(given)
-        self._guard.flush()
+        self.out.write(given)
+        self.out.flush()
         return len(given)
-
-    def writable(self) -> bool:
-        return True
-
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._guard.fileno()
 
 
 def _cut_colour(text: str) -> int:

@@ -378,7 +378,7 @@ class Life:
         loops = self.loops
         ahead = self._ahead = yield from loops.begin()
         for steps in (
-            loops.syncing.run(), loops.decoding.run(), loops.commit(), loops.commit(),
+            loops.syncing.run(), loops.decoding.run(), loops.committing.run(), loops.committing.run(),
             loops.tick(), loops.names.watch(),
         ):  # fmt: skip
             self._driver.drive(steps)

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import trio
 
 from tailrace.config.check import needed
-from tailrace.config.schema import Config, UdpConfig
 from tailrace.daemon.context import Context, Health
 from tailrace.figures import AdminRefusal, Condition, Figures
 from tailrace.ingest.limits import Budget
@@ -37,22 +36,15 @@ async def watch_pending(ingest: Ingest, context: Context) -> None:
                 since[name] = now, since.get(name, (now, 0))[1] + new
             known[name] = total
         since = {n: s for n, s in since.items() if now - s[0] < LASTS_SECONDS}
-        if since:
-            said = (_sentence(name, count, context.config) for name, (_, count) in since.items())
-            context.health.degrade(Condition.PENDING, "; ".join(said))
-        else:
-            context.health.clear(Condition.PENDING)
+        sources = context.config.sources
+        given_up = [
+            f"sources.{name}: {count} unfinished records were given up, the longest first: together they were"
+            f" more than pending_max ({getattr(sources.get(name), 'pending_max', 0)}). A gap row names each;"
+            " raise pending_max if the records are honest"
+            for name, (_, count) in since.items()
+        ]
+        context.health.follow(Condition.PENDING, "; ".join(given_up) or None)
         await pause(LOOK_SECONDS)
-
-
-def _sentence(name: str, count: int, config: Config) -> str:
-    source = config.sources.get(name)
-    limit = 0 if source is None or isinstance(source, UdpConfig) else source.pending_max
-    return (
-        f"sources.{name}: {count} unfinished records were given up, the longest first: together they were"
-        f" more than pending_max ({limit}). A gap row names each; raise pending_max if the"
-        " records are honest"
-    )
 
 
 STATE_LOOK_SECONDS, CALM_SECONDS = 1.0, 60.0

@@ -183,7 +183,7 @@ class Daemon:
             nursery.start_soon(watched(self._decode))
             nursery.start_soon(watched(self._watch_start))
             for _ in CommitPhase:
-                nursery.start_soon(watched(drive), loops.commit())
+                nursery.start_soon(watched(drive), loops.committing.run())
             nursery.start_soon(watched(drive), loops.tick())
             nursery.start_soon(watched(drive), loops.names.watch())
             nursery.start_soon(watched(self._keep_up))

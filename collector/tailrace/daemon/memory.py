@@ -61,7 +61,10 @@ def bounds(config: Config) -> list[Bound]:
         Bound("state", state),
         # A second copy of the state is in memory while the daemon writes or reads a checkpoint.
         Bound("checkpoint", state),
-        Bound("unfinished records", sum(_unfinished(source) for source in sources)),
+        Bound(
+            "unfinished records",
+            sum(int(s.pending_max) for s in sources if not isinstance(s, UdpConfig)),
+        ),
         Bound("parsing", max((_parsed(source) for source in sources), default=0)),
     ]
 
@@ -76,10 +79,6 @@ def _sessions(config: Config, source: SourceConfig) -> int:
         return source.peers_max * PEER_BYTES + announced
     unsent = UNSENT_MAX if announced else 0
     return source.connections_max * (CONNECTION_BYTES + unsent) + announced
-
-
-def _unfinished(source: SourceConfig) -> int:
-    return 0 if isinstance(source, UdpConfig) else int(source.pending_max)
 
 
 def _streams(config: Config, source: SourceConfig) -> int:
@@ -125,7 +124,8 @@ class ProcessMemory(NamedTuple):
         return max(self._share(limit, more) for limit in self.limits)
 
     def _share(self, limit: Limit, more: int = 0) -> float:
-        return (_status(self.root, limit.used) + more) / limit.size
+        used = _field(self.root / "proc/self/status", limit.used) or 0
+        return (used + more) / limit.size
 
 
 def memory(root: Path = Path("/")) -> ProcessMemory:
@@ -134,7 +134,8 @@ def memory(root: Path = Path("/")) -> ProcessMemory:
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
         limits.append(Limit(addresses, "VmSize", "RLIMIT_AS (ulimit -v, LimitAS=)"))
-    limits.append(Limit(_machine(root), "VmRSS", "the machine's memory"))
+    machine = _field(root / "proc/meminfo", "MemTotal") or _NONE
+    limits.append(Limit(machine, "VmRSS", "the machine's memory"))
     return ProcessMemory(limits, root)
 
 
@@ -158,19 +159,12 @@ def _of_groups(root: Path) -> Iterator[tuple[int, str]]:
                     yield int(text), f"{file} of the control group /{group} (MemoryMax=)"
 
 
-def _machine(root: Path) -> int:
-    for line in _text(root / "proc/meminfo").splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
-    return _NONE
-
-
-def _status(root: Path, name: str) -> int:
-    """Return a field of /proc/self/status in bytes; 0 if it is missing."""
-    for line in _text(root / "proc/self/status").splitlines():
+def _field(path: Path, name: str) -> int | None:
+    """Return a field (bytes) of a file of /proc that states sizes in KiB, or None if the field is missing."""
+    for line in _text(path).splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    return 0
+    return None
 
 
 def _text(path: Path) -> str:

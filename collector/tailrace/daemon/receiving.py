@@ -33,7 +33,7 @@ from tailrace.errors import ConfigError
 from tailrace.ingest.machine import Ahead
 from tailrace.pauses import pause
 from tailrace.security.guard import guard
-from tailrace.service_manager.descriptors import Descriptors, Slot
+from tailrace.service_manager.descriptors import Descriptors
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listeners import TcpListener, UnixListener, UnixListening
 from tailrace.sources.listening import Listening, Place, address_of, names_users, place_of, refusal
@@ -64,7 +64,7 @@ class Configured:
         self._clock = clock
         self._once = once
         self._chosen = chosen
-        self._descriptors = descriptors
+        self.descriptors = descriptors
         self._listening = dict(held)
         self.sources: dict[str, Source] = {}
         for name, wanted in config.sources.items():
@@ -127,10 +127,6 @@ class Configured:
         for held in gone:
             held.give_up()
 
-    def close_rest(self) -> None:
-        """Close the sockets that were kept across a restart and that no source uses."""
-        self._descriptors.close_rest()
-
     def close(self) -> None:
         for listening in self._listening.values():
             listening.close()
@@ -138,7 +134,10 @@ class Configured:
     def _source(self, name: str, config: SourceConfig, listening: dict[Place, Listening]) -> Source:
         """Return a new source, and add its address to `listening`. Raise ConfigError if it cannot be created."""
         if isinstance(config, TailConfig):
-            _check_dialect(name, config)
+            dialects = ("auto", *FORMATS[config.format].dialects)
+            if config.dialect not in dialects:
+                problem = f"must be one of {', '.join(dialects)} for {config.format}"
+                raise ConfigError([f"sources.{name}.dialect: {problem}"])
             return _tail(name, config, self._clock, once=self._once, chosen=self._chosen.get(name))
         if isinstance(config, UdpConfig | TcpConfig) and config.same_user and not names_users():
             problem = (
@@ -165,10 +164,14 @@ class Configured:
         held = self._listening.get(place)
         if held is None:
             # A listener on port 0 finds its kept socket only by the name, because its port changes at each start.
-            slot = self._descriptors.slot(
-                _slot_name(place), anywhere=place[0] == "unix" or place[2] > 0
+            slot = self.descriptors.slot(
+                ".".join(quote(str(part), safe="/") for part in place if part),
+                anywhere=place[0] == "unix" or place[2] > 0,
             )
-            held = _listening(config, slot)
+            if isinstance(config, UnixConfig):
+                held = UnixListening(Path(config.listen), parse_mode(config.mode), slot)
+            else:
+                held = address_of(config, slot)
         listening[place] = held
         held.kept = True
         return held
@@ -181,17 +184,6 @@ def refused(name: str, config: SourceConfig, error: BaseException) -> ConfigErro
     return refusal(f"sources.{name}.listen", config.listen, error)
 
 
-def _listening(config: UdpConfig | ConnectionConfig, slot: Slot) -> Listening:
-    if isinstance(config, UnixConfig):
-        return UnixListening(Path(config.listen), parse_mode(config.mode), slot)
-    return address_of(config, slot)
-
-
-def _slot_name(place: Place) -> str:
-    """Return the name under which the service manager keeps the socket that is bound to an address."""
-    return ".".join(quote(str(part), safe="/") for part in place if part)
-
-
 def _tail(
     name: str, config: TailConfig, clock: Clock, *, once: bool, chosen: Chosen | None
 ) -> TailSource:
@@ -201,13 +193,6 @@ def _tail(
         relative = next(path for path in config.paths if not path.startswith("/"))
         problem = "the working directory is gone, so the pattern has no place: write it with its whole path"
         raise ConfigError([f"sources.{name}.paths: {relative}: {problem}"]) from None
-
-
-def _check_dialect(name: str, config: TailConfig) -> None:
-    dialects = ("auto", *FORMATS[config.format].dialects)
-    if config.dialect not in dialects:
-        allowed = ", ".join(dialects)
-        raise ConfigError([f"sources.{name}.dialect: must be one of {allowed} for {config.format}"])
 
 
 LOOK_SECONDS = 0.5
@@ -253,7 +238,8 @@ class Receiving:
         """Start all configured sources. Raise ConfigError if an address cannot be bound."""
         for name in self._configured.sources:
             await self._start(name)
-        self._configured.close_rest()
+        # Close the sockets that were kept across a restart and that no source uses.
+        self._configured.descriptors.close_rest()
 
     async def join(self) -> None:
         for task in list(self._tasks.values()):
@@ -318,10 +304,8 @@ class Receiving:
         for name, sessions in self._left.items():
             config = self._context.config.sources.get(name)
             for number, info in list(sessions.items()):
-                if config is None or (config.format, _type(config)) != (
-                    info.format,
-                    info.transport,
-                ):
+                kind = config and (config.format, config.__struct_config__.tag)
+                if kind != (info.format, info.transport):
                     if info.file:
                         self._files.let_go(number, info)
                     else:
@@ -358,7 +342,10 @@ class Receiving:
                     # meanwhile, so the daemon's start does not wait for this.
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
-                    await self._decoded(self._spool.end)
+                    end = self._spool.end
+                    self._spool.hurry()
+                    while self._ingest.position < end:
+                        await flagged(self._gate.turned)
                 task.intake = SourceIntake(
                     name, config.format, self._context, self._gate,
                     files=self._files, ahead=self._ahead, earlier=left,
@@ -369,12 +356,6 @@ class Receiving:
             self._files.end(name)
             del self._tasks[name]
             task.over.set()
-
-    async def _decoded(self, position: int) -> None:
-        """Sync the spool at once, and wait until all its entries below `position` are decoded."""
-        self._spool.hurry()
-        while self._ingest.position < position:
-            await flagged(self._gate.turned)
 
 
 async def receive(
@@ -405,7 +386,3 @@ async def receive(
                 receiving.cut_slow()
     finally:
         configured.close()
-
-
-def _type(config: SourceConfig) -> str:
-    return str(config.__struct_config__.tag)

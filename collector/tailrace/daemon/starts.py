@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -85,7 +86,9 @@ class Starts:
         while it read the checkpoint, less than `REST_SECONDS` ago."""
         checkpoint_size = checkpoints.size
         now, limit = self._clock.wall_ns() / 1e9, self._memory.tightest
-        before = self._read()
+        before: Start | None = None
+        with suppress(OSError, msgspec.DecodeError):
+            before = msgspec.json.decode(self._path.read_bytes(), type=Start)
         if before and limit.size <= before.limit:
             suspect = before.share >= SUSPECT
             self.killed = before.killed + suspect
@@ -169,12 +172,6 @@ class Starts:
         if self._start:
             self._start.share = self._memory.share()
             self._write()
-
-    def _read(self) -> Start | None:
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Start)
-        except (OSError, msgspec.DecodeError):
-            return None
 
     def _write(self) -> None:
         """Write the file of this start. It must survive a kill of the process, not a crash of the machine, so do not

@@ -259,9 +259,12 @@ class Committing:
         self._taken = taken
         self._done = done
         self._ending = False
+        self._may_begin = Flag()
 
     def begin(self) -> None:
+        """Let commits begin, because all entries whose rows are in the table are decoded."""
         self.said_missing = _said_missing(self._ingest)
+        self._may_begin.set()
 
     @property
     def committed(self) -> int:
@@ -271,12 +274,12 @@ class Committing:
             self._committed = max(self._committed, self._ingest.position)
         return self._committed
 
-    def run(self, may_begin: Flag) -> Steps[None]:
-        """Wait for the flag `may_begin`, then take batches and commit them until this generator is closed.
+    def run(self) -> Steps[None]:
+        """Wait for `begin`, then take batches and commit them until this generator is closed.
 
         Raise SyncError if the quarantine or the table cannot be synced, and FencedError after a commit of another
         collector with the same name."""
-        yield Wait(flag=may_begin)
+        yield Wait(flag=self._may_begin)
         pipeline = self.pipeline
         prepare = partial(self._insist, CommitPhase.PREPARING)
         land = partial(self._insist, CommitPhase.LANDING)

@@ -170,7 +170,7 @@ STOP_SECONDS = 60.0
 class Loops:
     """The loops of a running collector.
 
-    First run `begin`. Then run `syncing.run`, `decoding.run`, `commit` (twice), `tick` and `names.watch` at the same
+    First run `begin`. Then run `syncing.run`, `decoding.run`, `committing.run` (twice), `tick` and `names.watch` at the same
     time, and `answer` and `heartbeats.run` while sources receive. At the end, run `answer_last`, and `finish` when the
     sources have ended.
 
@@ -214,7 +214,6 @@ class Loops:
             self.heartbeats = Heartbeats(self.spool, clock, float(min(wanted)), session, describe)
         self._context = context
         self._at_table = at_table
-        self._is_at_table = Flag()
 
     def begin(self) -> Steps[Ahead]:
         """Prepare the loops. Return the sessions that are open at the end of the spool, for the sources."""
@@ -230,10 +229,6 @@ class Loops:
         """Return the loop that answers clients. The loop begins when all entries that the spool had at the start are
         decoded."""
         return self.acknowledging.run(self.decoding.reached(self.left))
-
-    def commit(self) -> Steps[None]:
-        """Return a loop that commits rows. The loop begins when all entries whose rows are in the table are decoded."""
-        return self.committing.run(self._is_at_table)
 
     def tick(self) -> Steps[None]:
         """Check clock, limits and free space at intervals. Append a tick while missing events may still arrive or
@@ -314,7 +309,6 @@ class Loops:
             message = f"{lacking} bytes that sessions need cannot be read from the spool any more"
             self._context.health.degrade(Condition.DAMAGE, message)
         self.committing.begin()
-        self._is_at_table.set()
         self._at_table()
 
     def _synced(self, seconds: float) -> None:
