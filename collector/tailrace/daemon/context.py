@@ -72,10 +72,6 @@ class Health:
         return self._phase
 
     @property
-    def alive(self) -> bool:
-        return self.failure is None
-
-    @property
     def ready(self) -> bool:
         """Return whether sources accept input, however far decoding and commits are behind."""
         return self.state in {State.OK, State.DEGRADED} and Condition.SPOOL not in self.conditions

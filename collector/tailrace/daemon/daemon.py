@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 
 import trio
 
@@ -46,8 +46,6 @@ from tailrace.store.presence import IMPORT, RunningMarks
 
 SECONDS = 30
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Failed = Callable[[BaseException], None]
 
 
@@ -78,19 +76,16 @@ def bounded(message: Callable[[BaseException], str]) -> Iterator[Failed]:
         signal.signal(signal.SIGALRM, before)
 
 
-def reporting(failed: Failed, work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a function that runs `work`, and passes its exception to `failed` before trio waits for other tasks to
-    end."""
-
-    async def reporting_work(*arguments: P.args, **more: P.kwargs) -> T:
-        try:
-            return await work(*arguments, **more)
-        except BaseException as error:
-            if any(not isinstance(cause, trio.Cancelled) for cause in causes(error)):
-                failed(error)
-            raise
-
-    return reporting_work
+async def reporting(
+    failed: Failed, work: Callable[..., Awaitable[object]], *arguments: object, **more: object
+) -> None:
+    """Run `work`, and pass its exception to `failed` before trio waits for other tasks to end."""
+    try:
+        await work(*arguments, **more)
+    except BaseException as error:
+        if any(not isinstance(cause, trio.Cancelled) for cause in causes(error)):
+            failed(error)
+        raise
 
 
 class DaemonProgress(NamedTuple):
@@ -178,36 +173,36 @@ class Daemon:
         watched = partial(reporting, failed)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
-                watched(drive), loops.syncing.run(), trio.CapacityLimiter(threads.SYNCERS)
+                watched, drive, loops.syncing.run(), trio.CapacityLimiter(threads.SYNCERS)
             )
-            nursery.start_soon(watched(self._decode))
-            nursery.start_soon(watched(self._watch_start))
+            nursery.start_soon(watched, self._decode)
+            nursery.start_soon(watched, self._watch_start)
             for _ in CommitPhase:
-                nursery.start_soon(watched(drive), loops.committing.run())
-            nursery.start_soon(watched(drive), loops.tick())
-            nursery.start_soon(watched(drive), loops.names.watch())
-            nursery.start_soon(watched(self._keep_up))
-            nursery.start_soon(watched(conditions.watch_state), self.ingest.budget, self.health)
+                nursery.start_soon(watched, drive, loops.committing.run())
+            nursery.start_soon(watched, drive, loops.tick())
+            nursery.start_soon(watched, drive, loops.names.watch())
+            nursery.start_soon(watched, self._keep_up)
+            nursery.start_soon(watched, conditions.watch_state, self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
                 begin = partial(
                     receive, self._configured, self.context, loops.gate, ahead,
                     once=self._mode.once, ended=stop.set,
                 )  # fmt: skip
-                sources = await receiving.start(watched(begin))
-                receiving.start_soon(watched(drive), loops.answer())
+                sources = await receiving.start(watched, begin)
+                receiving.start_soon(watched, drive, loops.answer())
                 loops.syncing.admit()
                 self.health.started()
                 if loops.heartbeats:
-                    receiving.start_soon(watched(drive), loops.heartbeats.run())
+                    receiving.start_soon(watched, drive, loops.heartbeats.run())
                 started()
                 if beside:
-                    receiving.start_soon(watched(beside), sources)
+                    receiving.start_soon(watched, beside, sources)
                 receiving.start_soon(self._end_with_names, stop)
                 await stop.wait()
                 self.health.stopping()
                 await drive(loops.answer_last())
                 receiving.cancel_scope.cancel()
-            await watched(self._finish)()
+            await watched(self._finish)
             nursery.cancel_scope.cancel()
         if loops.names.loss is not None:
             raise LostError(self._lost(loops.names.loss))

@@ -21,7 +21,6 @@ from contextlib import closing, contextmanager
 from functools import partial
 
 import trio
-from prometheus_client.core import Metric
 
 from tailrace import __version__, kernels, log, threads
 from tailrace.clock import Clock, SystemClock
@@ -336,7 +335,8 @@ class _Service:
         self._guard = guard("admin", config, self._daemon.clock)
         certificates, tokens, networks = self._guard
         pages = Pages(
-            probe=self._probe, status=self.status, families=self._families,
+            probe=self._probe, status=self.status,
+            families=lambda: families(self.status(), self._daemon.config.metrics.series_max),
             accepts=tokens.accepts if tokens else None,
         )  # fmt: skip
         return Server(
@@ -383,7 +383,4 @@ class _Service:
     def _probe(self) -> Probe:
         health = self._daemon.health
         answer = HealthAnswer(health.state, dict(health.conditions), health.failure)
-        return Probe(answer, alive=health.alive, ready=health.ready)
-
-    def _families(self) -> Iterator[Metric]:
-        return families(self.status(), self._daemon.config.metrics.series_max)
+        return Probe(answer, alive=health.failure is None, ready=health.ready)
