@@ -28,10 +28,8 @@ class SystemClock:
 
 
 class Timeline:
-    """The time of the spool's log (Unix ns), which never goes back and never jumps.
-
-    It advances with the monotonic clock, so setting the wall clock does not change it. `ahead` is wall time minus log
-    time."""
+    """The time of the spool's log (Unix ns), which never goes back and never jumps. It advances with the monotonic
+    clock, so setting the wall clock does not change it. `ahead` is wall time minus log time."""
 
     def __init__(self, clock: Clock, last: int) -> None:
         self._clock = clock
@@ -66,9 +64,8 @@ class Timeline:
         return wall - self.ahead
 
     def look(self) -> int:
-        """Return by how much (ns) the wall clock has stepped since the last call, and add the step to `ahead`.
-
-        Return 0 if the step is smaller than `STEP_NS`."""
+        """Return by how much (ns) the wall clock has stepped since the last call, and add the step to `ahead`. Return 0
+        if the step is smaller than `STEP_NS`."""
         step = self._clock.wall_ns() - self.now() - self.ahead
         if abs(step) < STEP_NS:
             return 0

@@ -67,8 +67,7 @@ class FullError(TailraceError):
 
 
 class FencedError(TailraceError):
-    """Another collector with the same name writes to the table, and has committed rows. This collector must
-    stop."""
+    """Another collector with the same name writes to the table, and has committed rows. This collector must stop."""
 
 
 class StoreError(TailraceError):
@@ -76,9 +75,8 @@ class StoreError(TailraceError):
 
 
 class BrokenOffError(StoreError):
-    """Files of the table were deleted while a query read them.
-
-    If the query is repeated, it reads the newest version of the table."""
+    """Files of the table were deleted while a query read them. If the query is repeated, it reads the newest version of
+    the table."""
 
 
 class MemoryLimitError(StoreError):
@@ -120,9 +118,8 @@ class ExportError(TailraceError):
 
 
 class StreamError(TailraceError):
-    """Standard input or output cannot be read or written.
-
-    The message names the stream and the reason. `unread` states that the reader of the output has closed it."""
+    """Standard input or output cannot be read or written. The message names the stream and the reason. `unread` states
+    that the reader of the output has closed it."""
 
     def __init__(self, text: str, *, unread: bool) -> None:
         super().__init__(text)
@@ -134,9 +131,8 @@ class MissingPackageError(TailraceError, ImportError):
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield all exceptions within a (possibly nested) exception group, as trio raises it.
-
-    If `error` is no exception group, yield `error` itself."""
+    """Yield all exceptions within a (possibly nested) exception group, as trio raises it. If `error` is no exception
+    group, yield `error` itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from causes(inner)

@@ -50,9 +50,8 @@ class Condition(StrEnum):
 
 
 class Durations(msgspec.Struct):
-    """A histogram of durations (seconds): their number and their sum.
-
-    For each bound in `BOUNDS`, it also counts the durations up to this bound."""
+    """A histogram of durations (seconds): their number and their sum. For each bound in `BOUNDS`, it also counts the
+    durations up to this bound."""
 
     BOUNDS: ClassVar = (
         0.001,
@@ -95,9 +94,8 @@ class AdminRefusal(StrEnum):
 
 
 ANSWERS = (200, 400, 401, 404, 405, 500, 503)
-"""HTTP status codes with which the admin endpoint answers.
-
-A malformed request gets no answer, and counts as a refusal."""
+"""HTTP status codes with which the admin endpoint answers. A malformed request gets no answer, and counts as a
+refusal."""
 
 
 class AdminFigures:
@@ -158,10 +156,8 @@ class Awaited(msgspec.Struct, kw_only=True):
 
 
 class SourceStatus(msgspec.Struct, kw_only=True):
-    """The figures of one source in /status. If a field is the value of a metric, it has the metric's name.
-
-    The structs in which the daemon counts the figures (`SourceFigures`, `Tally`, `Account`, `CommonsState`) use the
-    same names."""
+    """The figures of one source in /status. If a field is the value of a metric, it has the metric's name. The structs
+    in which the daemon counts the figures (`SourceFigures`, `Tally`, `Account`, `CommonsState`) use the same names."""
 
     type: str
     format: str
@@ -177,9 +173,8 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     packed_records: int
     """Number of records that a compiled kernel decoded into blocks, since the daemon started."""
     slow_records: int
-    """Number of lines that were decoded one by one in Python since the daemon started.
-
-    Decoding such a line takes many times as long as decoding any other line."""
+    """Number of lines that were decoded one by one in Python since the daemon started. Decoding such a line takes many
+    times as long as decoding any other line."""
     flaws: dict[str, int]
     malformed_records: dict[str, int]
     expected_events: int
@@ -196,10 +191,8 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     open_windows: int
     awaited_events: int
     awaited: list[Awaited]
-    """The streams for which events may still arrive, at most `AWAITED_MAX` of them.
-
-    `awaited_events` counts the awaited events of all streams. It also counts the missing events whose gap rows are not
-    in the table yet."""
+    """The streams for which events may still arrive, at most `AWAITED_MAX` of them. `awaited_events` counts the awaited
+    events of all streams. It also counts the missing events whose gap rows are not in the table yet."""
     asked_names: int
     """Number of names to which events refer, and which the file of these events has not defined so far.
 

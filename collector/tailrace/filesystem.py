@@ -55,9 +55,8 @@ def free_room(path: Path) -> FreeRoom:
 
 
 def is_local(path: str) -> bool:
-    """Return whether a path is on a local file system instead of a URL.
-
-    The collector must sync the files of a local table."""
+    """Return whether a path is on a local file system instead of a URL. The collector must sync the files of a local
+    table."""
     return "://" not in path
 
 

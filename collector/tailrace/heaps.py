@@ -11,9 +11,8 @@ from contextlib import suppress
 from importlib import import_module
 
 HEAPS = 2
-"""Maximum number of heaps in a process of `tailrace view`.
-
-If each thread has a heap of its own, drawing 200 million spans takes 60 MB more memory."""
+"""Maximum number of heaps in a process of `tailrace view`. If each thread has a heap of its own, drawing 200 million
+spans takes 60 MB more memory."""
 
 LARGE = 512 * 2**10
 """Minimum size (bytes) of a block of memory that returns to the system when it is freed.

@@ -26,9 +26,8 @@ HARMLESS = frozenset({
     "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONIOENCODING", "PYTHONMALLOC", "PYTHONNOUSERSITE",
     "PYTHONPYCACHEPREFIX", "PYTHONSAFEPATH", "PYTHONUNBUFFERED", "PYTHONUTF8",
 })  # fmt: skip
-"""Environment variables of the Python interpreter that change neither imports nor the behaviour of a command.
-
-A command need not start a new interpreter because of them."""
+"""Environment variables of the Python interpreter that change neither imports nor the behaviour of a command. A command
+need not start a new interpreter because of them."""
 
 THREADS = "OPENBLAS_NUM_THREADS"
 """Environment variable that limits the threads of numpy's linear algebra library.
@@ -39,9 +38,8 @@ NO_THREADS = "01"
 """Value of the environment variable `THREADS` for one thread: numpy's library then uses only the thread that calls it.
 The zero before the 1 shows that Tailrace has set the value, not the user."""
 RUNTIME_THREADS = "TOKIO_WORKER_THREADS"
-"""Environment variable for the number of threads in the Delta table's library.
-
-The library panics if the value is not a positive number."""
+"""Environment variable for the number of threads in the Delta table's library. The library panics if the value is not a
+positive number."""
 COLLECTED_AT = (200_000, 50, 100)
 """Thresholds of Python's garbage collector (see `gc.set_threshold`).
 
@@ -53,14 +51,11 @@ UMASK_OF_USER = os.umask(0o077)
 # Set the umask back to the user's: Python can read it only by setting another one.
 os.umask(UMASK_OF_USER)
 OTHERS_WRITE = 0o002
-"""Write permission of other users, with which they could replace the content of a file or directory.
-
-Files and directories of Tailrace never have this permission, whatever the umask is."""
+"""Write permission of other users, with which they could replace the content of a file or directory. Files and
+directories of Tailrace never have this permission, whatever the umask is."""
 _removed: dict[str, str] = {}
 """Environment variables of the user that this process has removed from its environment, because they would break
-libraries.
-
-The user's programs still get them."""
+libraries. The user's programs still get them."""
 
 
 def command(module: str, *arguments: str) -> list[str]:

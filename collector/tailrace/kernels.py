@@ -44,9 +44,8 @@ _BUILD = (
 
 @cache
 def active() -> bool:
-    """Return whether the kernels run in this process.
-
-    Raise ConfigError if TAILRACE_KERNELS requires the kernels and one is not built, or if its value is unknown."""
+    """Return whether the kernels run in this process. Raise ConfigError if TAILRACE_KERNELS requires the kernels and
+    one is not built, or if its value is unknown."""
     return decide(os.environ.get(VARIABLE, ""), missing(Path(__file__).parent))
 
 
@@ -57,7 +56,6 @@ def word() -> str:
 
 def decide(mode: str, missing: list[str]) -> bool:
     """Return whether the kernels run, given the value of TAILRACE_KERNELS and the list of kernels that are not built.
-
     Raise ConfigError if the value is not an allowed one, or if it is `require` and a kernel is not built."""
     if mode not in {"", OFF, REQUIRE}:
         allowed = f'allowed: "{OFF}", "{REQUIRE}", or unset'

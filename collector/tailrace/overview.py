@@ -56,9 +56,8 @@ class Overview(msgspec.Struct, kw_only=True):
 
 
 def overview(now: Status, before: Status | None) -> Overview:
-    """Return the overview for the status `now`. Rates are computed from the earlier status `before`.
-
-    The rates are None if `before` is None or comes from another process."""
+    """Return the overview for the status `now`. Rates are computed from the earlier status `before`. The rates are None
+    if `before` is None or comes from another process."""
     if before is None or before.pid != now.pid or before.uptime_seconds >= now.uptime_seconds:
         before = None
     earlier = before.sources if before else {}

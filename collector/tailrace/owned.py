@@ -133,9 +133,8 @@ def open_directory(path: Path) -> int:
 
 
 def lock(fd: int, operation: int) -> None:
-    """Lock an open file or directory with the flags `operation` of flock(2).
-
-    With LOCK_NB, raise BlockingIOError if another process holds the lock for longer than `PATIENCE_SECONDS`."""
+    """Lock an open file or directory with the flags `operation` of flock(2). With LOCK_NB, raise BlockingIOError if
+    another process holds the lock for longer than `PATIENCE_SECONDS`."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -149,9 +148,8 @@ def lock(fd: int, operation: int) -> None:
 
 
 def lock_file(path: Path, operation: int) -> int:
-    """Open or create a file, lock it, and return its descriptor. Repeat this if the file is replaced meanwhile.
-
-    Raise OSError if the file cannot be opened or locked."""
+    """Open or create a file, lock it, and return its descriptor. Repeat this if the file is replaced meanwhile. Raise
+    OSError if the file cannot be opened or locked."""
     while True:
         fd = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -166,9 +164,8 @@ def lock_file(path: Path, operation: int) -> int:
 
 
 def lock_directory(path: Path, operation: int) -> int:
-    """Open a directory, lock it if its file system can lock directories, and return its descriptor.
-
-    Raise BlockingIOError if another process has locked it."""
+    """Open a directory, lock it if its file system can lock directories, and return its descriptor. Raise
+    BlockingIOError if another process has locked it."""
     fd = open_directory(path)
     try:
         lock(fd, operation)

@@ -21,9 +21,8 @@ ADDRESSED = ("LISTEN_PID", "WATCHDOG_PID")
 
 
 def leave_process_1() -> None:
-    """Fork if this process is process 1: the child returns; process 1 waits for it and exits with its status.
-
-    In any other process, return at once. Call this function before threads are started."""
+    """Fork if this process is process 1: the child returns; process 1 waits for it and exits with its status. In any
+    other process, return at once. Call this function before threads are started."""
     if os.getpid() != 1:
         return
     try:
@@ -39,9 +38,8 @@ def leave_process_1() -> None:
 
 
 def fork() -> int:
-    """Fork the process. Return 0 in the child, and the child's pid in the parent.
-
-    Signals to the parent stay pending until `attend` forwards them."""
+    """Fork the process. Return 0 in the child, and the child's pid in the parent. Signals to the parent stay pending
+    until `attend` forwards them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON | {signal.SIGCHLD})
     try:
         child = os.fork()
@@ -54,9 +52,8 @@ def fork() -> int:
 
 
 def attend(child: int) -> int:
-    """Wait for a forked child, and forward signals to it.
-
-    Return its exit status as a shell does: 128 + N if signal N ended it."""
+    """Wait for a forked child, and forward signals to it. Return its exit status as a shell does: 128 + N if signal N
+    ended it."""
     status = None
     while status is None:
         received = signal.sigwaitinfo(HANDED_ON | {signal.SIGCHLD})

@@ -41,9 +41,8 @@ ROOM = 2**20
 """Maximum number of bytes that wait in the queue of a stream whose reader is slow. Lines beyond it are dropped."""
 
 BUFFER = 2**16
-"""Maximum length (bytes) of a line that is either written or dropped as a whole.
-
-If a longer line is dropped, parts of it may still be written."""
+"""Maximum length (bytes) of a line that is either written or dropped as a whole. If a longer line is dropped, parts of
+it may still be written."""
 
 DRAIN_SECONDS = 1.0
 """Maximum time (seconds) for which the exit of a process waits for a reader that reads nothing."""
@@ -52,9 +51,8 @@ _streams: dict[int, StandardStream] = {}
 
 
 def begin() -> None:
-    """Protect standard input, output and error of this process, as the docstring of the module describes.
-
-    Call this function before any file is opened."""
+    """Protect standard input, output and error of this process, as the docstring of the module describes. Call this
+    function before any file is opened."""
     for number, wrong_way in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
         try:
             os.fstat(number)
@@ -100,9 +98,8 @@ def keep_errors_apart() -> None:
 
 
 def last_words(text: str) -> None:
-    """Write a line to standard error, if this is possible without waiting.
-
-    The write needs no thread and little memory."""
+    """Write a line to standard error, if this is possible without waiting. The write needs no thread and little
+    memory."""
     poll = select.poll()
     poll.register(STDERR, select.POLLOUT)
     if poll.poll(0):
@@ -183,9 +180,8 @@ class StandardStream(io.RawIOBase):
 
 
 class WriteQueue:
-    """A queue of bytes that a thread writes to a descriptor. Each item in it has one or more lines.
-
-    `dropped` counts lines that did not fit or could not be written. `spell` returns the message about dropped lines."""
+    """A queue of bytes that a thread writes to a descriptor. Each item in it has one or more lines. `dropped` counts
+    lines that did not fit or could not be written. `spell` returns the message about dropped lines."""
 
     def __init__(self, number: int) -> None:
         self.dropped = 0

@@ -44,9 +44,8 @@ def in_colour(stream: TextIO) -> bool:
 
 
 def printable(text: str) -> str:
-    """Return text with control characters and invisible characters escaped as Python does.
-
-    The result is always one line."""
+    """Return text with control characters and invisible characters escaped as Python does. The result is always one
+    line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -68,9 +67,8 @@ def guard() -> None:
 
 
 def guarded(stream: TextIO) -> TextIO:
-    """Return a stream that applies `harmless` to all text, if the stream `stream` writes to a terminal.
-
-    Otherwise return `stream` itself."""
+    """Return a stream that applies `harmless` to all text, if the stream `stream` writes to a terminal. Otherwise
+    return `stream` itself."""
     return _text(_Guard(stream)) if stream.isatty() else stream
 
 
@@ -178,8 +176,7 @@ class _Passing(_Terminal):
 
 
 def _cut_colour(text: str) -> int:
-    """Return the index in `text` where an incomplete colour sequence begins at its end.
-
-    If there is none, return the length of the text."""
+    """Return the index in `text` where an incomplete colour sequence begins at its end. If there is none, return the
+    length of the text."""
     at = text.rfind("\x1b", -4)
     return at if at >= 0 and re.fullmatch(r"\x1b(\[\d{0,2})?", text[at:]) else len(text)

@@ -172,10 +172,8 @@ def check_cut(sample: TraceSample, data: bytes, cuts: Iterable[int]) -> None:
 
 
 def check_bytewise(sample: TraceSample, places: range, compared: Iterable[int] = ()) -> None:
-    """Check that a decoder returns the same records if the bytes at `places` arrive one by one.
-
-    At each position in `compared`, it must have returned as many records as a decoder that gets all bytes up to there
-    at once."""
+    """Check that a decoder returns the same records if the bytes at `places` arrive one by one. At each position in
+    `compared`, it must have returned as many records as a decoder that gets all bytes up to there at once."""
     whole, decoder, compared = sample.decoder(), sample.decoder(), set(compared)
     records = decoder.feed(sample.data[: places.start])
     decided = sum(record.size for record in records)
@@ -201,10 +199,8 @@ def check_bytewise(sample: TraceSample, places: range, compared: Iterable[int] =
 
 
 def check_resumed(sample: TraceSample, place: int, other: Format | None = None) -> None:
-    """Check that a decoder continues correctly from the state that another decoder had at a position.
-
-    `other` is the format of the continuing decoder, if it is another one; the states of the two formats must have the
-    same type."""
+    """Check that a decoder continues correctly from the state that another decoder had at a position. `other` is the
+    format of the continuing decoder, if it is another one; the states of the two formats must have the same type."""
     format_ = other or sample.format
     first, records = sample.begun()
     records += first.feed(sample.data[:place])

@@ -32,9 +32,8 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun:
-
-    "1 event", "2 events". `plural` is the plural of the noun; by default it is formed with an s."""
+    """Return a number with its noun: "1 event", "2 events". `plural` is the plural of the noun; by default it is formed
+    with an s."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -45,10 +44,8 @@ class Size(int):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the size for a text such as "16 MiB".
-
-        Raise ValueError, with the allowed units, if the text is not a number with a unit, or not a whole number of
-        bytes."""
+        """Return the size for a text such as "16 MiB". Raise ValueError, with the allowed units, if the text is not a
+        number with a unit, or not a whole number of bytes."""
         size = _value(text, _SIZE_UNITS, "a size", "16 MiB")
         if size.denominator != 1:
             raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -66,10 +63,8 @@ class Duration(float):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the duration for a text such as "250 ms".
-
-        Raise ValueError, with the allowed units, if the text is not a number with a unit. Raise OverflowError if the
-        number is too large for a float."""
+        """Return the duration for a text such as "250 ms". Raise ValueError, with the allowed units, if the text is not
+        a number with a unit. Raise OverflowError if the number is too large for a float."""
         return cls(_value(text, _DURATION_UNITS, "a duration", "250 ms"))
 
     @property
@@ -91,9 +86,8 @@ def _value(text: str, units: dict[str, Fraction], what: str, example: str) -> Fr
 
 
 def _spell(value: Fraction, units: dict[str, Fraction]) -> str:
-    """Return a value as text in the largest unit in which it is a whole number.
-
-    If there is none, use the smallest unit."""
+    """Return a value as text in the largest unit in which it is a whole number. If there is none, use the smallest
+    unit."""
     for unit, worth in units.items():
         if value and value % worth == 0:
             return f"{value // worth} {unit}"

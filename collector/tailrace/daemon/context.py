@@ -114,9 +114,8 @@ class Chance(NamedTuple):
 
 
 class Context(NamedTuple):
-    """The objects that all parts of a daemon share.
-
-    `watchdog_seconds` is how long the service manager's watchdog waits for a signal; None without a watchdog."""
+    """The objects that all parts of a daemon share. `watchdog_seconds` is how long the service manager's watchdog waits
+    for a signal; None without a watchdog."""
 
     current: Current
     health: Health

@@ -51,9 +51,7 @@ def _refills(
     position: int | None,
 ) -> bool:
     """Return whether the spool of the collector `who` can restore its rows from `position` on; all rows if that is
-    None.
-
-    Raise FullError if a full disk prevents the check."""
+    None. Raise FullError if a full disk prevents the check."""
     path = Path(who.spool)
     if not path.is_dir():
         return False
@@ -76,9 +74,8 @@ def _refills(
 
 
 def _refuse_unknown(checkpoints: Checkpoints) -> None:
-    """Raise StoreError if this version of Tailrace cannot read the newest checkpoint.
-
-    Call this before the spool is opened, because the spool's entries may have an unknown version, too."""
+    """Raise StoreError if this version of Tailrace cannot read the newest checkpoint. Call this before the spool is
+    opened, because the spool's entries may have an unknown version, too."""
     newest = checkpoints.newest(2**64 - 1)
     version = ingest_state.version_of(newest.state) if newest else VERSION
     if not ingest_state.can_upgrade(version):

@@ -91,9 +91,7 @@ class Configured:
         self, config: Config, stays: Collection[str]
     ) -> tuple[dict[str, Source], dict[Place, Listening]]:
         """Create the sources of a new configuration, and bind its new addresses. Keep the running sources named in
-        `stays`.
-
-        Raise ConfigError with all problems, and close the new addresses, if a source cannot be created."""
+        `stays`. Raise ConfigError with all problems, and close the new addresses, if a source cannot be created."""
         sources: dict[str, Source] = {}
         listening: dict[Place, Listening] = {}
         problems: list[str] = []
@@ -279,9 +277,8 @@ class Receiving:
                 await self._start(name)
 
     def cut_slow(self) -> None:
-        """Disconnect peers that take longer than their source's `record_timeout` to send one record.
-
-        Do not count the time in which sources waited for space in the spool, or received bytes were not decoded."""
+        """Disconnect peers that take longer than their source's `record_timeout` to send one record. Do not count the
+        time in which sources waited for space in the spool, or received bytes were not decoded."""
         time = self._spool.timeline.now()
         if self._gate.closed:
             self._waited_until = time
@@ -368,9 +365,8 @@ async def receive(
     ended: Callable[[], None],
     task_status: trio.TaskStatus[Receiving],
 ) -> None:
-    """Run all sources until cancelled. Raise ConfigError if an address cannot be bound.
-
-    With `once`, call `ended` when each source has read its input; sessions whose source is not configured stay open."""
+    """Run all sources until cancelled. Raise ConfigError if an address cannot be bound. With `once`, call `ended` when
+    each source has read its input; sessions whose source is not configured stay open."""
     try:
         async with trio.open_nursery() as nursery:
             receiving = Receiving(configured, context, gate, ahead, nursery)

@@ -116,10 +116,8 @@ logger = logging.getLogger(__name__)
 
 
 class Reloading:
-    """Replaces the whole configuration on request, or nothing of it.
-
-    `load` returns the new configuration or raises ConfigError. `replaced` is called after each reload that succeeded.
-    """
+    """Replaces the whole configuration on request, or nothing of it. `load` returns the new configuration or raises
+    ConfigError. `replaced` is called after each reload that succeeded."""
 
     def __init__(
         self,
@@ -162,9 +160,8 @@ class Reloading:
             self._notifier.ready()
 
     async def _take_over(self, loaded: Loaded, receiving: Receiving) -> None:
-        """Make the loaded configuration the current one.
-
-        Raise ConfigError, and change nothing, if this is not possible while the daemon runs."""
+        """Make the loaded configuration the current one. Raise ConfigError, and change nothing, if this is not possible
+        while the daemon runs."""
         daemon, old, new = self._daemon, self._daemon.config, loaded.config
         if old == new:
             logger.info("reload: %s is unchanged", loaded.path or "the environment")
@@ -250,9 +247,8 @@ def run(
 
 @contextmanager
 def patience(*, managed: bool) -> Iterator[None]:
-    """Wait `PATIENCE_SECONDS` before a MemoryLimitError leaves the `with` block of a `managed` process.
-
-    Without the wait, the service manager would restart the daemon at once, many times."""
+    """Wait `PATIENCE_SECONDS` before a MemoryLimitError leaves the `with` block of a `managed` process. Without the
+    wait, the service manager would restart the daemon at once, many times."""
     try:
         yield
     except MemoryLimitError as error:

@@ -158,9 +158,8 @@ _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
 
 
 def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
-    """Move the rows of rare kinds (`FEW_KINDS`) to the front. Return all rows, and the number of moved rows.
-
-    Move none in a table of fewer than `ROWS_MIN` rows, or if they form more than `RUNS_MAX` runs."""
+    """Move the rows of rare kinds (`FEW_KINDS`) to the front. Return all rows, and the number of moved rows. Move none
+    in a table of fewer than `ROWS_MIN` rows, or if they form more than `RUNS_MAX` runs."""
     if rows.num_rows < ROWS_MIN:
         return rows, 0
     marks = _marks(rows.column("kind").chunks)
@@ -201,9 +200,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write_rows(root: Path, day_rows: DayRows) -> Add:
-    """Write rows of one day durably to a new data file, and return the Delta log action that adds the file.
-
-    If that fails, leave no file. Raise OSError if the file cannot be written, and SyncError if a sync fails."""
+    """Write rows of one day durably to a new data file, and return the Delta log action that adds the file. If that
+    fails, leave no file. Raise OSError if the file cannot be written, and SyncError if a sync fails."""
     date = str(layout.date_of(day_rows.day))
     directory = root / f"day={date}"
     if not directory.is_dir():
@@ -242,9 +240,8 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
 
 
 def renamed(root: Path, add: Add) -> Add:
-    """Rename a data file durably, and return the Delta log action that adds it under its new name.
-
-    Raise OSError if that fails, and SyncError if a sync fails."""
+    """Rename a data file durably, and return the Delta log action that adds it under its new name. Raise OSError if
+    that fails, and SyncError if a sync fails."""
     path = Path(add.path).with_name(_new_name())
     with _naming((root / path).parent):
         (root / add.path).rename(root / path)

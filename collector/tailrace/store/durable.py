@@ -24,10 +24,8 @@ NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 """Options that turn off the Delta library's own checkpoints and clean-up, whose files it never syncs."""
 
 UNSYNCED_MAX = 16
-"""Number of newest versions that a starting collector syncs and validates.
-
-Each writer may leave one version unsynced, and an upkeep (a process that merges and cleans up) two. For many
-collectors, `unsynced_max` returns a higher number."""
+"""Number of newest versions that a starting collector syncs and validates. Each writer may leave one version unsynced,
+and an upkeep (a process that merges and cleans up) two. For many collectors, `unsynced_max` returns a higher number."""
 
 LOG_VERSIONS_KEPT = 800
 """Number of log files that are kept below a checkpoint of the Delta log, regardless of their age.
@@ -119,9 +117,8 @@ def fsync(path: Path) -> None:
 
 
 def _sync_data(log: DeltaLog, version: int, *, required: bool) -> set[Path]:
-    """Sync the data files that a version added. Return their directories.
-
-    With `required`, raise FileNotFoundError if a file is missing."""
+    """Sync the data files that a version added. Return their directories. With `required`, raise FileNotFoundError if a
+    file is missing."""
     try:
         actions = log.read(version)
     except FileNotFoundError:
@@ -143,10 +140,8 @@ def _sync_file(path: Path, *, required: bool) -> None:
 
 
 def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:
-    """Delete log files that are more than `keep` versions below the checkpoint `checkpoint`.
-
-    Delete the oldest first, so that a kill leaves no gap. Keep the previous checkpoint for readers that still use it.
-    """
+    """Delete log files that are more than `keep` versions below the checkpoint `checkpoint`. Delete the oldest first,
+    so that a kill leaves no gap. Keep the previous checkpoint for readers that still use it."""
     checkpoints = log.checkpoints()
     below = min([checkpoint - keep, *list(checkpoints)[-2:]])
     entries = [log.path(version) for version in log.versions() if version < below]
@@ -156,10 +151,8 @@ def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:
 
 
 CHECKPOINT_EVERY = 20
-"""Number of commits after which a collector writes a checkpoint of the log.
-
-Each commit reads all versions above the newest checkpoint (0.4 ms of CPU each). A checkpoint takes 13 to 33 ms (D100).
-"""
+"""Number of commits after which a collector writes a checkpoint of the log. Each commit reads all versions above the
+newest checkpoint (0.4 ms of CPU each). A checkpoint takes 13 to 33 ms (D100)."""
 
 CHECKPOINT_DUE = 100
 """Number of versions since the last checkpoint at which a collector writes a new checkpoint, even if another collector
@@ -168,7 +161,6 @@ wrote the last one."""
 
 def occupy_thread(directory: Path) -> None:
     """Make the Delta library open a missing table. This keeps a thread alive in each of the library's two runtimes.
-
     Without a running thread, the library must start one, and hangs if it cannot (see `threads`)."""
     with suppress(DeltaError, OSError):
         DeltaTable.is_deltatable(str(directory))
@@ -214,9 +206,8 @@ class LocalVersions:
         self._synced = version
 
     def sync_newest(self) -> None:
-        """Sync the newest versions after `recover` has validated them, and add them to the table's journal.
-
-        Raise SyncError if a sync fails."""
+        """Sync the newest versions after `recover` has validated them, and add them to the table's journal. Raise
+        SyncError if a sync fails."""
         self._noted = self._synced = sync_newest(self.root)
         log = DeltaLog(self.root)
         self._checkpoint = max(log.checkpoints(), default=-1)

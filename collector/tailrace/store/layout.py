@@ -40,22 +40,19 @@ MERGED_ROW_GROUP = 131_072
 """Maximum number of rows in a row group of a merged file. Smaller groups compress worse; queries rarely skip larger ones."""
 
 LOG_RETENTION = {"local": "interval 15 minutes", "remote": "interval 1 hours"}
-"""Time for which the log file of a version is kept after a later checkpoint replaces it, in a directory and at a URL.
-
-A merge needs all log files since the version with which it began."""
+"""Time for which the log file of a version is kept after a later checkpoint replaces it, in a directory and at a URL. A
+merge needs all log files since the version with which it began."""
 
 REMOVED_HOURS = 1
 """Time (hours) for which a data file stays on disk for readers after its removal from the table."""
 
 REMOVED_RETENTION = "interval 150 minutes"
-"""Time for which the Delta log keeps the entry of a removed data file.
-
-A vacuum finds the file by this entry, up to an hour after the end of `REMOVED_HOURS`."""
+"""Time for which the Delta log keeps the entry of a removed data file. A vacuum finds the file by this entry, up to an
+hour after the end of `REMOVED_HOURS`."""
 
 TRANSACTION_RETENTION = "interval 36500 days"
-"""Time for which the Delta log keeps a collector's spool position after its last commit; in practice, no limit.
-
-Without the position, the rows of the spool would be stored twice."""
+"""Time for which the Delta log keeps a collector's spool position after its last commit; in practice, no limit. Without
+the position, the rows of the spool would be stored twice."""
 
 STATED = (
     "source", "format", "session", "stream", "substream", "seq", "kind", "start", "end", "time", "wall",
@@ -102,7 +99,6 @@ def writer_properties(row_group: int | None = None) -> WriterProperties:
 
 def open_or_none(root: str, options: dict[str, str]) -> DeltaTable | None:
     """Return the table at its newest version, or None if there is no table. Raise StoreError if it cannot be opened.
-
     Retry if log files were removed during the read, or if an object store sent an incomplete response."""
     for attempt in range(1, OPEN_TRIES + 1):
         try:
@@ -124,9 +120,8 @@ def _obstacle(root: str) -> OSError | None:
 def open_table(
     root: str, options: dict[str, str], check: Callable[[DeltaTable], None] = check_writable
 ) -> DeltaTable:
-    """Return the table at its newest version.
-
-    Raise StoreError if there is no table, if it cannot be opened, or if the function `check` rejects it."""
+    """Return the table at its newest version. Raise StoreError if there is no table, if it cannot be opened, or if the
+    function `check` rejects it."""
     if (table := open_or_none(root, options)) is not None:
         check(table)
         return table
@@ -204,9 +199,8 @@ class TableSnapshot:
 
     @classmethod
     def open(cls, path: str, *, options: dict[str, str]) -> Self:
-        """Open the newest version of the table in the store `path`, a directory or URL.
-
-        Raise StoreError if the table is not readable."""
+        """Open the newest version of the table in the store `path`, a directory or URL. Raise StoreError if the table
+        is not readable."""
         return cls(open_table(table_root(path), options, check_readable))
 
     def version(self) -> int:
@@ -240,9 +234,8 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each data file those of `columns` in which all rows have one value, with this value.
-
-    The values come from the statistics in the Delta log."""
+    """Return for each data file those of `columns` in which all rows have one value, with this value. The values come
+    from the statistics in the Delta log."""
     actions = table.get_add_actions(flatten=True)
     found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
     for column in columns:

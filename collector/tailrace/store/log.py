@@ -250,9 +250,8 @@ class Journal:
             self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add how many rows of each group a data file has, unless it has more than `GROUPS_MAX` groups.
-
-        Raise OSError if the journal cannot be written."""
+        """Add how many rows of each group a data file has, unless it has more than `GROUPS_MAX` groups. Raise OSError
+        if the journal cannot be written."""
         if len(counts) <= GROUPS_MAX:
             self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 

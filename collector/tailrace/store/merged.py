@@ -43,9 +43,8 @@ class MergedTable:
         return self._table.transaction_version(_transaction(table_id))
 
     def add(self, rows: Iterable[DayRows], table_id: str, version: int) -> int:
-        """Add the rows of one version of the table `table_id` in one durable commit. Return the number of rows.
-
-        Raise FullError, StoreError or SyncError if that fails; no rows are added then."""
+        """Add the rows of one version of the table `table_id` in one durable commit. Return the number of rows. Raise
+        FullError, StoreError or SyncError if that fails; no rows are added then."""
         added: list[Add] = []
         count = 0
         try:

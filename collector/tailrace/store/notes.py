@@ -38,9 +38,8 @@ Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's text about a range of time or a moment (Unix ns), with the time of the note's creation.
-
-    It may be about one source, session or stream; an empty value stands for all."""
+    """A user's text about a range of time or a moment (Unix ns), with the time of the note's creation. It may be about
+    one source, session or stream; an empty value stands for all."""
 
     id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
     made: Time
@@ -60,9 +59,8 @@ class ListedNotes(NamedTuple):
 
 
 class NoteStore:
-    """The notes that users have written about a store, which is a directory or URL.
-
-    Methods raise StoreError if the store refuses an operation, and FullError if there is no room."""
+    """The notes that users have written about a store, which is a directory or URL. Methods raise StoreError if the
+    store refuses an operation, and FullError if there is no room."""
 
     def __init__(self, store: str, options: dict[str, str]) -> None:
         self._files: _Directory | _Bucket = (

@@ -54,9 +54,8 @@ def is_held(directory: Path, name: str = NAME) -> bool:
 
 
 def locked(path: Path, operation: int) -> int:
-    """Open or create a lock file, lock it, and return its descriptor.
-
-    Raise BlockingIOError if another process holds the lock, and StoreError if the file cannot be locked."""
+    """Open or create a lock file, lock it, and return its descriptor. Raise BlockingIOError if another process holds
+    the lock, and StoreError if the file cannot be locked."""
     try:
         return owned.lock_file(path, operation)
     except BlockingIOError:
@@ -86,9 +85,8 @@ def locked_again(path: Path, operation: int) -> int:
 
 
 class DirectoryLock:
-    """A context manager that locks a file in `directory`, and the directory `whole` if it is given.
-
-    If another process holds the lock, entering raises LockedError, or with `wait` waits until the lock is free."""
+    """A context manager that locks a file in `directory`, and the directory `whole` if it is given. If another process
+    holds the lock, entering raises LockedError, or with `wait` waits until the lock is free."""
 
     def __init__(
         self, directory: Path, *, name: str = NAME, wait: bool = False, whole: Path | None = None
@@ -153,7 +151,6 @@ START = "start.lock"
 
 class Entrance:
     """A context manager for the lifetime of a collector on a local store, entered before any file of the store is read.
-
     Entering it waits until no other collector is starting, and raises StoreError if a lock cannot be taken."""
 
     def __init__(self, store: Path) -> None:
@@ -201,7 +198,6 @@ class Entrance:
 
     def _lock(self, operation: int) -> bool:
         """Lock the store's directory and `writers.lock`. Return False if another process holds a conflicting lock.
-
         Raise StoreError if the file system does not support locks."""
         try:
             # If `writers.lock` was removed, only the lock of the directory shows that a collector runs.
@@ -258,9 +254,7 @@ def find(
     data: Path, directories: Iterable[Path], root: Path = Path("/"), name: str = MAIN
 ) -> RunningCollector | None:
     """Return the running collector `name`, or None if no process in this container holds the lock of one of
-    `directories`.
-
-    `data` is the directory of the file `ports.json`, and `root` the directory whose /proc is read."""
+    `directories`. `data` is the directory of the file `ports.json`, and `root` the directory whose /proc is read."""
     held = (_holder(directory / NAME, root) for directory in directories)
     pid = next((pid for pid in held if pid is not None), None)
     return None if pid is None else RunningCollector(pid, _addresses(data / PORTS, pid), name)
@@ -377,9 +371,8 @@ class Introduction(msgspec.Struct):
 
 
 def introduce(directory: Path, who: Introduction) -> None:
-    """Write the identity and the path of a collector's spool (`who`) into the collector's directory.
-
-    Raise StoreError or FullError if the file cannot be written."""
+    """Write the identity and the path of a collector's spool (`who`) into the collector's directory. Raise StoreError
+    or FullError if the file cannot be written."""
     path = directory / INTRODUCTION
     if introduction_of(directory) != who:
         with refusing(path, "write who this collector is"):

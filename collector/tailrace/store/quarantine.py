@@ -70,10 +70,8 @@ class Quarantine:
         return True
 
     def keep(self, pieces: Iterable[tuple[str, int, bytes]]) -> None:
-        """Write pieces of unreadable bytes, and sync the written files.
-
-        Raise FullError or StoreError if a file cannot be written or opened: the call may be repeated then. Raise
-        SyncError if a sync fails."""
+        """Write pieces of unreadable bytes, and sync the written files. Raise FullError or StoreError if a file cannot
+        be written or opened: the call may be repeated then. Raise SyncError if a sync fails."""
         for session, at, data in pieces:
             self.write(session, at, data)
         try:

@@ -106,7 +106,6 @@ class EndOfLog:
 
     def _read(self, above: list[int], base: int) -> tuple[dict[int, list[Action]], dict[int, str]]:
         """Return the log entries above the checkpoint `base`, by version, and the reasons why some are unreadable.
-
         Raise StoreError for a table with a newer schema."""
         actions: dict[int, list[Action]] = {}
         broken: dict[int, str] = {}
@@ -138,9 +137,8 @@ class EndOfLog:
     def _can_take_out(
         self, bad: int, actions: dict[int, list[Action]], broken: dict[int, str]
     ) -> bool:
-        """Return whether version `bad` and all later versions can be removed without losing any row.
-
-        An unreadable log entry may be from any collector: then the spools of all collectors must have the rows."""
+        """Return whether version `bad` and all later versions can be removed without losing any row. An unreadable log
+        entry may be from any collector: then the spools of all collectors must have the rows."""
         if any(version < bad for version in broken):
             return False
         taken = [actions[version] for version in actions if version >= bad]

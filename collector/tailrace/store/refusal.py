@@ -76,8 +76,7 @@ def refusing(root: object, doing: str, more: type[Exception] = OSError) -> Itera
 
 
 def unsynced(error: Exception, what: str) -> SyncError | DescriptorsError:
-    """Return the exception to raise because `what` could not be synced.
-
-    Without a free descriptor a file cannot be opened, so no sync has failed and the operation may be repeated."""
+    """Return the exception to raise because `what` could not be synced. Without a free descriptor a file cannot be
+    opened, so no sync has failed and the operation may be repeated."""
     text = f"{what} cannot be brought to disk: {error}"
     return (DescriptorsError if os_error(error) in _NO_DESCRIPTOR else SyncError)(text)

@@ -47,10 +47,8 @@ LIBRARY_TRIES = 15
 
 
 SAFE_NS = layout.REMOVED_HOURS * 3600 * 10**9 // 2
-"""Maximum age (ns) of a data file at its commit. An older file is renamed first.
-
-Upkeep removes files without a log entry once they are `REMOVED_HOURS` old. It may list an older file before the commit,
-and remove it after the commit."""
+"""Maximum age (ns) of a data file at its commit. An older file is renamed first. Upkeep removes files without a log
+entry once they are `REMOVED_HOURS` old. It may list an older file before the commit, and remove it after the commit."""
 
 
 class PreparedRows(Sized):
@@ -329,10 +327,8 @@ class Table:
         )
 
     def _reopen(self, position: int | None = None) -> bool:
-        """Open the table again. Return whether it has this collector's commit up to `position`.
-
-        Raise FencedError if another instance of this collector has written to the table, or StoreError if it is not
-        readable."""
+        """Open the table again. Return whether it has this collector's commit up to `position`. Raise FencedError if
+        another instance of this collector has written to the table, or StoreError if it is not readable."""
         # Open the table anew: a commit reads all versions since the table was opened, which takes 7 ms of CPU, and 38
         # ms for each 100 versions.
         table, found, epoch = self._ask()

@@ -37,9 +37,8 @@ LEASE_NS = 2 * 3600 * 10**9
 """Duration (ns) of the lease, much longer than an upkeep takes, and than the clocks of two hosts may differ."""
 
 HOLDER = "tailrace/upkeep"
-"""Id of the Delta transaction that contains the lease in a table at a URL.
-
-Its version is the number of the process that holds the lease (`draw`), or 0 if none does."""
+"""Id of the Delta transaction that contains the lease in a table at a URL. Its version is the number of the process
+that holds the lease (`draw`), or 0 if none does."""
 
 TRIES = 7
 DELAY = 0.05
@@ -64,9 +63,8 @@ def draw(clock: Clock) -> int:
 def turn(
     root: str, options: dict[str, str], clock: Clock, number: int | None = None
 ) -> LocalTurn | RemoteTurn:
-    """Return the object that takes the lease of the table in `root`, a directory or URL.
-
-    `number` identifies the upkeep in a lease at a URL. If it is None, a number is drawn."""
+    """Return the object that takes the lease of the table in `root`, a directory or URL. `number` identifies the upkeep
+    in a lease at a URL. If it is None, a number is drawn."""
     if is_local(root):
         return LocalTurn(Path(root).parent)
     return RemoteTurn(root, options, clock, draw(clock) if number is None else number)
@@ -197,9 +195,8 @@ class RemoteTurn:
         return layout.open_table(self._root, self._options)
 
     def _try_note(self, transactions: dict[str, int]) -> None:
-        """Write Delta transactions if this process holds the lease. Retry after any error.
-
-        If the end of a lease were not written, no other upkeep could run for `LEASE_NS`."""
+        """Write Delta transactions if this process holds the lease. Retry after any error. If the end of a lease were
+        not written, no other upkeep could run for `LEASE_NS`."""
         for attempt in range(1, TRIES + 1):
             try:
                 table = self._open()
@@ -218,9 +215,8 @@ class RemoteTurn:
             return
 
     def _note(self, table: DeltaTable, transactions: dict[str, int]) -> None:
-        """Commit new version numbers of Delta transactions, and no rows.
-
-        The library refuses the commit if another process has set one of these numbers since `table` was opened."""
+        """Commit new version numbers of Delta transactions, and no rows. The library refuses the commit if another
+        process has set one of these numbers since `table` was opened."""
         now = self._clock.wall_ns() // 10**6
         noted = [Transaction(id_, value, now) for id_, value in transactions.items()]
         table.create_write_transaction(

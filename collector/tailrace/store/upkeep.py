@@ -40,9 +40,8 @@ DAY_NS = 86_400 * 10**9
 
 
 class Jump(NamedTuple):
-    """A long time without rows, after which the clock may be wrong.
-
-    `before` and `after` are the days with rows around it (day numbers from 1970-01-01)."""
+    """A long time without rows, after which the clock may be wrong. `before` and `after` are the days with rows around
+    it (day numbers from 1970-01-01)."""
 
     before: int
     after: int
@@ -191,9 +190,8 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 
 
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
-    """Return whether an upkeep is due at `now` (Unix ns).
-
-    The first merge or vacuum waits until the table has `CROWDED` files."""
+    """Return whether an upkeep is due at `now` (Unix ns). The first merge or vacuum waits until the table has `CROWDED`
+    files."""
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED
     hourly = known and (plan.vacuum is not None or (plan.second and bool(plan.merges)))
@@ -354,9 +352,8 @@ class _Upkeep:
         return self._step(f"merge {date_of(merge.day)}", step)
 
     def _step(self, what: str, step: Callable[[DeltaTable], None]) -> bool:
-        """Run `step` on the newest version of the table, and sync its new files. Return whether it succeeded.
-
-        If the step conflicts with a writer, retry it once, and then report it as skipped."""
+        """Run `step` on the newest version of the table, and sync its new files. Return whether it succeeded. If the
+        step conflicts with a writer, retry it once, and then report it as skipped."""
         for last in (False, True):
             table = layout.open_table(self._root, self._options)
             self._turn.check(table)

@@ -103,10 +103,8 @@ class FileDamage(msgspec.Struct):
 
 
 class StoreVerification(msgspec.Struct):
-    """The result of the verification of a store, as numbers of data files.
-
-    `verified` files have the checksum in the table's journal. `unverifiable` files are readable but have no checksum
-    there."""
+    """The result of the verification of a store, as numbers of data files. `verified` files have the checksum in the
+    table's journal. `unverifiable` files are readable but have no checksum there."""
 
     files: int = 0
     verified: int = 0
@@ -115,9 +113,8 @@ class StoreVerification(msgspec.Struct):
 
 
 def verify(store: str, options: dict[str, str]) -> StoreVerification:
-    """Verify that all files of a store, a directory or URL, are unchanged since they were written.
-
-    Raise StoreError if the store has no table or is not readable."""
+    """Verify that all files of a store, a directory or URL, are unchanged since they were written. Raise StoreError if
+    the store has no table or is not readable."""
     root = layout.table_root(store)
     with refusing(root, "verify the table", DeltaError):
         return _local(Path(root)) if is_local(root) else _remote(root, options)

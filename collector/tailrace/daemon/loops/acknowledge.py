@@ -71,9 +71,7 @@ class HeldNames:
 
     def check_store(self) -> StoreError | None:
         """Check the paths of the store; this blocks. Return an error about a lock file that cannot be created again, or
-        None.
-
-        Raise LostError if a path is lost, and FullError if a path cannot be checked for now."""
+        None. Raise LostError if a path is lost, and FullError if a path cannot be checked for now."""
         try:
             self._store()
         except LostError:

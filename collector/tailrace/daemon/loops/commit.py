@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from tailrace.store.table import Table
 
 PER_STATE = 16
-"""Minimum number of bytes decoded between two checkpoints, as a multiple of the size of the sessions' state.
-
-Without this limit, sessions with many streams would write more state than events (docs/decisions/speed.md, D143)."""
+"""Minimum number of bytes decoded between two checkpoints, as a multiple of the size of the sessions' state. Without
+this limit, sessions with many streams would write more state than events (docs/decisions/speed.md, D143)."""
 LITTLE_STATE = 2**20
 """Size (bytes) of the sessions' state up to which `PER_STATE` is ignored."""
 
@@ -219,7 +218,6 @@ logger = logging.getLogger(__name__)
 
 class TakenBatch(NamedTuple):
     """A batch, and the state of the ingest at the monotonic time `begun` (seconds), when the batch was taken.
-
     `snapshot` is None unless a checkpoint is due."""
 
     batch: Batch
@@ -230,9 +228,8 @@ class TakenBatch(NamedTuple):
 
 
 class Committing:
-    """Commits rows to the table. Two tasks execute `run` at the same time.
-
-    They call `taken` after each batch, and `done` after each commit, with its duration (seconds) and number of rows."""
+    """Commits rows to the table. Two tasks execute `run` at the same time. They call `taken` after each batch, and
+    `done` after each commit, with its duration (seconds) and number of rows."""
 
     def __init__(
         self,
@@ -322,9 +319,8 @@ class Committing:
             pipeline.put({CommitPhase.LANDING: Stage.IDLE})
 
     def settled(self, *, last: bool = False) -> Steps[None]:
-        """Commit all rows of the decoded entries, and save a checkpoint, unless the store is lost.
-
-        With `last`, later calls of `relieve` request no further commit."""
+        """Commit all rows of the decoded entries, and save a checkpoint, unless the store is lost. With `last`, later
+        calls of `relieve` request no further commit."""
         self.relieve()
         self._ending = last
         pipeline = self.pipeline

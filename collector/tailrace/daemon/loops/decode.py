@@ -77,9 +77,8 @@ def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
 def replay(
     spool: Spool, ingest: Ingest, committed: int, health: Health, working: Callable[[], None]
 ) -> None:
-    """Decode again all entries from the ingest's position up to `committed`. Call `working` before each entry.
-
-    Raise FullError if no file descriptor is free."""
+    """Decode again all entries from the ingest's position up to `committed`. Call `working` before each entry. Raise
+    FullError if no file descriptor is free."""
 
     def pass_over(error: UnreadableError) -> None:
         health.degrade(Condition.DAMAGE, str(error))
@@ -124,9 +123,8 @@ SHORT_ENTRY = TURN_BYTES // 32
 """Minimum number of bytes by which an entry counts for `TURN_BYTES`, because even a short entry takes some time."""
 
 TURN_SECONDS = 0.01
-"""Time (seconds) of decoding after which other tasks run, even within an entry.
-
-A record of 23 bytes can begin a session, which takes as long as a hundred events."""
+"""Time (seconds) of decoding after which other tasks run, even within an entry. A record of 23 bytes can begin a
+session, which takes as long as a hundred events."""
 
 LONG_TURN, LONG_REST = 0.05, 0.1
 """Time (seconds) of decoding without a pause that counts as long, and the share of this time for which other tasks then

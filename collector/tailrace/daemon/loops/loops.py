@@ -246,18 +246,16 @@ class Loops:
             self.gate.opened.pulse()
 
     def answer_last(self) -> Steps[None]:
-        """Acknowledge everything received so far, while the connections are still open.
-
-        Clients send later bytes again, and their sequence numbers show that these are duplicates."""
+        """Acknowledge everything received so far, while the connections are still open. Clients send later bytes again,
+        and their sequence numbers show that these are duplicates."""
         self.spool.hurry()
         decoded = self.decoding.reached(self.spool.end)
         last = self.acknowledging.last(decoded)
         yield from within(self._context.clock, LAST_ANSWERS_SECONDS, last)
 
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
-        """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table.
-
-        If `last` is true, no producer continues after this stop. If `decodes` is false, only sync the spool."""
+        """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table. If `last` is
+        true, no producer continues after this stop. If `decodes` is false, only sync the spool."""
 
         def stop() -> None:
             # Append no entry to a lost spool (its path no longer leads to the opened file): no later start of the

@@ -19,9 +19,8 @@ T = TypeVar("T")
 
 
 class Wait(NamedTuple):
-    """A step that waits for `seconds`, or until `flag` is set, whichever is earlier.
-
-    If `together` is true and there is no flag, waits of equal duration end at the same moments, to save wake-ups."""
+    """A step that waits for `seconds`, or until `flag` is set, whichever is earlier. If `together` is true and there is
+    no flag, waits of equal duration end at the same moments, to save wake-ups."""
 
     seconds: float = math.inf
     flag: Flag | None = None
@@ -103,9 +102,8 @@ def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
 
 
 async def drive(steps: Steps[T], limiter: trio.CapacityLimiter | None = None) -> T:
-    """Perform all steps of a loop with trio. Return the loop's result, or raise its exception.
-
-    `limiter` limits the threads for the loop's blocking calls, by default those of all loops together."""
+    """Perform all steps of a loop with trio. Return the loop's result, or raise its exception. `limiter` limits the
+    threads for the loop's blocking calls, by default those of all loops together."""
     result: object = None
     error: Exception | None = None
     try:

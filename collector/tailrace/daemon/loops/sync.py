@@ -58,9 +58,8 @@ class _Waiting:
 
 
 BEHIND_MAX = 32 * CHUNK_MAX
-"""Number of received bytes not yet decoded, above which sources of files stop reading.
-
-Entries are decoded in order, so bytes of files delay all other rows: by at most 0.2 s if a kernel decodes 100 MB/s."""
+"""Number of received bytes not yet decoded, above which sources of files stop reading. Entries are decoded in order, so
+bytes of files delay all other rows: by at most 0.2 s if a kernel decodes 100 MB/s."""
 
 _RESERVE = 64 * 2**20
 """Number of bytes in the spool that are reserved for datagrams; at most an eighth of the spool."""

@@ -120,7 +120,6 @@ def _report(output: bytes) -> UpkeepReport:
 
 def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for an upkeep: this process's, with the daemon's current values of the section [store].
-
     The upkeep reads no configuration file, because the daemon's file may have changed since the daemon loaded it."""
     said: dict[str, object] = {
         "TAILRACE_CONFIG": os.devnull,
