@@ -18,6 +18,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
 FEW_INODES = 16
 """Number of free inodes up to which a failed write is explained by a lack of inodes. The writer that failed may have
 freed some inodes again."""
+
 LITTLE = 256 * 2**20
 """Number of free bytes below which a failed write is explained by a lack of space. No single write is as large."""
 
@@ -77,11 +78,12 @@ def refusal_text(number: int | None, path: Path | str) -> str:
 def _no_room(words: str, free: FreeRoom) -> str:
     if free.bytes and free.lack:
         return free.lack
+    size = f"{free.bytes / 2**20:.1f} MiB"
     if free.bytes < LITTLE:
-        return f"{words}: {_mib(free)} are free on {free.mount}: df -h {free.mount}"
+        return f"{words}: {size} are free on {free.mount}: df -h {free.mount}"
     inodes = "" if free.inodes is None else f" and {free.inodes} inodes"
     return (
-        f"{words}, though {_mib(free)}{inodes} are free on {free.mount}: a quota of this directory, or a"
+        f"{words}, though {size}{inodes} are free on {free.mount}: a quota of this directory, or a"
         " directory that can hold no more names"
     )
 
@@ -103,10 +105,6 @@ def _mount(place: Path) -> Path:
             return place
         place = parent
     return place
-
-
-def _mib(free: FreeRoom) -> str:
-    return f"{free.bytes / 2**20:.1f} MiB"
 
 
 def move_away(path: Path) -> Path:

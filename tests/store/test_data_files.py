@@ -18,8 +18,7 @@ from tailrace.rows.batch import Batch
 from tailrace.rows.schema import COLUMNS, ROW, RUN, Row
 from tailrace.store import layout
 from tailrace.store.data_files import CODED, TEXT_MAX, to_arrow, write_rows
-from tailrace.store.layout import TableSnapshot
-from tailrace.store.log import row_count
+from tailrace.store.layout import DataFile, TableSnapshot
 from tests.forms import examples
 from tests.store.writer import commit
 
@@ -183,7 +182,7 @@ def test_the_log_action_is_of_the_file(tmp_path):
     assert path.parent.name == "day=2024-10-05"
     assert add.partition_values == {"day": "2024-10-05"}
     assert (add.size, add.modification_time) == (path.stat().st_size, path.stat().st_mtime_ns // 10**6)  # fmt: skip
-    assert (row_count(add), add.data_change) == (len(MANY), True)
+    assert (DataFile.of(add).rows, add.data_change) == (len(MANY), True)
 
 
 def test_files_have_names_of_their_own(tmp_path):

@@ -15,6 +15,7 @@ from tailrace.spool.checkpoint import Checkpoint, Checkpoints
 from tailrace.store import durable
 from tailrace.store.quarantine import Quarantine
 from tailrace.store.refusal import refusal
+from tests.store.test_quarantine import frames_of
 from tests.store.writer import commit
 
 
@@ -56,7 +57,7 @@ def test_unreadable_bytes_are_kept_once_there_is_one(quarantine):
     with _none_free(), pytest.raises(DescriptorsError, match="Too many open files"):
         quarantine.keep([])
     quarantine.keep([piece])
-    (kept,) = quarantine.read("session", 0)
+    (kept,) = frames_of(quarantine, "session")
     assert kept.data == b"bytes"
 
 

@@ -145,7 +145,8 @@ class SourceIntake:
         replaces: tuple[str, ...] = (),
     ) -> int:
         job = self._context.config.job
-        rank = rank_of(facts.path) if job.id or job.node else None
+        ranks = _RANK.findall(facts.path) if job.id or job.node else []
+        rank = int(ranks[-1]) if ranks else None
         return self._begin(
             self._info(
                 "tail", facts.path, record_max,
@@ -242,12 +243,6 @@ class SourceIntake:
         self.open_now[number] = info
         self._spool.append(EntryKind.OPEN, number, encode(info))
         return number
-
-
-def rank_of(path: str) -> int | None:
-    """Return the number N of the innermost directory `rank-N` in a path; None without such a directory."""
-    found = _RANK.findall(path)
-    return int(found[-1]) if found else None
 
 
 def draw(now_ns: int, entropy: Callable[[int], bytes] = os.urandom) -> str:

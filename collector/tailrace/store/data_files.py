@@ -94,12 +94,10 @@ def _buffers(buffers: list[Buffer | None]) -> list[pa.Buffer | None]:
 
 def _nulls(count: int, type_: pa.DataType) -> pa.Array:
     """Return an Arrow column of `count` nulls. Columns of similar lengths share one buffer."""
-    return _nulls_of(1 << count.bit_length(), type_).slice(0, count)
+    return _cached_nulls(1 << count.bit_length(), type_).slice(0, count)
 
 
-@cache
-def _nulls_of(count: int, type_: pa.DataType) -> pa.Array:
-    return pa.nulls(count, type_)
+_cached_nulls = cache(pa.nulls)
 
 
 def _coded(field: pa.Field, parts: list[PackedRows]) -> pa.ChunkedArray:
@@ -126,17 +124,16 @@ def _run_column(runs: list[RowRun], name: str) -> pa.ChunkedArray:
     codes: dict[str, int] = {}
     numbers = [codes.setdefault(getattr(run, name), len(codes)) for run in runs]
     counts = [run.rows for run in runs]
-    indices = _zeros(sum(counts)) if len(codes) == 1 else _repeated(numbers, counts, pa.int32())
+    if len(codes) == 1:
+        # Columns of similar lengths share one buffer of zeros.
+        indices = _zeros(1 << sum(counts).bit_length()).slice(0, sum(counts))
+    else:
+        indices = _repeated(numbers, counts, pa.int32())
     return _dictionaries(list(codes), [indices], NAMES)
 
 
-def _zeros(count: int) -> pa.Array:
-    """Return `count` dictionary indices that are all 0. Columns of similar lengths share one buffer."""
-    return _zeros_of(1 << count.bit_length()).slice(0, count)
-
-
 @cache
-def _zeros_of(count: int) -> pa.Array:
+def _zeros(count: int) -> pa.Array:
     return _repeated([0], [count], pa.int32())
 
 

@@ -15,6 +15,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import msgspec
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -23,7 +24,7 @@ from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.filesystem import is_local
 from tailrace.store.durable import NO_HOOKS, sync_new
-from tailrace.store.log import Add, row_count
+from tailrace.store.log import Add, Stats
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal, refusing
 from tailrace.store.schema import (
     DESCRIPTION,
@@ -188,7 +189,8 @@ class DataFile(NamedTuple):
     def of(cls, add: Add) -> Self:
         """Return the data file that a log entry adds. `rows` is 0 if the entry does not state the number of rows."""
         day = date.fromisoformat(add.partition_values["day"] or "")
-        return cls(add.path, (day - _EPOCH).days, add.size, row_count(add) or 0)
+        rows = msgspec.json.decode(add.stats or b"{}", type=Stats).num_records or 0
+        return cls(add.path, (day - _EPOCH).days, add.size, rows)
 
 
 class TableSnapshot:

@@ -48,13 +48,8 @@ class Add(msgspec.Struct, rename="camel"):
     stats: str | None = None
 
 
-class _Stats(msgspec.Struct, rename="camel"):
+class Stats(msgspec.Struct, rename="camel"):
     num_records: int | None = None
-
-
-def row_count(file: Add) -> int | None:
-    """Return the number of rows of a data file that its log entry states, or None."""
-    return msgspec.json.decode(file.stats or b"{}", type=_Stats).num_records
 
 
 class Remove(msgspec.Struct):

@@ -17,7 +17,7 @@ from pathlib import Path
 from tailrace import owned
 from tailrace.config.schema import QuarantineConfig
 from tailrace.filesystem import make_way, move_away
-from tailrace.model.quarantine import QuarantineFrame, frame, frames, whole_size
+from tailrace.model.quarantine import frame, whole_size
 from tailrace.store.durable import fsync
 from tailrace.store.refusal import refusing, unsynced
 
@@ -83,14 +83,6 @@ class Quarantine:
         except OSError as error:
             raise unsynced(error, f"{self.directory}:") from error
         self._unsynced.clear()
-
-    def read(self, session: str, at: int = 0) -> list[QuarantineFrame]:
-        """Return the frames in a session's file from offset `at` on, without frames that stand for removed bytes."""
-        try:
-            data = (self.directory / file_name(session)).read_bytes()
-        except FileNotFoundError:
-            return []
-        return [found for found in frames(data[at:]) if found.reason]
 
     def _make_room(self, name: str, more: int) -> None:
         """Remove the least recently written files, but not the file `name`, until `more` bytes fit."""

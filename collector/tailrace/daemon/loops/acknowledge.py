@@ -139,13 +139,11 @@ class Acknowledging:
         if not self._ingest.has_news or not (yield from self._names.lead_there()):
             return 0
         count = 0
-        for answer in self._ingest.acknowledgements(self._can_reply):
+        sources = self._sources.values()
+        for answer in self._ingest.acknowledgements(lambda n: any(s.can_reply(n) for s in sources)):
             source = self._sources.get(self._ingest.source_of(answer.number))
             answer.taken = source is not None and source.reply(answer.number, answer.data)
             count += 1
             if count % AT_ONCE == 0:
                 yield GIVE_WAY
         return count
-
-    def _can_reply(self, number: int) -> bool:
-        return any(source.can_reply(number) for source in self._sources.values())

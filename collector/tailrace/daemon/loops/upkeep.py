@@ -93,7 +93,9 @@ async def once(store: str, context: Context) -> bool:
             Condition.UPKEEP, output[-1] if output else f"exit {result.returncode}"
         )
         return True
-    report = _report(result.stdout)
+    report, lines = UpkeepReport(), result.stdout.strip().splitlines()
+    with suppress(msgspec.DecodeError):
+        report = msgspec.json.decode(lines[-1] if lines else b"{}", type=UpkeepReport)
     if not report.busy:
         context.figures.upkeeps["done"] += 1
         context.health.clear(Condition.UPKEEP)
@@ -108,14 +110,6 @@ async def _give_back(store: str, context: Context, number: int) -> None:
     its = turn(root, context.config.store.options, context.clock, number)
     with trio.move_on_after(GIVE_BACK_SECONDS, shield=True), suppress(StoreError, FullError):
         await trio.to_thread.run_sync(its.give_back, abandon_on_cancel=True)
-
-
-def _report(output: bytes) -> UpkeepReport:
-    """Return the report that an upkeep has printed on its last line, or an empty report."""
-    lines = output.strip().splitlines()
-    with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(lines[-1] if lines else b"{}", type=UpkeepReport)
-    return UpkeepReport()
 
 
 def environment(config: StoreConfig, ours: Mapping[str, str]) -> dict[str, str]:
