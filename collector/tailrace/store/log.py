@@ -228,8 +228,7 @@ class Journal:
 
         Without `merges`, leave out the checksums of files that upkeep has merged from earlier files, because upkeep
         itself adds them. Raise OSError if the journal or a file cannot be accessed."""
-        lines = [line for version in versions if (line := self._line(version, merges=merges))]
-        self._append(lines)
+        self._append([line for each in versions if (line := self._line(each, merges=merges))])
 
     def note_rest(self, versions: range) -> None:
         """Add the log entries of those `versions` that the journal lacks, and the checksums of their data files,
@@ -333,18 +332,9 @@ class Journal:
 
     def _rewrite(self, change: Callable[[JournalLine], JournalLine]) -> None:
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
-            make_way(self.path)
-            changed = (change(line) for line in self._lines()[0])
-            new = self.path.with_name(f"{NAME}.new")
-            # Remove the temporary file that a killed process may have left while it rewrote the journal.
-            new.unlink(missing_ok=True)
-            with new.open("xb") as file:
-                for line in changed:
-                    if line.entry is not None or line.files or line.rows:
-                        file.write(_format(line))
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
+            changed = map(change, self._lines()[0])
+            kept = [_format(each) for each in changed if each.entry or each.files or each.rows]
+            owned.write_file(self.path, b"".join(kept), durable=True)
 
 
 def checksum(path: Path) -> Checksum:

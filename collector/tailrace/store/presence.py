@@ -53,35 +53,64 @@ def is_held(directory: Path, name: str = NAME) -> bool:
     return False
 
 
-def locked(path: Path, operation: int) -> int:
-    """Open or create a lock file, lock it, and return its descriptor. Raise BlockingIOError if another process holds
-    the lock, and StoreError if the file cannot be locked."""
-    try:
-        return owned.lock_file(path, operation)
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        advice = ": it is not a file; remove it" if is_obstacle(path) else ""
-        raise StoreError(
-            f"{path}: cannot be locked: {refusal_text(error.errno, path)}{advice}"
-        ) from error
+class _Locks:
+    """Locks of a file, and of the directory `whole` if it is given: if the file was removed, only the lock of the
+    directory shows that a process holds both."""
 
+    def __init__(self, path: Path, whole: Path | None) -> None:
+        self.path = path
+        self.fds: list[int] = []
+        """Descriptors of the locked directory, if it is given, and of the locked file."""
+        self._whole = whole
 
-def locked_again(path: Path, operation: int) -> int:
-    """Create and lock a lock file that was removed while this process held the lock. Return the new descriptor.
+    def take(self, operation: int) -> None:
+        """Lock both with the flags `operation`. Raise BlockingIOError if another process holds a conflicting lock, and
+        StoreError if a lock cannot be taken."""
+        place, advice = self._whole or self.path.parent, ""
+        try:
+            owned.refuse_foreign(self.path.parent)
+            if self._whole is not None:
+                self.fds.append(owned.lock_directory(self._whole, operation))
+            place, advice = (
+                self.path,
+                ": it is not a file; remove it" if is_obstacle(self.path) else "",
+            )
+            self.fds.append(owned.lock_file(self.path, operation))
+        except BlockingIOError:
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            why = refusal_text(error.errno, place)
+            raise StoreError(f"{place}: cannot be locked: {why}{advice}") from error
 
-    Raise LostError if the directory is gone. Raise StoreError if the file cannot be created, or if another process,
-    such as a starting collector, has locked it first."""
-    try:
-        make_way(path)
-        fd = owned.lock_file(path, operation | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StoreError(f"{path} was removed, and another process has it by now") from error
-    except OSError as error:
-        text = f"{path} was removed and cannot be made again: {refusal_text(error.errno, path)}"
-        raise (LostError if error.errno in owned.GONE else StoreError)(text) from error
-    logger.warning("%s was removed or replaced; it is made again", path)
-    return fd
+    def check(self, operation: int) -> bool:
+        """If the file was removed or replaced, create and lock it again, and return True.
+
+        Raise LostError if its directory is gone. Raise StoreError if the file cannot be created, or if another process,
+        such as a starting collector, has locked it first."""
+        if owned.found(self.path) == owned.identity(self.fds[-1]):
+            return False
+        try:
+            make_way(self.path)
+            fd = owned.lock_file(self.path, operation | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"{self.path} was removed, and another process has it by now"
+            ) from error
+        except OSError as error:
+            why = refusal_text(error.errno, self.path)
+            text = f"{self.path} was removed and cannot be made again: {why}"
+            raise (LostError if error.errno in owned.GONE else StoreError)(text) from error
+        logger.warning("%s was removed or replaced; it is made again", self.path)
+        os.close(self.fds[-1])
+        self.fds[-1] = fd
+        return True
+
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+        self.fds.clear()
 
 
 class DirectoryLock:
@@ -92,57 +121,35 @@ class DirectoryLock:
         self, directory: Path, *, name: str = NAME, wait: bool = False, whole: Path | None = None
     ) -> None:
         self.path = directory / name
-        self._operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
-        self._whole = whole
-        self._whole_fd = -1
-        self._fd = -1
+        self._locks = _Locks(self.path, whole)
+        self._wait = wait
 
     def __enter__(self) -> Self:
         try:
-            owned.refuse_foreign(self.path.parent)
-            if self._whole is not None:
-                self._whole_fd = owned.lock_directory(self._whole, self._operation)
-            self._fd = locked(self.path, self._operation)
+            self._locks.take(fcntl.LOCK_EX if self._wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            self.__exit__()
+            holder = ""
+            with suppress(OSError):
+                holder = self.path.read_text(errors="replace").strip()
             raise LockedError(
-                f"{self.path.parent} is in use by process {self._holder()}, which holds {self.path}"
+                f"{self.path.parent} is in use by process {holder or '(unknown)'}, which holds {self.path}"
             ) from error
-        except StoreError:
-            self.__exit__()
-            raise
-        except OSError as error:
-            self.__exit__()
-            where = self._whole or self.path.parent
-            raise StoreError(f"{where}: cannot be locked: {error.strerror}") from error
         self._write_pid()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        for fd in (self._fd, self._whole_fd):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._whole_fd = -1
+        self._locks.close()
 
     def check(self) -> None:
-        """Create the lock file again if it was removed or replaced. Raise LostError or StoreError as `locked_again`
-        does."""
-        if owned.found(self.path) != owned.identity(self._fd):
-            before, self._fd = self._fd, locked_again(self.path, fcntl.LOCK_EX)
-            os.close(before)
+        """Create the lock file again if it was removed or replaced. Raise LostError or StoreError if that fails."""
+        if self._locks.check(fcntl.LOCK_EX):
             self._write_pid()
-
-    def _holder(self) -> str:
-        try:
-            return self.path.read_text(errors="replace").strip() or "(unknown)"
-        except OSError:
-            return "(unknown)"
 
     def _write_pid(self) -> None:
         """Write the id of this process into the lock file, for error messages. Ignore a full disk."""
         with suppress(OSError):
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+            os.ftruncate(self._locks.fds[-1], 0)
+            os.pwrite(self._locks.fds[-1], f"{os.getpid()}\n".encode(), 0)
 
 
 WRITERS = "writers.lock"
@@ -156,64 +163,41 @@ class Entrance:
     def __init__(self, store: Path) -> None:
         self.alone = False
         """Whether no other collector uses the store. If so, none can start before `admit` is called."""
-        self._store = store
-        self._path = store / WRITERS
         self._start = DirectoryLock(store, name=START, wait=True)
-        self._fds: list[int] = []
-        """Descriptors of the store's directory and of `writers.lock`."""
+        self._locks = _Locks(store / WRITERS, store)
 
     def __enter__(self) -> Self:
         self._start.__enter__()
         try:
-            self.alone = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(BlockingIOError):
+                self._locks.take(fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.alone = True
             if not self.alone:
-                self._lock(fcntl.LOCK_SH)
+                self._locks.take(fcntl.LOCK_SH)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._close()
+        self._locks.close()
         self._start.__exit__()
 
     def check(self) -> None:
-        """Create `writers.lock` again if it was removed or replaced. Raise LostError or StoreError as `locked_again`
-        does."""
-        if owned.found(self._path) != owned.identity(self._fds[1]):
-            before, self._fds[1] = self._fds[1], locked_again(self._path, fcntl.LOCK_SH)
-            os.close(before)
+        """Create `writers.lock` again if it was removed or replaced. Raise LostError or StoreError if that fails."""
+        self._locks.check(fcntl.LOCK_SH)
 
     def admit(self) -> None:
         """Let other collectors start on the store, because the table is repaired."""
         if self.alone:
             # Converting the lock releases it for a moment. Meanwhile, no starting collector can take the lock, because
             # it would need `start.lock` first.
-            for fd in self._fds:
+            for fd in self._locks.fds:
                 # Ignore the error of file systems that cannot lock directories.
                 with suppress(OSError):
                     owned.lock(fd, fcntl.LOCK_SH)
             self.alone = False
         self._start.__exit__()
-
-    def _lock(self, operation: int) -> bool:
-        """Lock the store's directory and `writers.lock`. Return False if another process holds a conflicting lock.
-        Raise StoreError if the file system does not support locks."""
-        try:
-            # If `writers.lock` was removed, only the lock of the directory shows that a collector runs.
-            self._fds.append(owned.lock_directory(self._store, operation))
-            self._fds.append(locked(self._path, operation))
-        except BlockingIOError:
-            self._close()
-            return False
-        except OSError as error:
-            raise StoreError(f"{self._store}: cannot be locked: {error.strerror}") from error
-        return True
-
-    def _close(self) -> None:
-        for fd in self._fds:
-            os.close(fd)
-        self._fds.clear()
 
 
 UNFINISHED = "unfinished"
