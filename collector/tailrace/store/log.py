@@ -332,9 +332,12 @@ class Journal:
 
     def _rewrite(self, change: Callable[[JournalLine], JournalLine]) -> None:
         with DirectoryLock(self._root.parent, name=LOCK, wait=True):
+            make_way(self.path)
             changed = map(change, self._lines()[0])
             kept = [_format(each) for each in changed if each.entry or each.files or each.rows]
-            owned.write_file(self.path, b"".join(kept), durable=True)
+            new = self.path.with_name(f"{NAME}.new")
+            owned.write_new(new, b"".join(kept))
+            new.replace(self.path)
 
 
 def checksum(path: Path) -> Checksum:
