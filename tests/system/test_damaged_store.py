@@ -185,7 +185,7 @@ def _live_once(config, store):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(lambda: daemon.run(stop, started=lambda: None))
                 await daemon.replayed.wait()
-                await drive(daemon.loops.decoding.caught_up())
+                await drive(daemon.loops.decoding.reached(daemon.spool.durable))
                 stop.set()
         ended.append(daemon.health.conditions)
 

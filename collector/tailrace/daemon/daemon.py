@@ -30,7 +30,7 @@ from tailrace.daemon.disk import opened, refuse_foreign
 from tailrace.daemon.loops import upkeep
 from tailrace.daemon.loops.commit import CommitPhase, Opened
 from tailrace.daemon.loops.loops import Loops
-from tailrace.daemon.loops.steps import drive, flagged
+from tailrace.daemon.loops.steps import drive
 from tailrace.daemon.memory import ProcessMemory
 from tailrace.daemon.receiving import Configured, Receiving, receive
 from tailrace.daemon.starts import Starts
@@ -197,7 +197,8 @@ class Daemon:
                 started()
                 if beside:
                     receiving.start_soon(watched, beside, sources)
-                receiving.start_soon(self._end_with_names, stop)
+                # Stop when the path of a file that the daemon uses no longer leads to the file.
+                loops.names.lost.add(stop.set)
                 await stop.wait()
                 self.health.stopping()
                 await drive(loops.answer_last())
@@ -247,11 +248,6 @@ class Daemon:
                 self.marks.begin(IMPORT)
             else:
                 self.marks.finish()
-
-    async def _end_with_names(self, stop: trio.Event) -> None:
-        """Stop the daemon when the path of a file that it uses no longer leads to the file."""
-        await flagged(self.loops.names.lost)
-        stop.set()
 
     def _lost(self, loss: LostError) -> str:
         """Return a message that names a moved, replaced or removed file, and the number of received bytes that are not

@@ -68,7 +68,7 @@ class Configured:
         self._listening = dict(held)
         self.sources: dict[str, Source] = {}
         for name, wanted in config.sources.items():
-            self.sources[name] = self._source(name, wanted, self._listening)
+            self.renew(name, wanted)
 
     def renew(self, name: str, config: SourceConfig) -> None:
         self.sources[name] = self._source(name, config, self._listening)
@@ -136,7 +136,13 @@ class Configured:
             if config.dialect not in dialects:
                 problem = f"must be one of {', '.join(dialects)} for {config.format}"
                 raise ConfigError([f"sources.{name}.dialect: {problem}"])
-            return _tail(name, config, self._clock, once=self._once, chosen=self._chosen.get(name))
+            chosen = self._chosen.get(name)
+            try:
+                return TailSource(name, config, self._clock, once=self._once, chosen=chosen)
+            except FileNotFoundError:
+                relative = next(path for path in config.paths if not path.startswith("/"))
+                problem = "the working directory is gone, so the pattern has no place: write it with its whole path"
+                raise ConfigError([f"sources.{name}.paths: {relative}: {problem}"]) from None
         if isinstance(config, UdpConfig | TcpConfig) and config.same_user and not names_users():
             problem = (
                 "this host does not name the users of sockets: allow AF_NETLINK, or remove the key"
@@ -180,17 +186,6 @@ def refused(name: str, config: SourceConfig, error: BaseException) -> ConfigErro
     if isinstance(config, TailConfig) or not isinstance(error, OSError):
         return ConfigError([f"sources.{name}: {error}"])
     return refusal(f"sources.{name}.listen", config.listen, error)
-
-
-def _tail(
-    name: str, config: TailConfig, clock: Clock, *, once: bool, chosen: Chosen | None
-) -> TailSource:
-    try:
-        return TailSource(name, config, clock, once=once, chosen=chosen)
-    except FileNotFoundError:
-        relative = next(path for path in config.paths if not path.startswith("/"))
-        problem = "the working directory is gone, so the pattern has no place: write it with its whole path"
-        raise ConfigError([f"sources.{name}.paths: {relative}: {problem}"]) from None
 
 
 LOOK_SECONDS = 0.5

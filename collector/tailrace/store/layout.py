@@ -23,17 +23,10 @@ from tailrace.config.load import STORE_KEYS
 from tailrace.config.schema import StoreConfig
 from tailrace.errors import StoreError
 from tailrace.filesystem import is_local
+from tailrace.store import schema
 from tailrace.store.durable import NO_HOOKS, sync_new
 from tailrace.store.log import Add, Stats
 from tailrace.store.refusal import is_broken_off, is_conflict, refusal, refusing
-from tailrace.store.schema import (
-    DESCRIPTION,
-    SCHEMA,
-    SCHEMA_VERSION,
-    VERSION_PROPERTY,
-    check_readable,
-    check_writable,
-)  # fmt: skip
 
 TABLE_NAME = "events"
 
@@ -119,7 +112,7 @@ def _obstacle(root: str) -> OSError | None:
 
 
 def open_table(
-    root: str, options: dict[str, str], check: Callable[[DeltaTable], None] = check_writable
+    root: str, options: dict[str, str], check: Callable[[DeltaTable], None] = schema.check_writable
 ) -> DeltaTable:
     """Return the table at its newest version. Raise StoreError if there is no table, if it cannot be opened, or if the
     function `check` rejects it."""
@@ -149,7 +142,7 @@ def open_or_create(root: str, options: dict[str, str], config: StoreConfig) -> D
         table = create(root, options, config)
         if is_local(root):
             sync_new(Path(root))
-    check_writable(table)
+    schema.check_writable(table)
     return table
 
 
@@ -157,12 +150,12 @@ def create(root: str, options: dict[str, str], config: StoreConfig) -> DeltaTabl
     """Create the table. If another collector has created it meanwhile, open that table."""
     return DeltaTable.create(
         root,
-        SCHEMA,
+        schema.SCHEMA,
         mode="ignore",
         partition_by=["day"],
-        description=DESCRIPTION,
+        description=schema.DESCRIPTION,
         configuration={
-            VERSION_PROPERTY: str(SCHEMA_VERSION),
+            schema.VERSION_PROPERTY: str(schema.SCHEMA_VERSION),
             "delta.checkpointInterval": "1000000000",
             "delta.enableExpiredLogCleanup": "false",
             STATISTICS: MERGED_STATED,
@@ -203,7 +196,7 @@ class TableSnapshot:
     def open(cls, path: str, *, options: dict[str, str]) -> Self:
         """Open the newest version of the table in the store `path`, a directory or URL. Raise StoreError if the table
         is not readable."""
-        return cls(open_table(table_root(path), options, check_readable))
+        return cls(open_table(table_root(path), options, schema.check_readable))
 
     def version(self) -> int:
         return self._table.version()

@@ -29,7 +29,7 @@ from tailrace.store.log import (
     JournalContent,
     checksum,
     is_parquet,
-)  # fmt: skip
+)
 from tailrace.store.presence import quarantines
 from tailrace.store.quarantine import SUFFIX
 from tailrace.store.refusal import line, os_error, refusing

@@ -176,7 +176,7 @@ class Decoding:
         batch, store = self._ingest.batch, self._context.config.store
         return len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
 
-    def caught_up(self, given_up: Callable[[], bool] = lambda: False) -> Steps[None]:
+    def caught_up(self, given_up: Callable[[], bool]) -> Steps[None]:
         """Wait until all durable entries are decoded, or until `given_up` returns True."""
         while self.behind and not given_up():
             yield Wait(LOOK_SECONDS, self._idle)

@@ -256,15 +256,8 @@ class Loops:
     def finish(self, *, last: bool, decodes: bool = True) -> Steps[bool]:
         """Commit everything received, within `STOP_SECONDS`. Return whether all rows are in the table. If `last` is
         true, no producer continues after this stop. If `decodes` is false, only sync the spool."""
-
-        def stop() -> None:
-            # Append no entry to a lost spool (its path no longer leads to the opened file): no later start of the
-            # daemon would read it, and its bytes would count as received but not in the table.
-            if self.names.loss is None:
-                self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
-
         received = self.spool.end
-        steps = self._finish(stop) if decodes else self._synced_stop(stop)
+        steps = self._finish(last=last) if decodes else self._stop(last=last)
         in_time = yield from within(self._context.clock, STOP_SECONDS, steps)
         if self.names.loss is not None:
             return False
@@ -280,7 +273,7 @@ class Loops:
             logger.warning("nothing was decoded: all received data stays in the spool")
         return in_time and decodes
 
-    def _finish(self, stop: Callable[[], object]) -> Steps[None]:
+    def _finish(self, *, last: bool) -> Steps[None]:
         """Decode and commit everything. Also shorten a long spool to one short segment file."""
         if self.spool.held > self.log_at_rest:
             # A segment is removed when two checkpoints are at later positions, so append two entries for the stop.
@@ -288,18 +281,21 @@ class Loops:
             with suppress(FullError, LostError):
                 # Ignore a failure: without a new segment the spool stays long, which does no harm.
                 yield Work(self.spool.seal)
-            yield from self._synced_stop(stop)
-            yield from self.decoding.caught_up(self._is_given_up)
-            yield from self.committing.settled()
-        yield from self._synced_stop(stop)
-        yield from self.decoding.caught_up(self._is_given_up)
-        yield from self.committing.settled(last=True)
+            yield from self._stop_settled(last=last)
+        yield from self._stop_settled(last=last, ending=True)
 
-    def _is_given_up(self) -> bool:
-        return self.names.loss is not None and self.names.store_is_lost
+    def _stop_settled(self, *, last: bool, ending: bool = False) -> Steps[None]:
+        names = self.names
+        yield from self._stop(last=last)
+        yield from self.decoding.caught_up(lambda: names.loss is not None and names.store_is_lost)
+        yield from self.committing.settled(last=ending)
 
-    def _synced_stop(self, stop: Callable[[], object]) -> Steps[None]:
-        stop()
+    def _stop(self, *, last: bool) -> Steps[None]:
+        """Append the entry for a stop, and sync the spool."""
+        # Append no entry to a lost spool (its path no longer leads to the opened file): no later start of the daemon
+        # would read it, and its bytes would count as received but not in the table.
+        if self.names.loss is None:
+            self.spool.append(EntryKind.STOP, 0, LAST if last else b"")
         yield from self.syncing.all_synced()
 
     def _replayed(self) -> None:
