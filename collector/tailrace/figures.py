@@ -54,20 +54,8 @@ class Durations(msgspec.Struct):
     durations up to this bound."""
 
     BOUNDS: ClassVar = (
-        0.001,
-        0.0025,
-        0.005,
-        0.01,
-        0.025,
-        0.05,
-        0.1,
-        0.25,
-        0.5,
-        1.0,
-        2.5,
-        5.0,
-        10.0,
-    )
+        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
+    )  # fmt: skip
 
     count: int = 0
     sum: float = 0.0

@@ -12,6 +12,8 @@ import threading
 from datetime import UTC, datetime
 from functools import partial
 
+import msgspec
+
 from tailrace.config.schema import LogConfig
 from tailrace.standard import STDERR, never_wait, spell_drops
 from tailrace.terminal import printable
@@ -77,14 +79,13 @@ class LineLimit(logging.Filter):
         return True
 
 
-class _LogPlace:
+class _LogPlace(msgspec.Struct):
     """The state of one line of code that logs: how many lines it has written since a time (Unix seconds), and how many
     were suppressed."""
 
-    def __init__(self) -> None:
-        self.since = 0.0
-        self.lines = 0
-        self.suppressed = 0
+    since: float = 0.0
+    lines: int = 0
+    suppressed: int = 0
 
 
 class _Console(logging.Formatter):

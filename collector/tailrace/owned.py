@@ -70,11 +70,16 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
             new.unlink(missing_ok=True)
         raise
     if durable:
-        fd = open_directory(path.parent)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        fsync(path.parent)
+
+
+def fsync(path: Path) -> None:
+    """Sync a file or directory. Raise OSError if that fails."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def write_new(path: Path, data: bytes, *, durable: bool = True) -> None:

@@ -237,10 +237,7 @@ def check_waiting(sample: TraceSample, place: int) -> None:
 
 def check_given_up(sample: TraceSample, place: int) -> None:
     """Check that a decoder, after the bytes up to `place`, can give up its pending bytes: those of an unfinished
-    record.
-
-    These bytes must become records, earlier records must not change, and all records together must cover the input
-    completely and without overlap."""
+    record. These bytes must become records, earlier records must not change, and all records must tile the input."""
     decoder, records = sample.begun()
     records += decoder.feed(sample.data[:place])
     inside, pending = len(records), decoder.pending
@@ -256,8 +253,7 @@ def check_evicted(sample: TraceSample, place: int, share: int) -> None:
     """Check that a `HoldingDecoder` can evict one part in `share` of its state at a position.
 
     The state must then take less memory, and count what was evicted. Earlier records must not change, and all records
-    together must cover the input completely and without overlap. A decoder that continues from a checkpoint must return
-    the same records."""
+    must tile the input. A decoder that continues from a checkpoint must return the same records."""
     decoder, records = sample.begun()
     if not isinstance(decoder, HoldingDecoder):
         return
@@ -302,8 +298,7 @@ def check_truncated(sample: TraceSample, place: int) -> None:
 
 
 def check_damaged(sample: TraceSample, place: int, instead: bytes) -> None:
-    """Check that the records still cover the input completely and without overlap if other bytes take the place of one
-    byte."""
+    """Check that the records still tile the input if other bytes take the place of one byte."""
     data = sample.data[:place] + instead + sample.data[place + 1 :]
     check_tiling(sample.format, sample.decode([data]), data)
 
@@ -335,7 +330,7 @@ def check_noise(format_: Format, data: bytes, cuts: Iterable[int], limit: int) -
 
 
 def check_limit(sample: TraceSample, limit: int) -> None:
-    """Check that no record exceeds a limit, and that the records cover the input completely and without overlap."""
+    """Check that no record exceeds a limit, and that the records tile the input."""
     records = decode(sample.format.decoder(limit, None), [sample.data])
     for record in records:
         if record.size > limit:
@@ -345,9 +340,7 @@ def check_limit(sample: TraceSample, limit: int) -> None:
 
 def check_settled(sample: TraceSample, place: int) -> tuple[list[Record], list[Record]]:
     """Check that a `SettlingDecoder` can settle at a position: decode the last record before the record's terminator
-    arrives. Return the records of `settle`, and all records.
-
-    All records together must cover the input completely and without overlap."""
+    arrives. All records must tile the input. Return the records of `settle`, and all records."""
     decoder = sample.decoder()
     if not isinstance(decoder, SettlingDecoder):
         return [], sample.records

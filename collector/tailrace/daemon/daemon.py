@@ -32,7 +32,7 @@ from tailrace.daemon.loops.commit import CommitPhase, Opened
 from tailrace.daemon.loops.loops import Loops
 from tailrace.daemon.loops.steps import drive
 from tailrace.daemon.memory import ProcessMemory
-from tailrace.daemon.receiving import Configured, Receiving, receive
+from tailrace.daemon.receiving import Configured, Receiving
 from tailrace.daemon.starts import Starts
 from tailrace.errors import FullError, LostError, StoreError, SyncError, causes
 from tailrace.figures import Figures
@@ -184,11 +184,9 @@ class Daemon:
             nursery.start_soon(watched, self._keep_up)
             nursery.start_soon(watched, conditions.watch_state, self.ingest.budget, self.health)
             async with trio.open_nursery() as receiving:
-                begin = partial(
-                    receive, self._configured, self.context, loops.gate, ahead,
-                    once=self._mode.once, ended=stop.set,
-                )  # fmt: skip
-                sources = await receiving.start(watched, begin)
+                sources = Receiving(self._configured, self.context, loops.gate, ahead)
+                begin = partial(sources.run, once=self._mode.once, ended=stop.set)
+                await receiving.start(watched, begin)
                 receiving.start_soon(watched, drive, loops.answer())
                 loops.syncing.admit()
                 self.health.started()

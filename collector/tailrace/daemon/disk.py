@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -193,26 +193,23 @@ def _open_table(
     entrance: Entrance | None,
 ) -> Table:
     """Open the table, and repair a local one if no other collector runs. Then let other collectors start."""
-    open_table = partial(
-        Table.open, store_path(config), options=config.store.options, collector=spool.identity,
-        config=config.store, clock=clock, refills=partial(refills, spool, checkpoints),
-    )  # fmt: skip
-    store, directory = Path(store_path(config)), collector_path(config)
+    store, directory = store_path(config), collector_path(config)
     who = Introduction(spool.identity, str(spool.directory.absolute()))
-    if entrance is None:
-        # Without the file that `introduce` writes, readers of the store would believe that the collector runs on
-        # another host.
-        with suppress(TailraceError):
-            introduce(directory, who)
-        return open_table()
-    introduce(directory, who)
+    # At a URL, this file only keeps readers of the store from believing that the collector runs on another host.
+    with nullcontext() if entrance else suppress(TailraceError):
+        introduce(directory, who)
     others: dict[str, Refills] = {}
-    for each in presence.directories(store).values() if entrance.alone else ():
+    alone = entrance is not None and entrance.alone
+    for each in presence.directories(Path(store)).values() if alone else ():
         other = presence.introduction_of(each)
         if other is not None and each != directory:
             others[other.identity] = partial(_refills, each, other, config.spool, clock)
-    table = open_table(others=others, alone=entrance.alone)
-    entrance.admit()
+    table = Table.open(
+        store, options=config.store.options, collector=spool.identity, config=config.store,
+        clock=clock, refills=partial(refills, spool, checkpoints), others=others, alone=alone,
+    )  # fmt: skip
+    if entrance:
+        entrance.admit()
     for reason in table.recovery.reasons:
         logger.warning("%s", reason)
     if table.recovery.aside:

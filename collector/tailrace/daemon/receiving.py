@@ -207,19 +207,12 @@ class _Task:
 class Receiving:
     """Runs each configured source as a task. `ahead` has the sessions that were open in the spool at the start."""
 
-    def __init__(
-        self,
-        configured: Configured,
-        context: Context,
-        gate: Gate,
-        ahead: Ahead,
-        nursery: trio.Nursery,
-    ) -> None:
+    def __init__(self, configured: Configured, context: Context, gate: Gate, ahead: Ahead) -> None:
         self._configured = configured
         self._context = context
         self._spool, self._gate, self._ingest, self._ahead = gate.spool, gate, gate.ingest, ahead
         self._files = FileSessions(gate)
-        self._nursery = nursery
+        self._nursery: trio.Nursery
         self._tasks: dict[str, _Task] = {}
         self._left: dict[str, dict[int, OpenInfo]] = {}
         for number, info in ahead.sessions.items():
@@ -227,16 +220,30 @@ class Receiving:
         self._waited_until = 0
         """Log time (ns) of the latest check that found connections waiting for free space in the spool."""
 
-    async def start_all(self) -> None:
-        """Start all configured sources. Raise ConfigError if an address cannot be bound."""
-        for name in self._configured.sources:
-            await self._start(name)
-        # Close the sockets that were kept across a restart and that no source uses.
-        self._configured.descriptors.close_rest()
-
-    async def join(self) -> None:
-        for task in list(self._tasks.values()):
-            await task.over.wait()
+    async def run(
+        self, *, once: bool, ended: Callable[[], None], task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Run all sources until cancelled. Raise ConfigError if an address cannot be bound. With `once`, call `ended`
+        when each source has read its input; sessions whose source is not configured stay open."""
+        configured = self._configured
+        try:
+            async with trio.open_nursery() as self._nursery:
+                if not once:
+                    self._leave_orphans()
+                for name in configured.sources:
+                    await self._start(name)
+                # Close the sockets that were kept across a restart and that no source uses.
+                configured.descriptors.close_rest()
+                task_status.started()
+                if once:
+                    for task in list(self._tasks.values()):
+                        await task.over.wait()
+                    ended()
+                while True:
+                    await pause(LOOK_SECONDS)
+                    self._cut_slow()
+        finally:
+            configured.close()
 
     async def replace(self, config: Config, *, put: Callable[[], None]) -> None:
         """Replace the sources by those of a new configuration, which `put` makes the current one.
@@ -264,14 +271,14 @@ class Receiving:
             await self._stop(name, CHANGED if name in sources else REMOVED)
         put()
         configured.put(sources, listening)
-        self.leave_orphans()
+        self._leave_orphans()
         for name, source in sources.items():
             if name in stays:
                 source.reconfigure(config.sources[name])
             else:
                 await self._start(name)
 
-    def cut_slow(self) -> None:
+    def _cut_slow(self) -> None:
         """Disconnect peers that take longer than their source's `record_timeout` to send one record. Do not count the
         time in which sources waited for space in the spool, or received bytes were not decoded."""
         time = self._spool.timeline.now()
@@ -290,7 +297,7 @@ class Receiving:
                 if timeouts.get(name) == timeout:
                     self._configured.sources[name].cut(number, "slow")
 
-    def leave_orphans(self) -> None:
+    def _leave_orphans(self) -> None:
         """Close the open sessions of sources that were removed or have another format or transport. Keep sessions of
         files."""
         for name, sessions in self._left.items():
@@ -348,32 +355,3 @@ class Receiving:
             self._files.end(name)
             del self._tasks[name]
             task.over.set()
-
-
-async def receive(
-    configured: Configured,
-    context: Context,
-    gate: Gate,
-    ahead: Ahead,
-    *,
-    once: bool,
-    ended: Callable[[], None],
-    task_status: trio.TaskStatus[Receiving],
-) -> None:
-    """Run all sources until cancelled. Raise ConfigError if an address cannot be bound. With `once`, call `ended` when
-    each source has read its input; sessions whose source is not configured stay open."""
-    try:
-        async with trio.open_nursery() as nursery:
-            receiving = Receiving(configured, context, gate, ahead, nursery)
-            if not once:
-                receiving.leave_orphans()
-            await receiving.start_all()
-            task_status.started(receiving)
-            if once:
-                await receiving.join()
-                ended()
-            while True:
-                await pause(LOOK_SECONDS)
-                receiving.cut_slow()
-    finally:
-        configured.close()

@@ -7,8 +7,7 @@ retry is made: the kernel may have dropped the pages, and would report success n
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from deltalake import DeltaTable, PostCommitHookProperties
@@ -16,6 +15,7 @@ from deltalake.exceptions import DeltaError
 
 from tailrace.config.load import COLLECTORS
 from tailrace.errors import StoreError, SyncError
+from tailrace.owned import fsync
 from tailrace.store.log import DeltaLog, Journal, is_parquet
 from tailrace.store.presence import DirectoryLock
 from tailrace.store.refusal import unsynced
@@ -107,36 +107,20 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
         journal.prune()
 
 
-def fsync(path: Path) -> None:
-    """Sync a file or directory. Raise OSError if that fails."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _sync_data(log: DeltaLog, version: int, *, required: bool) -> set[Path]:
     """Sync the data files that a version added. Return their directories. With `required`, raise FileNotFoundError if a
     file is missing."""
-    try:
-        actions = log.read(version)
-    except FileNotFoundError:
-        if required:
-            raise
-        return set()
-    paths = [log.data_path(action.add) for action in actions if action.add]
+    paths: list[Path] = []
+    with nullcontext() if required else suppress(FileNotFoundError):
+        paths = [log.data_path(action.add) for action in log.read(version) if action.add]
     for path in paths:
         _sync_file(path, required=required)
     return {path.parent for path in paths if path.parent.exists()}
 
 
 def _sync_file(path: Path, *, required: bool) -> None:
-    try:
+    with nullcontext() if required else suppress(FileNotFoundError):
         fsync(path)
-    except FileNotFoundError:
-        if required:
-            raise
 
 
 def _trim(log: DeltaLog, checkpoint: int, keep: int) -> None:

@@ -18,7 +18,7 @@ from tailrace import owned
 from tailrace.config.schema import QuarantineConfig
 from tailrace.filesystem import make_way, move_away
 from tailrace.model.quarantine import frame, whole_size
-from tailrace.store.durable import fsync
+from tailrace.owned import fsync
 from tailrace.store.refusal import refusing, unsynced
 
 SUFFIX = ".frames"

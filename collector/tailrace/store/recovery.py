@@ -26,9 +26,10 @@ from tailrace import owned
 from tailrace.clock import Clock
 from tailrace.errors import StoreError, SyncError
 from tailrace.filesystem import is_obstacle, move_away
+from tailrace.owned import fsync
 from tailrace.store import layout, schema
 from tailrace.store.damage import ENGINE, Damaged, set_aside
-from tailrace.store.durable import LOG_LOCK, fsync, unsynced_max
+from tailrace.store.durable import LOG_LOCK, unsynced_max
 from tailrace.store.layout import DataFile, data_files
 from tailrace.store.log import Action, DeltaLog, Journal, JournalContent, checksum, is_parquet
 from tailrace.store.presence import DirectoryLock

@@ -88,42 +88,27 @@ class Saving:
 
     def save(self, position: int, snapshot: UnfinishedSnapshot) -> Steps[None]:
         """Save a snapshot as the checkpoint for a spool position. Then release the segments that no later start needs."""
+        health, saved = self._context.health, False
+        save = partial(self._checkpoints.save, position, snapshot.state, since=snapshot.since)
         try:
-            needed: int | FullError | None = yield Work(partial(self._save, position, snapshot))
-        except FullError as error:
-            self._context.health.degrade(
-                Condition.CHECKPOINT, f"cannot save decoder state: {error}"
-            )
-            return
-        except LostError as error:
-            self._names.lose(error)
-            return
-        finally:
-            self.under_way = False
-        self._saved_at, self._saved_position = self._context.clock.monotonic(), position
-        try:
-            if isinstance(needed, FullError):
-                raise needed
+            try:
+                yield Work(save)
+                saved = True
+                self._saved_at, self._saved_position = self._context.clock.monotonic(), position
+                # Later starts need the entries from this position on, or all if it is None.
+                needed: int | None = yield Work(lambda: self._checkpoints.needed_from)
+            finally:
+                self.under_way = False
             if needed is not None:
                 yield Work(partial(self._spool.release, needed))
         except FullError as error:
-            keeps = f"the decoder state is saved, but no segment of the log is released: {error}"
-            self._context.health.degrade(Condition.CHECKPOINT, keeps)
+            lacks = "the decoder state is saved, but no segment of the log is released"
+            what = lacks if saved else "cannot save decoder state"
+            health.degrade(Condition.CHECKPOINT, f"{what}: {error}")
         except LostError as error:
             self._names.lose(error)
         else:
-            self._context.health.clear(Condition.CHECKPOINT)
-
-    def _save(self, position: int, snapshot: UnfinishedSnapshot) -> int | FullError | None:
-        """Save a snapshot; this blocks. Return the spool position from which on later starts need entries, or None if
-        they need all entries.
-
-        Return a FullError if the position is unknown, because a checkpoint file cannot be read for now."""
-        self._checkpoints.save(position, snapshot.state, since=snapshot.since)
-        try:
-            return self._checkpoints.needed_from
-        except FullError as error:
-            return error
+            health.clear(Condition.CHECKPOINT)
 
 
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
