@@ -18,7 +18,7 @@ from tailrace.errors import StoreError, SyncError
 from tailrace.owned import fsync
 from tailrace.store.log import DeltaLog, Journal, is_parquet
 from tailrace.store.presence import DirectoryLock
-from tailrace.store.refusal import unsynced
+from tailrace.store.refusal import syncing
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Options that turn off the Delta library's own checkpoints and clean-up, whose files it never syncs."""
@@ -44,7 +44,7 @@ def sync(root: Path, after: int, upto: int) -> None:
     Files of versions below `upto` may be missing, because another process may have merged and removed them."""
     log = DeltaLog(root)
     directories = {root}
-    try:
+    with syncing(f"{root}: version {upto}"):
         for version in range(after + 1, upto + 1):
             directories |= _sync_data(log, version, required=version == upto)
         for directory in sorted(directories):
@@ -52,18 +52,14 @@ def sync(root: Path, after: int, upto: int) -> None:
         for version in range(after + 1, upto + 1):
             _sync_file(log.path(version), required=version == upto)
         fsync(log.directory)
-    except (OSError, ValueError) as error:
-        raise unsynced(error, f"{root}: version {upto}") from error
 
 
 def sync_new(root: Path) -> None:
     """Sync version 0 of a new table, and the directories up to the store's parent. Raise SyncError if a sync fails."""
     sync(root, -1, 0)
-    try:
+    with syncing(f"{root}:"):
         fsync(root.parent)
         fsync(root.parent.parent)
-    except OSError as error:
-        raise unsynced(error, f"{root}:") from error
 
 
 def sync_newest(root: Path) -> int:
@@ -90,7 +86,7 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
     version = table.version()
     with DirectoryLock(root.parent, name=LOG_LOCK):
         table.create_checkpoint()
-        try:
+        with syncing(f"{root}: checkpoint {version}"):
             for part in log.checkpoints()[version]:
                 if not is_parquet(part):
                     raise SyncError(f"{part}: was not written whole")
@@ -98,8 +94,6 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
             # The file `_last_checkpoint` may be missing, because the Delta protocol does not require it.
             _sync_file(log.last_checkpoint_path, required=False)
             fsync(log.directory)
-        except (OSError, KeyError) as error:
-            raise unsynced(error, f"{root}: checkpoint {version}") from error
         table.cleanup_metadata()
         _trim(log, version, keep)
         journal = Journal(root)

@@ -19,7 +19,7 @@ from tailrace.config.schema import QuarantineConfig
 from tailrace.filesystem import make_way, move_away
 from tailrace.model.quarantine import frame, whole_size
 from tailrace.owned import fsync
-from tailrace.store.refusal import refusing, unsynced
+from tailrace.store.refusal import refusing, syncing
 
 SUFFIX = ".frames"
 
@@ -74,14 +74,11 @@ class Quarantine:
         be written or opened: the call may be repeated then. Raise SyncError if a sync fails."""
         for session, at, data in pieces:
             self.write(session, at, data)
-        try:
-            for name in self._unsynced:
-                if name in self._sizes:
-                    with suppress(FileNotFoundError):  # another program has removed the file
-                        fsync(self.directory / name)
+        with syncing(f"{self.directory}:"):
+            for name in self._unsynced & self._sizes.keys():
+                with suppress(FileNotFoundError):  # another program has removed the file
+                    fsync(self.directory / name)
             fsync(self.directory)
-        except OSError as error:
-            raise unsynced(error, f"{self.directory}:") from error
         self._unsynced.clear()
 
     def _make_room(self, name: str, more: int) -> None:

@@ -75,8 +75,14 @@ def refusing(root: object, doing: str, more: type[Exception] = OSError) -> Itera
         raise refusal(error, str(root), doing) from error
 
 
-def unsynced(error: Exception, what: str) -> SyncError | DescriptorsError:
-    """Return the exception to raise because `what` could not be synced. Without a free descriptor a file cannot be
-    opened, so no sync has failed and the operation may be repeated."""
-    text = f"{what} cannot be brought to disk: {error}"
-    return (DescriptorsError if os_error(error) in _NO_DESCRIPTOR else SyncError)(text)
+@contextmanager
+def syncing(what: str) -> Iterator[None]:
+    """Raise SyncError if the `with` block, which syncs `what`, fails. Raise DescriptorsError if no descriptor is free:
+    then no file can be opened, so no sync has failed and the operation may be repeated."""
+    try:
+        yield
+    except (OSError, LookupError, ValueError) as error:
+        text = f"{what} cannot be brought to disk: {error}"
+        raise (DescriptorsError if os_error(error) in _NO_DESCRIPTOR else SyncError)(
+            text
+        ) from error
