@@ -15,7 +15,7 @@ import msgspec
 from tailrace.daemon import disk as of_daemon
 from tailrace.ingest import state as upgrade
 from tailrace.ingest.state import VERSION
-from tailrace.store import layout, schema
+from tailrace.store import schema
 from tailrace.store.schema import SCHEMA_VERSION
 
 STATE = VERSION + 1
@@ -31,7 +31,6 @@ def register(put=setattr):
     put(of_daemon, "VERSION", STATE)
     put(schema, "SCHEMA_VERSION", SCHEMA)
     put(schema, "STEPS", (*schema.STEPS, schema.SchemaStep(SCHEMA, NEWS)))
-    put(layout, "SCHEMA_VERSION", SCHEMA)
     put(of_daemon, "SCHEMA_VERSION", SCHEMA)
 
 
