@@ -30,8 +30,7 @@ from collections.abc import Iterator
 
 
 class TailraceError(Exception):
-    """The base class of all exceptions of Tailrace. The message of an exception is meant for the user at the
-    terminal."""
+    """The base class of all exceptions of Tailrace. The message of an exception is meant for the user."""
 
 
 class ConfigError(TailraceError):
@@ -75,8 +74,7 @@ class StoreError(TailraceError):
 
 
 class BrokenOffError(StoreError):
-    """Files of the table were deleted while a query read them. If the query is repeated, it reads the newest version of
-    the table."""
+    """Files of the table were deleted while a query read them. A repeated query reads the newest version."""
 
 
 class MemoryLimitError(StoreError):
@@ -84,8 +82,7 @@ class MemoryLimitError(StoreError):
 
 
 class DescriptorsError(StoreError):
-    """No file descriptor was free for an operation on the table. The operation may be repeated; a commit finds its rows
-    if they are in the table already."""
+    """No file descriptor was free for an operation on the table. The operation may be repeated."""
 
 
 class UnreadableError(StoreError):
@@ -109,8 +106,7 @@ class QueryError(TailraceError):
 
 
 class UnknownError(QueryError):
-    """The requested source, session or stream does not exist. The message lists the existing sources, sessions
-    or streams."""
+    """The requested source, session or stream does not exist. The message lists the existing ones."""
 
 
 class ExportError(TailraceError):
@@ -131,8 +127,7 @@ class MissingPackageError(TailraceError, ImportError):
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield all exceptions within a (possibly nested) exception group, as trio raises it. If `error` is no exception
-    group, yield `error` itself."""
+    """Yield all exceptions within a (possibly nested) exception group, or `error` itself if it is no group."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from causes(inner)

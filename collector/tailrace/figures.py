@@ -50,8 +50,7 @@ class Condition(StrEnum):
 
 
 class Durations(msgspec.Struct):
-    """A histogram of durations (seconds): their number and their sum. For each bound in `BOUNDS`, it also counts the
-    durations up to this bound."""
+    """A histogram of durations (seconds): their number, their sum, and their number up to each bound in `BOUNDS`."""
 
     BOUNDS: ClassVar = (
         0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
@@ -82,8 +81,7 @@ class AdminRefusal(StrEnum):
 
 
 ANSWERS = (200, 400, 401, 404, 405, 500, 503)
-"""HTTP status codes with which the admin endpoint answers. A malformed request gets no answer, and counts as a
-refusal."""
+"""HTTP status codes of the admin endpoint. A malformed request gets no answer, and counts as a refusal."""
 
 
 class AdminFigures:
@@ -111,8 +109,7 @@ class Figures:
         self.upkeeps: dict[str, int] = {"done": 0, "failed": 0}
         self.admin = AdminFigures()
         self.store_descriptors = self.upkeep_descriptors = self.log_descriptors = 0
-        """Number of times that the process had no free file descriptor: for a commit, for an upkeep run (which merges
-        files of the table and deletes old days), or for reading the log from disk."""
+        """How often the process had no free file descriptor: for a commit, for an upkeep, or for reading the log."""
 
     def committed(self, seconds: float, rows: int) -> None:
         self.commits.add(seconds)
@@ -135,8 +132,7 @@ class SessionStatus(msgspec.Struct, kw_only=True):
 
 
 class Awaited(msgspec.Struct, kw_only=True):
-    """A stream of a source, and how many of its events have not arrived, but may still arrive. They do not count as
-    missing yet."""
+    """A stream of a source, and how many of its events may still arrive. They do not count as missing yet."""
 
     session: str
     stream: str
@@ -161,8 +157,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     packed_records: int
     """Number of records that a compiled kernel decoded into blocks, since the daemon started."""
     slow_records: int
-    """Number of lines that were decoded one by one in Python since the daemon started. Decoding such a line takes many
-    times as long as decoding any other line."""
+    """Number of lines that were decoded one by one in Python, which is slow, since the daemon started."""
     flaws: dict[str, int]
     malformed_records: dict[str, int]
     expected_events: int
@@ -192,8 +187,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     state_bytes: int
     """Memory (bytes) that the state of the source's sessions takes. `ledger.source_state_max` is its limit."""
     evicted: dict[str, int]
-    """Number of entries that were removed from the sessions' state because of a limit, such as
-    `ledger.source_state_max`, by kind of entry."""
+    """Number of entries removed from the sessions' state because of a limit, by kind of entry."""
     unassigned_drops: int
     restarts: int
     sessions_opened: int

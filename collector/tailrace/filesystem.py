@@ -56,8 +56,7 @@ def free_room(path: Path) -> FreeRoom:
 
 
 def is_local(path: str) -> bool:
-    """Return whether a path is on a local file system instead of a URL. The collector must sync the files of a local
-    table."""
+    """Return whether a path is on a local file system instead of a URL."""
     return "://" not in path
 
 

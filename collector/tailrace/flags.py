@@ -31,8 +31,7 @@ class Flag:
         self.clear()
 
     def add(self, listener: Callable[[], None]) -> None:
-        """Register a function that is called each time the flag is set, and at once if it is set now. `remove`
-        unregisters the function."""
+        """Register a function that is called each time the flag is set, and at once if it is set now."""
         self._listeners[listener] = None
         if self.is_set:
             listener()

@@ -118,8 +118,7 @@ def _given(name: str) -> bool:
 
 
 def _obeyed(name: str) -> bool:
-    """Return whether an environment variable would change the behaviour of a Python interpreter that reads it (one
-    started without `-I`)."""
+    """Return whether an environment variable changes the behaviour of an interpreter that is started without `-I`."""
     if name == "PYTHONPATH":
         return bool({*_python_path()} - {HOME})
     # Ignore variables such as PYTHON_VERSION, which container images and build tools set and no interpreter reads.
@@ -132,8 +131,7 @@ def _python_path() -> list[str]:
 
 
 def _behind_the_library(path: list[str], more: list[str]) -> list[str]:
-    """Return the module search path `path` with further entries after the standard library: this installation, and the
-    directories `more`."""
+    """Return the module search path `path` with this installation and `more` after the standard library."""
     standard = os.path.dirname(os.__file__)  # noqa: PTH120 - as above
     ours = (standard, os.path.join(standard, "lib-dynload"))  # noqa: PTH118 - as above
     at = max((place + 1 for place, entry in enumerate(path) if entry in ours), default=0)

@@ -44,8 +44,7 @@ _BUILD = (
 
 @cache
 def active() -> bool:
-    """Return whether the kernels run in this process. Raise ConfigError if TAILRACE_KERNELS requires the kernels and
-    one is not built, or if its value is unknown."""
+    """Return whether the kernels run in this process. Raise ConfigError as `decide` does."""
     return decide(os.environ.get(VARIABLE, ""), missing(Path(__file__).parent))
 
 
@@ -68,8 +67,7 @@ def decide(mode: str, missing: list[str]) -> bool:
 
 
 def missing(package: Path) -> list[str]:
-    """Return the kernels that are not built for the running Python. `package` is the directory of the package
-    `tailrace`."""
+    """Return the kernels in the package's directory that are not built for the running Python."""
     return [
         name
         for name in KERNELS

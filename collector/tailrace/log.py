@@ -57,8 +57,7 @@ def _dropped(handler: logging.Handler, lines: int) -> str:
 
 
 class LineLimit(logging.Filter):
-    """A filter that passes at most `LINES_A_MINUTE` lines a minute for each line of code that logs. If lines were
-    suppressed, the next line that passes states their number."""
+    """A filter that passes at most `LINES_A_MINUTE` lines a minute for each line of code that logs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -57,8 +57,7 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace the content of a file atomically; with `durable`, also sync it. Raise OSError if the file cannot be
-    written."""
+    """Replace the content of a file atomically; with `durable`, also sync it. Raise OSError if that fails."""
     new = path.with_name(f"{path.name}.new")
     for place in (path, new):
         make_way(place)
@@ -169,8 +168,8 @@ def lock_file(path: Path, operation: int) -> int:
 
 
 def lock_directory(path: Path, operation: int) -> int:
-    """Open a directory, lock it if its file system can lock directories, and return its descriptor. Raise
-    BlockingIOError if another process has locked it."""
+    """Lock a directory if its file system can do so, and return its descriptor. Raise BlockingIOError if it is
+    locked."""
     fd = open_directory(path)
     try:
         lock(fd, operation)

@@ -38,8 +38,7 @@ def leave_process_1() -> None:
 
 
 def fork() -> int:
-    """Fork the process. Return 0 in the child, and the child's pid in the parent. Signals to the parent stay pending
-    until `attend` forwards them."""
+    """Fork the process as `os.fork` does. Signals to the parent stay pending until `attend` forwards them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON | {signal.SIGCHLD})
     try:
         child = os.fork()

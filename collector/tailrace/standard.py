@@ -41,8 +41,7 @@ ROOM = 2**20
 """Maximum number of bytes that wait in the queue of a stream whose reader is slow. Lines beyond it are dropped."""
 
 BUFFER = 2**16
-"""Maximum length (bytes) of a line that is either written or dropped as a whole. If a longer line is dropped, parts of
-it may still be written."""
+"""Maximum length (bytes) of a line that is either written or dropped as a whole. A longer line may be cut."""
 
 DRAIN_SECONDS = 1.0
 """Maximum time (seconds) for which the exit of a process waits for a reader that reads nothing."""
@@ -98,8 +97,7 @@ def keep_errors_apart() -> None:
 
 
 def last_words(text: str) -> None:
-    """Write a line to standard error, if this is possible without waiting. The write needs no thread and little
-    memory."""
+    """Write a line to standard error, if possible without waiting. The write needs no thread and little memory."""
     poll = select.poll()
     poll.register(STDERR, select.POLLOUT)
     if poll.poll(0):
@@ -195,8 +193,7 @@ class WriteQueue:
         threading.Thread(target=self._run, daemon=True).start()
 
     def put(self, piece: bytes) -> None:
-        """Add an item of one or more lines to the queue. If the queue has no room for it, drop the item and count its
-        lines."""
+        """Add one or more lines to the queue. If the queue has no room for them, drop and count them."""
         with self._changed:
             if self._size + len(piece) > ROOM:
                 self._drop(piece)

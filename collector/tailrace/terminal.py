@@ -38,14 +38,12 @@ and lone surrogates. Group 1 matches Tailrace's own colours, which are not escap
 
 
 def in_colour(stream: TextIO) -> bool:
-    """Return whether output to a stream may have colours and bold type: the stream writes to a terminal, and NO_COLOR is
-    not set, or is empty."""
+    """Return whether a stream writes to a terminal and may have colours: NO_COLOR is not set, or is empty."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def printable(text: str) -> str:
-    """Return text with control characters and invisible characters escaped as Python does. The result is always one
-    line."""
+    """Return text on one line, with control characters and invisible characters escaped as Python does."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -67,14 +65,12 @@ def guard() -> None:
 
 
 def guarded(stream: TextIO) -> TextIO:
-    """Return a stream that applies `harmless` to all text, if the stream `stream` writes to a terminal. Otherwise
-    return `stream` itself."""
+    """Return a stream that applies `harmless` to all text, or `stream` itself if it does not write to a terminal."""
     return _text(_Guard(stream)) if stream.isatty() else stream
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Return a stream that writes to the same terminal as `stream`, without escaping control characters. Use it only to
-    move the cursor."""
+    """Return a stream to the same terminal that escapes nothing. Use it only to move the cursor."""
     inner = getattr(stream, "buffer", None)
     return _text(_Passing(inner.stream)) if isinstance(inner, _Guard) else stream
 
@@ -176,7 +172,6 @@ class _Passing(_Terminal):
 
 
 def _cut_colour(text: str) -> int:
-    """Return the index in `text` where an incomplete colour sequence begins at its end. If there is none, return the
-    length of the text."""
+    """Return the index where an incomplete colour sequence begins at the end of `text`, or the length of `text`."""
     at = text.rfind("\x1b", -4)
     return at if at >= 0 and re.fullmatch(r"\x1b(\[\d{0,2})?", text[at:]) else len(text)

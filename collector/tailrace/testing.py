@@ -33,8 +33,7 @@ from tailrace.model.record import Kind, Missing, Record
 PLACES = 60
 """Number of positions in a sample at which `check_format` makes each check."""
 LIMITS = 128, 1000
-"""Maximum record sizes (bytes) with which each sample is decoded, in addition to the maximum size that the sample
-itself states."""
+"""Maximum record sizes (bytes) with which each sample is decoded, besides its own `limit`."""
 _ATTRIBUTES, _DETAIL = Record._fields.index("attributes"), Record._fields.index("detail")
 
 
@@ -59,8 +58,7 @@ class TraceSample:
         self.path, self.dialect, self.documents = path, dialect, documents
 
     def begun(self) -> tuple[Decoder, list[Record]]:
-        """Return a new decoder that has got the sample's path, dialect and documents, and the records that it returned
-        for them."""
+        """Return a new decoder that has got the sample's path, dialect and documents, and its records for them."""
         decoder: Any = self.format.decoder(self.limit, None)
         records: list[Record] = []
         if self.path:
@@ -78,8 +76,7 @@ class TraceSample:
         return self.decode()
 
     def decode(self, parts: Iterable[bytes] | None = None) -> list[Record]:
-        """Return all records that a decoder makes of the sample. If `parts` is given, decode these bytes instead, which
-        arrive one part after the other."""
+        """Return all records that a decoder makes of the sample or, if given, of `parts`, one after the other."""
         decoder, records = self.begun()
         return records + decode(decoder, [self.data] if parts is None else parts)
 
@@ -216,8 +213,7 @@ def check_resumed(sample: TraceSample, place: int, other: Format | None = None) 
 
 
 def check_waiting(sample: TraceSample, place: int) -> None:
-    """Check that the bytes of an unfinished record can be taken out of a decoder's state and put back, as checkpoints
-    do."""
+    """Check that a decoder's state can do without the bytes of an unfinished record, as in checkpoints."""
     format_, decoder = sample.format, sample.decoder()
     decoder.feed(sample.data[:place])
     state = decoder.state
@@ -282,8 +278,7 @@ def check_evicted(sample: TraceSample, place: int, share: int) -> None:
 
 
 def check_truncated(sample: TraceSample, place: int) -> None:
-    """Check that the records of a truncated input include each readable record that lies wholly before the end,
-    unchanged."""
+    """Check that the records of a truncated input include, unchanged, all readable records before the end."""
     data = sample.data[:place]
     records = sample.decode([data])
     check_tiling(sample.format, records, data)
@@ -370,8 +365,7 @@ def check_lacking(sample: TraceSample, place: int) -> None:
 
 
 def noise(samples: Sequence[bytes], rng: random.Random) -> bytes:
-    """Return random bytes mixed with pieces of samples. Because of these pieces, the noise passes a decoder's first
-    check."""
+    """Return random bytes mixed with pieces of samples, so that the noise passes a decoder's first check."""
     data = bytearray()
     for _ in range(rng.randrange(1, 30)):
         source = rng.choice(samples)

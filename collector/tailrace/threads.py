@@ -29,8 +29,7 @@ NEEDED = 24
 """Number of threads that a collector needs on two processors. Each further processor needs two more."""
 
 OCCUPY_SECONDS = 4.0
-"""Time (seconds) between two calls of `occupy`: less than half of the 10 s after which the library ends idle threads.
-"""
+"""Time (seconds) between two calls of `occupy`. The library ends threads that are idle for 10 s."""
 
 
 def require() -> None:

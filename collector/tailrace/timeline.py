@@ -59,13 +59,11 @@ class Ticks(NamedTuple):
 
     @classmethod
     def stated(cls, rate: float | None) -> Ticks:
-        """Return the ticks of a stated rate. As in the SQL views, a rate with which no time can be computed counts as
-        unknown."""
+        """Return the ticks of a stated rate. A rate with which no time can be computed counts as unknown."""
         return cls(rate if rate is not None and 1e-28 <= rate < 1e18 else None)
 
     def ns(self, ticks: int) -> int:
-        """Return the nanoseconds of a number of ticks, rounded as in the SQL views. A tick of unknown length counts
-        as 1 ns."""
+        """Return the time (ns) of a number of ticks, rounded as in the SQL views. An unknown tick counts as 1 ns."""
         rate = self.rate
         if rate is None or rate == 1e9:
             return ticks
@@ -141,8 +139,7 @@ class Extent(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """The clock of a session, the times at which it was opened and closed, its run and its peer, as in the view
-    `sessions`."""
+    """The clock, times of opening and closing, run and peer of a session, as in the view `sessions`."""
 
     source: str
     format: str
@@ -167,8 +164,7 @@ class Facts(NamedTuple):
 
 
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
-    """Return the clock of each session that has drawn rows (`extents`) or a row in the view `sessions` (`facts`), in
-    sorted order."""
+    """Return the clocks of the sessions with drawn rows (`extents`) or a row in the view `sessions`, sorted."""
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}
     for key, facts_of in known.items():
@@ -185,8 +181,7 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey
 
 
 def axis(of: Facts | SessionClock) -> SessionKey:
-    """Return the key of the time axis of a session without wall time: its source, and its run or, without a run, the
-    session."""
+    """Return the key of the time axis of a session without wall time: its source, and its run or itself."""
     return (of.source, f"run {of.run}" if of.run else f"session {of.session}")
 
 

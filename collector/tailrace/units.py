@@ -32,8 +32,7 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: "1 event", "2 events". `plural` is the plural of the noun; by default it is formed
-    with an s."""
+    """Return a number with its noun: "1 event", "2 events". By default, the plural ends with an s."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -86,8 +85,7 @@ def _value(text: str, units: dict[str, Fraction], what: str, example: str) -> Fr
 
 
 def _spell(value: Fraction, units: dict[str, Fraction]) -> str:
-    """Return a value as text in the largest unit in which it is a whole number. If there is none, use the smallest
-    unit."""
+    """Return a value as text in the largest unit in which it is a whole number, or else in the smallest unit."""
     for unit, worth in units.items():
         if value and value % worth == 0:
             return f"{value // worth} {unit}"

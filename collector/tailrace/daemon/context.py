@@ -33,7 +33,7 @@ class Current:
         self._since = self._now()
 
     def tried(self, problems: Sequence[str]) -> None:
-        """Record the result of a reload. `problems` contains the reasons why it failed; it is empty after success."""
+        """Record the result of a reload. `problems` says why it failed, and is empty after success."""
         self._reloads["failed" if problems else "done"] += 1
         self._last = Reload(
             timestamp_seconds=self._now(), good=not problems, problems=list(problems)
