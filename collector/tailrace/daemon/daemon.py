@@ -99,8 +99,8 @@ class DaemonProgress(NamedTuple):
     """Position in the spool up to which a start has decoded the entries whose rows the table has already."""
 
     def lives_on(self, before: DaemonProgress) -> bool:
-        """Return whether one of these happened since `before`: rows were committed, an operation was refused, or the
-        start went on decoding."""
+        """Return whether rows were committed, an operation was refused, or the start went on decoding since
+        `before`."""
         return self[1:] != before[1:]
 
 
@@ -248,8 +248,8 @@ class Daemon:
                 self.marks.finish()
 
     def _lost(self, loss: LostError) -> str:
-        """Return a message that names a moved, replaced or removed file, and the number of received bytes that are not
-        in the table."""
+        """Return a message about a moved or removed file, with the number of received bytes that are not in the
+        table."""
         rest = self.spool.end - self.loops.committing.committed
         if not rest:
             return f"{loss}; everything received is in the table"

@@ -45,8 +45,8 @@ class FileSessions:
     def begin(
         self, source: str, format_: str, earlier: dict[int, OpenInfo], finder: FileFinder
     ) -> dict[int, FileState]:
-        """Register a running source of files, which continues the sessions `earlier`. Return the states of the files of
-        these sessions."""
+        """Register a running source of files, which continues the sessions `earlier`. Return the states of their
+        files."""
         self._sources[source] = format_, finder
         return self._ingest.files(earlier)
 

@@ -116,8 +116,7 @@ class Configured:
         return sources, listening
 
     def put(self, sources: Mapping[str, Source], listening: dict[Place, Listening]) -> None:
-        """Replace the current sources and addresses by those that `prepare` returned. Close the addresses that the new
-        sources do not use."""
+        """Use the sources and addresses that `prepare` returned. Close the addresses that they do not use."""
         self.sources.clear()
         self.sources.update(sources)
         gone = [held for place, held in self._listening.items() if place not in listening]
@@ -298,7 +297,7 @@ class Receiving:
                     self._configured.sources[name].cut(number, "slow")
 
     def _leave_orphans(self) -> None:
-        """Close the open sessions of sources that were removed or have another format or transport. Keep sessions of
+        """Close the sessions of sources that were removed or have another format or transport, but not those of
         files."""
         for name, sessions in self._left.items():
             config = self._context.config.sources.get(name)

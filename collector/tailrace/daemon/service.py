@@ -160,8 +160,8 @@ class Reloading:
             self._notifier.ready()
 
     async def _take_over(self, loaded: Loaded, receiving: Receiving) -> None:
-        """Make the loaded configuration the current one. Raise ConfigError, and change nothing, if this is not possible
-        while the daemon runs."""
+        """Make the loaded configuration the current one, or change nothing and raise ConfigError if it needs a
+        restart."""
         daemon, old, new = self._daemon, self._daemon.config, loaded.config
         if old == new:
             logger.info("reload: %s is unchanged", loaded.path or "the environment")
@@ -203,8 +203,7 @@ def _summary(old: Config, new: Config) -> str:
 LINGER_SECONDS = 3.0
 
 PATIENCE_SECONDS = 60.0
-"""Time (seconds) for which a process that ran out of memory waits before it exits; less than systemd's TimeoutStartSec.
-"""
+"""Time (seconds) that a process waits before it exits for lack of memory; less than systemd's TimeoutStartSec."""
 
 
 def run(
@@ -318,8 +317,7 @@ class _Service:
             nursery.cancel_scope.cancel()
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
-        """Wait until the counters have their values from before the restart, or until decoding is suspended. Then serve
-        the admin endpoint."""
+        """Serve the admin endpoint once the counters are as before the restart, or decoding is suspended."""
         with listener:
             # Wait, because Prometheus would take a counter that is smaller than before the restart for a reset.
             await self._daemon.answering.wait()

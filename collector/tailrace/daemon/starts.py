@@ -117,8 +117,7 @@ class Starts:
             self._look()
 
     def end(self) -> None:
-        """Remove the file of this start, which was not killed. If `begin` refused this start, keep the earlier start's
-        file."""
+        """Remove the file of this start, which was not killed. If `begin` refused it, keep the earlier start's file."""
         if self._start:
             self._start, self.killed = None, 0
             try:
@@ -174,8 +173,7 @@ class Starts:
             self._write()
 
     def _write(self) -> None:
-        """Write the file of this start. It must survive a kill of the process, not a crash of the machine, so do not
-        sync it."""
+        """Write the file of this start. It need not survive a crash of the machine, so do not sync it."""
         try:
             owned.write_file(self._path, msgspec.json.encode(self._start))
         except OSError as error:

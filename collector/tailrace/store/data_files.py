@@ -237,8 +237,8 @@ def write_rows(root: Path, day_rows: DayRows) -> Add:
 
 
 def renamed(root: Path, add: Add) -> Add:
-    """Rename a data file durably, and return the Delta log action that adds it under its new name. Raise OSError if
-    that fails, and SyncError if a sync fails."""
+    """Rename a data file durably; return the action that adds it. Raise OSError if that fails, SyncError if a sync
+    fails."""
     path = Path(add.path).with_name(_new_name())
     with _naming((root / path).parent):
         (root / add.path).rename(root / path)

@@ -102,8 +102,7 @@ def checkpoint(table: DeltaTable, root: Path, *, keep: int) -> None:
 
 
 def _sync_data(log: DeltaLog, version: int, *, required: bool) -> set[Path]:
-    """Sync the data files that a version added. Return their directories. With `required`, raise FileNotFoundError if a
-    file is missing."""
+    """Sync the data files that a version added, and return their directories. With `required`, all must exist."""
     paths: list[Path] = []
     with nullcontext() if required else suppress(FileNotFoundError):
         paths = [log.data_path(action.add) for action in log.read(version) if action.add]
@@ -133,8 +132,7 @@ CHECKPOINT_EVERY = 20
 newest checkpoint (0.4 ms of CPU each). A checkpoint takes 13 to 33 ms (D100)."""
 
 CHECKPOINT_DUE = 100
-"""Number of versions since the last checkpoint at which a collector writes a new checkpoint, even if another collector
-wrote the last one."""
+"""Number of versions above any collector's last checkpoint at which a collector writes a new one."""
 
 
 def occupy_thread(directory: Path) -> None:
@@ -165,8 +163,7 @@ class LocalVersions:
         return sum(version > newest for version in log.versions())
 
     def checkpoint(self, table: DeltaTable, *, keep: int) -> bool:
-        """Sync and shorten the log as `checkpoint` does, and return True. Do nothing if another collector has recently
-        done so."""
+        """Sync and shorten the log as `checkpoint` does. Return False if another collector has recently done so."""
         newest = max(DeltaLog(self.root).checkpoints(), default=-1)
         if newest > self._checkpoint and self.since_checkpoint() < CHECKPOINT_DUE:
             return False
@@ -184,8 +181,7 @@ class LocalVersions:
         self._synced = version
 
     def sync_newest(self) -> None:
-        """Sync the newest versions after `recover` has validated them, and add them to the table's journal. Raise
-        SyncError if a sync fails."""
+        """Sync the newest versions, and add them to the table's journal. Raise SyncError if a sync fails."""
         self._noted = self._synced = sync_newest(self.root)
         log = DeltaLog(self.root)
         self._checkpoint = max(log.checkpoints(), default=-1)

@@ -114,8 +114,7 @@ def _obstacle(root: str) -> OSError | None:
 def open_table(
     root: str, options: dict[str, str], check: Callable[[DeltaTable], None] = schema.check_writable
 ) -> DeltaTable:
-    """Return the table at its newest version. Raise StoreError if there is no table, if it cannot be opened, or if the
-    function `check` rejects it."""
+    """Return the table at its newest version. Raise StoreError if it cannot be opened, or if `check` rejects it."""
     if (table := open_or_none(root, options)) is not None:
         check(table)
         return table
@@ -194,16 +193,14 @@ class TableSnapshot:
 
     @classmethod
     def open(cls, path: str, *, options: dict[str, str]) -> Self:
-        """Open the newest version of the table in the store `path`, a directory or URL. Raise StoreError if the table
-        is not readable."""
+        """Open the newest version of the table in a store. Raise StoreError if the table is not readable."""
         return cls(open_table(table_root(path), options, schema.check_readable))
 
     def version(self) -> int:
         return self._table.version()
 
     def refresh(self) -> bool:
-        """Advance to the newest version; return whether it is another one. Raise StoreError if the table cannot be
-        read."""
+        """Advance to the newest version; return whether it is another one. Raise StoreError if it cannot be read."""
         before = self._table.version()
         with refusing(self._table.table_uri, "read the table", DeltaError):
             self._table.update_incremental()
@@ -229,8 +226,8 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each data file those of `columns` in which all rows have one value, with this value. The values come
-    from the statistics in the Delta log."""
+    """Return for each data file the columns of which its statistics in the Delta log state one value, with the
+    value."""
     actions = table.get_add_actions(flatten=True)
     found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
     for column in columns:

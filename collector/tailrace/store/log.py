@@ -107,7 +107,7 @@ class DeltaLog:
         return {version: found[version] for version in sorted(found)}
 
     def read(self, version: int) -> list[Action]:
-        """Return the actions of a version's log file. Raise OSError if it cannot be read, ValueError if it is
+        """Return the actions of a version's log file. Raise OSError if it is unreadable, ValueError if it is
         incomplete."""
         return decode(self.path(version).read_bytes())
 
@@ -244,8 +244,7 @@ class Journal:
             self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add how many rows of each group a data file has, unless it has more than `GROUPS_MAX` groups. Raise OSError
-        if the journal cannot be written."""
+        """Add how many rows of each group a data file has, unless these are more than `GROUPS_MAX`. Raise OSError."""
         if len(counts) <= GROUPS_MAX:
             self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 
@@ -267,8 +266,7 @@ class Journal:
         self._rewrite(kept)
 
     def forget(self, versions: Iterable[int]) -> None:
-        """Remove the log entries of `versions`, because new versions will get the same numbers. Raise OSError if that
-        fails."""
+        """Remove the log entries of `versions`, whose numbers new versions will get. Raise OSError if that fails."""
         gone = set(versions)
         self._rewrite(
             lambda line: structs.replace(line, entry=None) if line.version in gone else line

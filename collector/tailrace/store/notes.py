@@ -71,8 +71,7 @@ class NoteStore:
 
     @property
     def refused(self) -> str | None:
-        """Return the reason why users' notes cannot be written to the store, or None. A later write may fail
-        nevertheless."""
+        """Return the reason why notes cannot be written to the store, or None. A later write may fail nevertheless."""
         return self._files.refused
 
     def list(self) -> ListedNotes:

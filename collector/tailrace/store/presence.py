@@ -251,8 +251,7 @@ def begin(data: Path, work: bytes = b"") -> None:
 
 
 class RunningMarks:
-    """The files `ports.json` and `unfinished` in a collector's directory, by which other processes find a running
-    collector."""
+    """The files `ports.json` and `unfinished`, by which other processes find a running collector."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -299,8 +298,7 @@ class RunningMarks:
 
 
 def is_finished(data: Path) -> bool:
-    """Return whether all data that collectors received in a directory is in the table. Return False if it is not
-    readable."""
+    """Return whether all data that collectors received in a directory is in the table; False if unreadable."""
     try:
         return not (data / UNFINISHED).exists()
     except PermissionError:
@@ -355,8 +353,7 @@ class Introduction(msgspec.Struct):
 
 
 def introduce(directory: Path, who: Introduction) -> None:
-    """Write the identity and the path of a collector's spool (`who`) into the collector's directory. Raise StoreError
-    or FullError if the file cannot be written."""
+    """Write the identity of a collector's spool into the collector's directory. Raise StoreError or FullError."""
     path = directory / INTRODUCTION
     if introduction_of(directory) != who:
         with refusing(path, "write who this collector is"):

@@ -53,8 +53,7 @@ class EndRepair(NamedTuple):
 
 
 class EndOfLog:
-    """The end of a table's Delta log: the versions after the newest checkpoint. `refills` has a function for each
-    collector."""
+    """The versions of a table's Delta log after its newest checkpoint. `refills` has a function for each collector."""
 
     def __init__(
         self, log: DeltaLog, journal: JournalContent, collector: str, refills: Others
@@ -125,8 +124,7 @@ class EndOfLog:
         return actions, broken
 
     def _damaged_files(self, actions: list[Action], removed: set[str]) -> list[Damaged]:
-        """Return the damaged data files that a version adds, except files in `removed`, which later versions have
-        replaced."""
+        """Return the damaged data files that a version adds, except files that later versions `removed`."""
         found = []
         for action in actions:
             if action.add and action.add.path not in removed:

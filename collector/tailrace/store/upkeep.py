@@ -83,8 +83,7 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the first day to keep because of `retention_age`, and the long time without rows that is the reason to
-    keep older days as well, or None."""
+    """Return the first day to keep because of `retention_age`, and why older days are kept as well, or None."""
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
     if config.retention_age is None or not known:
@@ -190,8 +189,7 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 
 
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
-    """Return whether an upkeep is due at `now` (Unix ns). The first merge or vacuum waits until the table has `CROWDED`
-    files."""
+    """Return whether an upkeep is due. The first merge or vacuum waits until the table has `CROWDED` files."""
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED
     hourly = known and (plan.vacuum is not None or (plan.second and bool(plan.merges)))
@@ -217,8 +215,7 @@ def _small(files: Sequence[DataFile]) -> Counter[int]:
 
 
 def _due(last: int, every: int, now: int) -> bool:
-    """Return whether a step is due. It is also due if `last` is in the future, because the clock was corrected
-    since."""
+    """Return whether a step is due. It also is if `last` is in the future: the clock was corrected since."""
     return not last <= now < last + every
 
 
@@ -315,8 +312,7 @@ class _Upkeep:
         return done
 
     def set_damaged_aside(self, chosen: Callable[[DataFile], bool]) -> None:
-        """Compare the data files for which `chosen` returns True with their checksums, if the table is local. Replace
-        damaged files by gap rows."""
+        """Compare the `chosen` data files of a local table with their checksums. Replace damaged ones by gap rows."""
         if (root := self._local) is None:
             return
         with refusing(root, "verify files"):

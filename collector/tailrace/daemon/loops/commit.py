@@ -145,8 +145,7 @@ class Stage(Enum):
 
 
 class Pipeline:
-    """The most urgent requested commit, and the stage of each of the two phases. All flags but `turn` are computed from
-    these."""
+    """The most urgent requested commit, and the stages of both phases, from which all flags but `turn` follow."""
 
     def __init__(self) -> None:
         self.demand = Demand.NOTHING
@@ -250,8 +249,8 @@ class Committing:
 
     @property
     def committed(self) -> int:
-        """Return the spool position below which all rows are in the table. This position also advances over entries
-        without rows."""
+        """Return the spool position below which all rows are in the table. It also advances over entries without
+        rows."""
         if self.pipeline.idle.is_set and not self._ingest.batch.some:
             self._committed = max(self._committed, self._ingest.position)
         return self._committed
@@ -336,8 +335,7 @@ class Committing:
             self.pipeline.ask(Demand.RELIEF)
 
     def _take(self) -> TakenBatch | None:
-        """Take the rows and unreadable bytes that the ingest has produced. Return None if there are none, unless the
-        spool needs a checkpoint."""
+        """Take what the ingest has produced. Return None if that is nothing, unless the spool needs a checkpoint."""
         relief = self.pipeline.take() is Demand.RELIEF
         batch = self._ingest.batch.take()
         if not len(batch) and not relief:

@@ -127,8 +127,7 @@ TURN_SECONDS = 0.01
 session, which takes as long as a hundred events."""
 
 LONG_TURN, LONG_REST = 0.05, 0.1
-"""Time (seconds) of decoding without a pause that counts as long, and the share of this time for which other tasks then
-run."""
+"""Time (seconds) of decoding that counts as long, and the share of it for which other tasks then run."""
 
 LOOK_SECONDS = 0.02
 """Time (seconds) between two checks of whether the spool is decoded up to a position."""

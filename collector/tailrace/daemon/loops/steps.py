@@ -55,8 +55,7 @@ class Between:
             self._calls.pop(0)()
 
     def do(self, call: Callable[[], T]) -> Steps[T]:
-        """Make a call when the current entry is decoded, or at once if no entry is half decoded. Return the result of
-        the call."""
+        """Make a call as soon as no entry is half decoded, and return its result."""
         if not self._within:
             return call()
         results: list[T] = []
@@ -76,8 +75,7 @@ GIVE_WAY = Wait(0)
 
 
 def within(clock: Clock, seconds: float, steps: Steps[object]) -> Steps[bool]:
-    """Perform steps for at most `seconds`. Return whether they were completed. A running blocking call is not
-    interrupted."""
+    """Perform steps for at most `seconds`, without interrupting a blocking call. Return whether they were completed."""
     deadline = clock.monotonic() + seconds
     result: object = None
     error: Exception | None = None

@@ -100,8 +100,7 @@ class Gate:
 
     @property
     def wants_release(self) -> bool:
-        """Return whether connections wait for free space in the spool. After a checkpoint, the spool can remove
-        segments."""
+        """Return whether connections wait for space in the spool, which can remove segments after a checkpoint."""
         # Request no checkpoint because of a slow disk: the checkpoint would add to its load.
         return self.full or self.crowded
 
@@ -143,7 +142,7 @@ class Syncing:
         self._lost = False
 
     def run(self) -> Steps[None]:
-        """Sync the spool until this generator is closed. While the disk is full, try again. Raise SyncError if a sync
+        """Sync the spool until this generator is closed, also while the disk is full. Raise SyncError if a sync
         fails."""
         spool, context = self._spool, self._context
         while True:
