@@ -1,28 +1,7 @@
 """Define all exceptions of the collector: one for each action that the caller can take.
 
-    TailraceError
-    ├── ConfigError      fix the configuration (exit 2)
-    │   ├── NoProgramError the program to run does not exist (exit 127)
-    │   └── AddressError an address is not available now: free it, or wait and try again (exit 5)
-    ├── LockedError      another daemon owns this directory (exit 1)
-    ├── SyncError        a sync to disk failed: stop, acknowledge nothing (exit 1)
-    ├── LostError        an opened file is no longer at its path: stop, acknowledge nothing (exit 1)
-    ├── FullError        the disk is full: wait, try again
-    ├── FencedError      another collector writes under the same name: stop (exit 1)
-    ├── StoreError       the table is not usable; the text has the reason
-    │   ├── MemoryLimitError the daemon's start needs more memory: raise the limit (exit 1)
-    │   ├── DescriptorsError no file descriptor was free: wait, try again
-    │   └── BrokenOffError files of a query were deleted during the query: repeat the query
-    ├── NoAnswerError    the running collector does not respond; the text has the reason (exit 1)
-    ├── IncompleteError  events are missing although completeness was required (exit 3)
-    ├── ExportError      a file of an export cannot be written (exit 1)
-    ├── StreamError      standard input or output is closed, full or broken (exit 1), or has no reader (exit 141)
-    ├── MissingPackageError  an optional package is not installed; the text is the command (exit 1)
-    └── QueryError       the statement cannot be run: change it (exit 1)
-        └── UnknownError the requested source, session or stream does not exist (exit 2)
-
-Bad *input* never raises an exception: the collector adds a record (`Kind.MALFORMED`), a count and a quarantine entry.
-"""
+A command that fails exits with status 1, unless the exception states another one. Bad *input* never raises an
+exception: the collector adds a record (`Kind.MALFORMED`), a count and a quarantine entry."""
 
 from __future__ import annotations
 
@@ -34,7 +13,7 @@ class TailraceError(Exception):
 
 
 class ConfigError(TailraceError):
-    """The configuration is wrong. Each problem has one line, `file:line: key: problem and allowed values`."""
+    """The configuration is wrong (exit 2). Each problem has one line, `file:line: key: problem and allowed values`."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -42,11 +21,11 @@ class ConfigError(TailraceError):
 
 
 class NoProgramError(ConfigError):
-    """The program that the user wants to run does not exist."""
+    """The program that the user wants to run does not exist (exit 127)."""
 
 
 class AddressError(ConfigError):
-    """An address of the configuration is in use or does not exist yet. A later start may succeed."""
+    """An address of the configuration is in use or does not exist yet (exit 5). A later start may succeed."""
 
 
 class LockedError(TailraceError):
@@ -62,7 +41,7 @@ class LostError(TailraceError):
 
 
 class FullError(TailraceError):
-    """The disk is full. The failed operation changed nothing and may be repeated."""
+    """The disk is full. The failed operation changed nothing: wait, and repeat it."""
 
 
 class FencedError(TailraceError):
@@ -78,11 +57,11 @@ class BrokenOffError(StoreError):
 
 
 class MemoryLimitError(StoreError):
-    """Data must be read that needs more memory than the process may use."""
+    """Data must be read that needs more memory than the process may use: raise the limit."""
 
 
 class DescriptorsError(StoreError):
-    """No file descriptor was free for an operation on the table. The operation may be repeated."""
+    """No file descriptor was free for an operation on the table: wait, and repeat it."""
 
 
 class UnreadableError(StoreError):
@@ -98,7 +77,7 @@ class NoAnswerError(TailraceError):
 
 
 class IncompleteError(TailraceError):
-    """The caller required complete data, and events are missing. The message describes the missing events."""
+    """The caller required complete data, and events are missing (exit 3). The message describes the missing events."""
 
 
 class QueryError(TailraceError):
@@ -106,7 +85,7 @@ class QueryError(TailraceError):
 
 
 class UnknownError(QueryError):
-    """The requested source, session or stream does not exist. The message lists the existing ones."""
+    """The requested source, session or stream does not exist (exit 2). The message lists the existing ones."""
 
 
 class ExportError(TailraceError):
@@ -115,7 +94,7 @@ class ExportError(TailraceError):
 
 class StreamError(TailraceError):
     """Standard input or output cannot be read or written. The message names the stream and the reason. `unread` states
-    that the reader of the output has closed it."""
+    that the reader of the output has closed it (exit 141)."""
 
     def __init__(self, text: str, *, unread: bool) -> None:
         super().__init__(text)
