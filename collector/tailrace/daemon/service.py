@@ -301,18 +301,18 @@ class _Service:
             )
             nursery.start_soon(threads.occupy, partial(occupy_thread, daemon.spool.directory))
             nursery.start_soon(conditions.watch_descriptors, daemon.sources, daemon.context)
-            nursery.start_soon(self._supervision.run, self._daemon)
+            nursery.start_soon(self._supervision.run, daemon)
             nursery.start_soon(self._serve, server, listener)
             try:
-                await self._daemon.run(
+                await daemon.run(
                     self._stop, started=self._ready, beside=self._reloading.run, failed=failed
                 )
             except* TailraceError as group:
                 self.failure = first_failure(group)
                 # Serve only other errors on /healthz, because the caller reports a configuration error.
                 if not isinstance(self.failure, ConfigError):
-                    self._daemon.health.fail(str(self.failure))
-                    self._daemon.answering.set()
+                    daemon.health.fail(str(self.failure))
+                    daemon.answering.set()
                     await trio.sleep(LINGER_SECONDS)
             nursery.cancel_scope.cancel()
 

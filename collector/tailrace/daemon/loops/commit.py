@@ -59,9 +59,9 @@ class Saving:
     def __init__(self, opened: Opened, names: HeldNames, context: Context) -> None:
         self.under_way = False
         """Whether a snapshot of the ingest's state was taken and is not saved yet."""
-        self._spool, self._ingest, self._checkpoints = (
-            opened.spool, opened.ingest, opened.checkpoints,
-        )  # fmt: skip
+        self._spool = opened.spool
+        self._ingest = opened.ingest
+        self._checkpoints = opened.checkpoints
         self._names = names
         self._context = context
         self._saved_at = context.clock.monotonic()
@@ -302,7 +302,7 @@ class Committing:
                 yield Work(self._table.checkpoint)
             pipeline.put({CommitPhase.LANDING: Stage.IDLE})
 
-    def settled(self, *, last: bool = False) -> Steps[None]:
+    def settled(self, *, last: bool) -> Steps[None]:
         """Commit all rows of the decoded entries, and save a checkpoint, unless the store is lost. With `last`, later
         calls of `relieve` request no further commit."""
         self.relieve()

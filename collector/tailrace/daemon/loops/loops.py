@@ -279,10 +279,10 @@ class Loops:
             with suppress(FullError, LostError):
                 # Ignore a failure: without a new segment the spool stays long, which does no harm.
                 yield Work(self.spool.seal)
-            yield from self._stop_settled(last=last)
+            yield from self._stop_settled(last=last, ending=False)
         yield from self._stop_settled(last=last, ending=True)
 
-    def _stop_settled(self, *, last: bool, ending: bool = False) -> Steps[None]:
+    def _stop_settled(self, *, last: bool, ending: bool) -> Steps[None]:
         names = self.names
         yield from self._stop(last=last)
         yield from self.decoding.caught_up(lambda: names.loss is not None and names.store_is_lost)
