@@ -55,7 +55,7 @@ def test_an_answer_of_two_snapshots_is_not_kept(tmp_path, moves):
             lease.snapshot().engine.refresh()
         return Counted(first + count(lease))
 
-    endpoint = Endpoint("GET", "/count", "", OfNothing, Counted, answer)
+    endpoint = Endpoint("GET", "/count", "", answer)
     with closing(AnswerPool([ServedStore(choose(None, store), SystemClock())])) as asking:
         for _ in range(2):
             lease = SnapshotLease(asking.stores)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from tailrace.clock import SystemClock
 from tailrace.configuration import choose
 from tailrace.query.engine import Engine
-from tailrace.view.answers import FileAnswer, encoded
+from tailrace.view.answers import JSON, encoded
 from tailrace.view.application import ENDPOINTS
 from tailrace.view.leases import ServedStore, SnapshotLease
 from tests.export.traces import EPOCH, crowds, stores
@@ -51,14 +51,14 @@ class Desk:
         lease = SnapshotLease(self._stores)
         try:
             answer = endpoint.answer(lease, msgspec.convert(given, endpoint.takes, strict=False))
-            if isinstance(answer, FileAnswer):
-                return answer
-            body = encoded(answer)
+            found = encoded(answer)
             assert lease.same()
         finally:
             lease.end(good=True)
-        msgspec.json.decode(body, type=endpoint.gives)  # what the description promises
-        return json.loads(body)
+        if found.media_type != JSON:
+            return found
+        msgspec.json.decode(found.body, type=endpoint.gives[0])  # what the description promises
+        return json.loads(found.body)
 
     def close(self):
         for store in self._stores:

@@ -11,9 +11,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from http import HTTPStatus
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -55,12 +56,12 @@ class TooLongError(TailraceError):
     """Raised when an endpoint takes longer than the time limit."""
 
 
-class FileAnswer(NamedTuple):
-    """An answer that is not JSON. A browser saves it as the file `name`."""
+class EncodedAnswer(NamedTuple):
+    """The body of an answer: JSON, or a file that a browser saves as `name`."""
 
     body: bytes
-    media_type: str
-    name: str
+    media_type: str = JSON
+    name: str = ""
 
 
 _STATUS: tuple[tuple[type[TailraceError], HTTPStatus, str], ...] = (
@@ -85,44 +86,27 @@ def cut(text: str, most: int = TEXT_MAX) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
-def shown(text: str | None) -> str | None:
-    return None if text is None else cut(text)
-
-
-def encoded(answer: msgspec.Struct) -> bytes:
-    """Encode an answer as JSON. Raise TooLargeError if it is larger than `ANSWER_BYTES`."""
+def encoded(answer: msgspec.Struct | EncodedAnswer) -> EncodedAnswer:
+    """Encode an answer as JSON if it is not encoded yet. Raise TooLargeError if it is larger than `ANSWER_BYTES`."""
+    if isinstance(answer, EncodedAnswer):
+        return answer
     body = msgspec.json.encode(answer)
     if len(body) > ANSWER_BYTES:
         raise TooLargeError(f"the answer has {len(body)} bytes, and may have {ANSWER_BYTES}")
-    return body
+    return EncodedAnswer(body)
 
 
-def response(answer: FileAnswer | bytes) -> Response:
-    if isinstance(answer, bytes):
-        return Response(answer, media_type=JSON, headers={"cache-control": "no-store"})
-    headers = {
-        "cache-control": "no-store",
-        "content-disposition": f'attachment; filename="{answer.name}"',
-    }
+def response(answer: EncodedAnswer) -> Response:
+    headers = {"cache-control": "no-store"}
+    if answer.name:
+        headers["content-disposition"] = f'attachment; filename="{answer.name}"'
     return Response(answer.body, media_type=answer.media_type, headers=headers)
 
 
-def refusal(
-    status: HTTPStatus, what: str, where: str, todo: str, headers: dict[str, str] | None = None
-) -> Response:
+def refusal(status: HTTPStatus, what: str, where: str, todo: str) -> Response:
     problem = ApiRefusal(error=ApiProblem(what=cut(what), where=cut(where), todo=todo))
-    return Response(
-        msgspec.json.encode(problem),
-        status,
-        media_type=JSON,
-        headers={"cache-control": "no-store", **(headers or {})},
-    )
-
-
-def failure(error: TailraceError, where: str) -> Response:
-    """Return the response for an error of this program in the part `where` of the request."""
-    status, todo = next((status, todo) for kind, status, todo in _STATUS if isinstance(error, kind))
-    return refusal(status, str(error), where, todo)
+    headers = {"cache-control": "no-store"}
+    return Response(msgspec.json.encode(problem), status, headers, media_type=JSON)
 
 
 def statuses() -> Iterable[HTTPStatus]:
@@ -145,41 +129,9 @@ def members(text: str | None) -> dict[str, Any]:
         found = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         return {}
-    return (
-        {cut(key): bounded(value) for key, value in found.items()}
-        if isinstance(found, dict)
-        else {}
-    )
-
-
-_Convert = Callable[[Any], object]
-_CONVERSIONS: dict[object, _Convert] = {
-    str: cut,
-    str | None: shown,
-    list[str | None]: lambda texts: [shown(text) for text in texts],
-    Ns: str,
-    Ns | None: decimal,
-    DecimalText: str,
-    DecimalText | None: decimal,
-    dict[str, Any]: members,
-}
-"""For each type of a field in an answer, the function that converts a value from DuckDB. Other types need none."""
-
-
-def _same(value: object) -> object:
-    return value
-
-
-@cache
-def _fields(type_: type[msgspec.Struct]) -> tuple[tuple[str, _Convert], ...]:
-    fields = msgspec.structs.fields(type_)
-    return tuple((field.name, _CONVERSIONS.get(field.type, _same)) for field in fields)
-
-
-def from_row(type_: type[S], row: Iterable[object]) -> S:
-    """Return an object of the API class `type_` from the values of its fields in order, as DuckDB returned them."""
-    fields = zip(_fields(type_), row, strict=True)
-    return type_(**{name: convert(value) for (name, convert), value in fields})
+    if not isinstance(found, dict):
+        return {}
+    return {cut(key): bounded(value) for key, value in found.items()}
 
 
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
@@ -209,6 +161,34 @@ def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
+_Convert = Callable[[Any], object]
+_CONVERSIONS: dict[object, _Convert] = {
+    str: cut,
+    str | None: bounded,
+    list[str | None]: lambda texts: [bounded(text) for text in texts],
+    Ns: str,
+    Ns | None: decimal,
+    DecimalText: str,
+    DecimalText | None: decimal,
+    dict[str, Any]: members,
+}
+"""For each type of a field in an answer, the function that converts a value from DuckDB. Other types need none."""
+
+
+@cache
+def _fields(type_: type[msgspec.Struct]) -> list[tuple[str, _Convert | None]]:
+    fields = msgspec.structs.fields(type_)
+    return [(field.name, _CONVERSIONS.get(field.type)) for field in fields]
+
+
+def from_row(type_: type[S], row: Iterable[object]) -> S:
+    """Return an object of the API class `type_` from the values of its fields in order, as DuckDB returned them."""
+    fields = zip(_fields(type_), row, strict=True)
+    return type_(
+        **{name: convert(value) if convert else value for (name, convert), value in fields}
+    )
+
+
 SECONDS = 60.0
 """Maximum time for answering a request, with its wait for a free thread."""
 
@@ -224,57 +204,64 @@ ATTEMPTS = 3
 """Maximum number of attempts. An attempt fails if files of its snapshot are deleted meanwhile."""
 
 
-class Endpoint(NamedTuple, Generic[Q]):
-    """An endpoint of the API. The function `answer` runs in a thread, and returns an object of the class `gives`, or a
-    FileAnswer. If its answers depend only on question and snapshot (`kept`), they are cached."""
+@dataclass(frozen=True)
+class Endpoint:
+    """An endpoint of the API. The function `answer` runs in a thread; its annotations name the classes of the question
+    and of the answer. If its answers depend only on question and snapshot (`kept`), they are cached."""
 
     method: str
     path: str
     about: str
-    takes: type[Q]
-    gives: type[msgspec.Struct]
-    answer: Callable[[SnapshotLease, Q], msgspec.Struct | FileAnswer]
+    answer: Callable[[SnapshotLease, Any], msgspec.Struct | EncodedAnswer]
     kept: bool = True
-    media_types: Sequence[str] = ()
-    """Media types of the files that the endpoint may return instead of JSON."""
+
+    @cached_property
+    def takes(self) -> type[ApiQuestion]:
+        _, takes, _ = get_type_hints(self.answer).values()
+        return takes  # type: ignore[no-any-return]
+
+    @cached_property
+    def gives(self) -> tuple[type, ...]:
+        """The class of the JSON answer; EncodedAnswer follows if the endpoint may return a CSV file instead."""
+        gives = get_type_hints(self.answer)["return"]
+        return get_args(gives) or (gives,)
 
 
 class KeptAnswers:
     """A cache of the latest answers."""
 
-    def __init__(self, most: int = KEPT_BYTES) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._size = 0
-        self._answers: OrderedDict[object, FileAnswer | bytes] = OrderedDict()
+        self._answers: OrderedDict[object, EncodedAnswer] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: object) -> FileAnswer | bytes | None:
+    def get(self, key: object) -> EncodedAnswer | None:
         with self._lock:
             if key in self._answers:
                 self._answers.move_to_end(key)
             return self._answers.get(key)
 
-    def put(self, key: object, answer: FileAnswer | bytes) -> None:
+    def put(self, key: object, answer: EncodedAnswer) -> None:
         with self._lock:
-            self._size += _size(answer) - _size(self._answers.pop(key, b""))
+            if (before := self._answers.pop(key, None)) is not None:
+                self._size -= len(before.body)
+            self._size += len(answer.body)
             self._answers[key] = answer
-            while self._size > self._most:
-                self._size -= _size(self._answers.popitem(last=False)[1])
+            while self._size > KEPT_BYTES:
+                self._size -= len(self._answers.popitem(last=False)[1].body)
 
 
 class AnswerPool:
     """Answers requests in a small number of threads."""
 
-    def __init__(self, stores: Sequence[ServedStore], seconds: float = SECONDS) -> None:
+    def __init__(self, stores: Sequence[ServedStore]) -> None:
         self.stores = stores
-        self._seconds = seconds
         self._threads = ThreadPoolExecutor(SLOTS, thread_name_prefix="ask")
         self._long = ThreadPoolExecutor(LONG_SLOTS, thread_name_prefix="long")
         self._kept = KeptAnswers()
 
-    async def respond(self, endpoint: Endpoint[Any], request: Request) -> Response:
-
-        def work(asked: ApiQuestion) -> Awaitable[FileAnswer | bytes]:
+    async def respond(self, endpoint: Endpoint, request: Request) -> Response:
+        def work(asked: ApiQuestion) -> Awaitable[EncodedAnswer]:
             return self.run(request, lambda lease: self._answer(endpoint, lease, asked))
 
         return await self.give(request, endpoint.takes, work, response)
@@ -298,26 +285,17 @@ class AnswerPool:
             # return any response: nobody receives it, because the client has disconnected
             return Response(status_code=HTTPStatus.REQUEST_TIMEOUT)
         except TailraceError as error:
-            return failure(error, where)
+            status, todo = next((s, todo) for kind, s, todo in _STATUS if isinstance(error, kind))
+            return refusal(status, str(error), where, todo)
 
-    async def long(self, request: Request, work: Callable[[SnapshotLease], T], seconds: float) -> T:
-        """Run `work` as `run` does, but with another time limit, and in separate threads, so that short requests do not
-        wait for it."""
-        return await self._run(self._long, request, work, seconds)
-
-    async def run(self, request: Request, work: Callable[[SnapshotLease], T]) -> T:
-        """Run `work` in a thread, and return its result. Raise the errors of `work`, LeftError if the client disconnects,
-        and TooLongError after the time limit."""
-        return await self._run(self._threads, request, work, self._seconds)
-
-    async def _run(
-        self,
-        threads: ThreadPoolExecutor,
-        request: Request,
-        work: Callable[[SnapshotLease], T],
-        seconds: float,
+    async def run(
+        self, request: Request, work: Callable[[SnapshotLease], T], seconds: float = SECONDS
     ) -> T:
+        """Run `work` in a thread, and return its result. Raise the errors of `work`, LeftError if the client disconnects,
+        and TooLongError after the time limit. Work with a higher limit than `SECONDS` has separate threads, so that
+        short requests do not wait for it."""
         lease = SnapshotLease(self.stores)
+        threads = self._long if seconds > SECONDS else self._threads
         future = threads.submit(_on_one_snapshot, lease, work)
         working: asyncio.Future[Any] = asyncio.wrap_future(future)
         leaving: asyncio.Future[Any] = asyncio.ensure_future(_gone(request))
@@ -336,7 +314,11 @@ class AnswerPool:
         finally:
             leaving.cancel()
             if not future.cancel():
-                await _end(lease, working)
+                while not working.done():
+                    lease.interrupt()
+                    await asyncio.wait({working}, timeout=INTERRUPT_SECONDS)
+                # Retrieve the exception of the interrupted work. Otherwise asyncio would log that it was never retrieved.
+                working.exception()
 
     def close(self) -> None:
         self._threads.shutdown()
@@ -345,20 +327,19 @@ class AnswerPool:
             store.close()
 
     def _answer(
-        self, endpoint: Endpoint[Any], lease: SnapshotLease, asked: ApiQuestion
-    ) -> FileAnswer | bytes:
+        self, endpoint: Endpoint, lease: SnapshotLease, asked: ApiQuestion
+    ) -> EncodedAnswer:
         key = None
         if endpoint.kept:
             states = tuple(lease.snapshot(store).state for store in asked.stores)
             key = endpoint.path, msgspec.json.encode(asked), states
             if (kept := self._kept.get(key)) is not None:
                 return kept
-        answer = endpoint.answer(lease, asked)
-        whole = answer if isinstance(answer, FileAnswer) else encoded(answer)
+        answer = encoded(endpoint.answer(lease, asked))
         # Do not cache an answer if a snapshot changed while it was computed.
         if key is not None and lease.same():
-            self._kept.put(key, whole)
-        return whole
+            self._kept.put(key, answer)
+        return answer
 
 
 def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -> T:
@@ -377,15 +358,6 @@ def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -
     raise BrokenOffError("the table's files were deleted while they were read; ask again")
 
 
-async def _end(lease: SnapshotLease, working: asyncio.Future[Any]) -> None:
-    """Interrupt work again and again until it has ended."""
-    while not working.done():
-        lease.interrupt()
-        await asyncio.wait({working}, timeout=INTERRUPT_SECONDS)
-    # Retrieve the exception of the interrupted work. Otherwise asyncio would log that it was never retrieved.
-    working.exception()
-
-
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -394,7 +366,12 @@ async def _gone(request: Request) -> None:
 async def _question(takes: type[Q], request: Request) -> Q:
     """Return the question of a request: its JSON body for POST, otherwise its query string. Raise msgspec's errors."""
     if request.method == "POST":
-        return msgspec.json.decode(await _body(request), type=takes, strict=False)
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > BODY_BYTES:
+                raise msgspec.ValidationError(f"the body is larger than {BODY_BYTES} bytes")
+        return msgspec.json.decode(body, type=takes, strict=False)
     lists = {
         field.encode_name
         for field in msgspec.structs.fields(takes)
@@ -405,16 +382,3 @@ async def _question(takes: type[Q], request: Request) -> Q:
         values = request.query_params.getlist(name)
         given[name] = values if name in lists else values[-1]
     return msgspec.convert(given, takes, strict=False)
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY_BYTES:
-            raise msgspec.ValidationError(f"the body is larger than {BODY_BYTES} bytes")
-    return bytes(body)
-
-
-def _size(answer: FileAnswer | bytes) -> int:
-    return len(answer if isinstance(answer, bytes) else answer.body)

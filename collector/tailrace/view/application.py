@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from hashlib import sha256
@@ -16,6 +16,7 @@ from http import HTTPStatus
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from inspect import cleandoc
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,99 +28,56 @@ from starlette.routing import Route
 
 from tailrace import __version__
 from tailrace.errors import TailraceError
-from tailrace.view import wire
-from tailrace.view.answers import CSV, JSON, AnswerPool, Endpoint, refusal, response, statuses
+from tailrace.view.answers import (
+    CSV,
+    JSON,
+    AnswerPool,
+    EncodedAnswer,
+    Endpoint,
+    refusal,
+    response,
+    statuses,
+)
 from tailrace.view.door import Door, Token
-from tailrace.view.endpoints.inventory import (
-    add,
-    gaps,
-    names,
-    next_gap,
-    notes,
-    overview,
-    remove,
-    sessions,
-    store,
-    streams,
-)
+from tailrace.view.endpoints import inventory, statistics, timeline
 from tailrace.view.endpoints.sql import sql
-from tailrace.view.endpoints.statistics import (
-    Comparison,
-    Flame,
-    HeatMapAnswer,
-    Statistics,
-    compare,
-    durations,
-    flame,
-    statistics,
-)
-from tailrace.view.endpoints.timeline import empty_time, frame, lanes, row, search
 from tailrace.view.leases import TEND_SECONDS, ServedStore
-from tailrace.view.questions import (
-    ApiQuestion,
-    NewNote,
-    OfComparison,
-    OfDurations,
-    OfEmptyTime,
-    OfExport,
-    OfFlame,
-    OfFrame,
-    OfGaps,
-    OfLanes,
-    OfNextGap,
-    OfNothing,
-    OfRow,
-    OfSearch,
-    OfSessions,
-    OfStatement,
-    OfStatistics,
-    OfStreams,
-    OldNote,
-)
+from tailrace.view.questions import ApiQuestion, OfExport
 from tailrace.view.streaming import (
     ARCHIVE,
     BINARY,
     EXPORT_SECONDS,
     Download,
     LiveWatch,
+    Written,
     write_export,
 )
 from tailrace.view.wire import ApiRefusal, News
 
 PREFIX = "/api/v1"
 
-ENDPOINTS: tuple[Endpoint[Any], ...] = (
-    Endpoint("GET", "store", "The store, and what can be asked of it", OfNothing, wire.StoreAnswer, store, kept=False),
-    Endpoint("GET", "overview", "The sources, and what is missing", OfNothing, wire.OverviewAnswer, overview),
-    Endpoint("GET", "streams", "The streams, a page at a time", OfStreams, wire.Streams, streams),
-    Endpoint("GET", "sessions", "The sessions: producers, clocks, times", OfSessions, wire.Sessions, sessions),
-    Endpoint("GET", "names", "The names of sessions, processes and threads", OfNothing, wire.NameList, names),
-    Endpoint("GET", "lanes", "The lanes of the timeline", OfLanes, wire.Lanes, lanes),
-    Endpoint("GET", "lanes/empty", "The long stretches of the timeline without events", OfEmptyTime, wire.EmptyTime, empty_time),
-    Endpoint("GET", "frame", "The contents of a window of the timeline", OfFrame, wire.FrameAnswer, frame),
-    Endpoint("GET", "row", "Every column at a place, and the spans around and inside it", OfRow, wire.RowsAnswer, row),
-    Endpoint("GET", "search", "The next events whose name contains a text", OfSearch, wire.FoundEvents, search),
-    Endpoint("GET", "gaps", "The gaps, and between which times they lie", OfGaps, wire.Gaps, gaps),
-    Endpoint("GET", "gaps/next", "The next gap after a time, or before it", OfNextGap, wire.Gaps, next_gap),
-    Endpoint(
-        "GET", "statistics", "How many spans there are, and how long they took",
-        OfStatistics, Statistics, statistics, media_types=(CSV,),
-    ),
-    Endpoint("GET", "flame", "Where the time goes, by names inside names", OfFlame, Flame, flame),
-    Endpoint("GET", "durations", "When spans began, and how long they took", OfDurations, HeatMapAnswer, durations),
-    Endpoint(
-        "GET", "compare", "Two runs: what grew, what is new, what is gone",
-        OfComparison, Comparison, compare, media_types=(CSV,),
-    ),
-    Endpoint(
-        "POST", "sql", "The answer to a statement that only reads",
-        OfStatement, wire.SqlAnswer, sql, kept=False, media_types=(CSV,),
-    ),
-    Endpoint("GET", "notes", "The notes about ranges of time", OfNothing, wire.NoteList, notes, kept=False),
-    Endpoint("POST", "notes", "Keep a note; the answer lists all", NewNote, wire.NoteList, add, kept=False),
-    Endpoint("DELETE", "notes", "Remove a note; the answer lists the others", OldNote, wire.NoteList, remove, kept=False),
+ENDPOINTS = (
+    Endpoint("GET", "store", "The store, and what can be asked of it", inventory.store, kept=False),
+    Endpoint("GET", "overview", "The sources, and what is missing", inventory.overview),
+    Endpoint("GET", "streams", "The streams, a page at a time", inventory.streams),
+    Endpoint("GET", "sessions", "The sessions: producers, clocks, times", inventory.sessions),
+    Endpoint("GET", "names", "The names of sessions, processes and threads", inventory.names),
+    Endpoint("GET", "lanes", "The lanes of the timeline", timeline.lanes),
+    Endpoint("GET", "lanes/empty", "The long stretches of the timeline without events", timeline.empty_time),
+    Endpoint("GET", "frame", "The contents of a window of the timeline", timeline.frame),
+    Endpoint("GET", "row", "Every column at a place, and the spans around and inside it", timeline.row),
+    Endpoint("GET", "search", "The next events whose name contains a text", timeline.search),
+    Endpoint("GET", "gaps", "The gaps, and between which times they lie", inventory.gaps),
+    Endpoint("GET", "gaps/next", "The next gap after a time, or before it", inventory.next_gap),
+    Endpoint("GET", "statistics", "How many spans there are, and how long they took", statistics.statistics),
+    Endpoint("GET", "flame", "Where the time goes, by names inside names", statistics.flame),
+    Endpoint("GET", "durations", "When spans began, and how long they took", statistics.durations),
+    Endpoint("GET", "compare", "Two runs: what grew, what is new, what is gone", statistics.compare),
+    Endpoint("POST", "sql", "The answer to a statement that only reads", sql, kept=False),
+    Endpoint("GET", "notes", "The notes about ranges of time", inventory.notes, kept=False),
+    Endpoint("POST", "notes", "Keep a note; the answer lists all", inventory.add, kept=False),
+    Endpoint("DELETE", "notes", "Remove a note; the answer lists the others", inventory.remove, kept=False),
 )  # fmt: skip
-
 
 EVENTS = "text/event-stream"
 
@@ -134,32 +92,31 @@ _ABOUT = (
 
 @cache
 def description() -> bytes:
-    return msgspec.json.encode(_description())
-
-
-def _description() -> dict[str, Any]:
-    answers = [each.gives for each in ENDPOINTS]
+    """Return the OpenAPI description of all endpoints as JSON."""
+    answers = [each.gives[0] for each in ENDPOINTS]
     bodies = [each.takes for each in ENDPOINTS if each.method == "POST"]
     _, schemas = msgspec.json.schema_components(
         {*answers, *bodies, News, ApiRefusal}, ref_template=_REFERENCE
     )
     paths: dict[str, dict[str, Any]] = {}
     for each in ENDPOINTS:
-        operation = _operation(each.about, each.takes, body=each.method == "POST")
-        content = {JSON: {"schema": _schema(each.gives)}} | {
-            kind: {"schema": {"type": "string"}} for kind in each.media_types
-        }
-        operation["responses"] = _responses(content)
+        content: dict[str, Any] = {JSON: {"schema": _schema(each.gives[0])}}
+        if EncodedAnswer in each.gives:
+            content[CSV] = {"schema": {"type": "string"}}
+        operation = _operation(each.about, each.takes, content, body=each.method == "POST")
         paths.setdefault(f"{PREFIX}/{each.path}", {})[each.method.lower()] = operation
-    paths[f"{PREFIX}/live"] = {"get": _live()}
-    paths[f"{PREFIX}/export"] = {"get": _export()}
-    paths[f"{PREFIX}/openapi.json"] = {
-        "get": {
-            "summary": "This description",
-            "responses": _responses({JSON: {"schema": {"type": "object"}}}),
-        }
-    }
-    return {
+    about = "The news, once a second, as server-sent events `news`"
+    news = {EVENTS: {"schema": {"type": "string", "contentSchema": _schema(News)}}}
+    paths[f"{PREFIX}/live"] = {"get": _operation(about, ApiQuestion, news)}
+    about, binary = (
+        "Events in the format of another tool, as a file",
+        {"type": "string", "format": "binary"},
+    )
+    files = {media_type: {"schema": binary} for media_type in (BINARY, ARCHIVE)}
+    paths[f"{PREFIX}/export"] = {"get": _operation(about, OfExport, files)}
+    itself = _responses({JSON: {"schema": {"type": "object"}}})
+    paths[f"{PREFIX}/openapi.json"] = {"get": {"summary": "This description", "responses": itself}}
+    described = {
         "openapi": "3.1.0",
         "info": {"title": "tailrace view", "version": __version__, "description": _ABOUT},
         "paths": paths,
@@ -169,30 +126,24 @@ def _description() -> dict[str, Any]:
         },
         "security": [{"token": []}],
     }
+    return msgspec.json.encode(described)
 
 
-def _live() -> dict[str, Any]:
-    operation = _operation("The news, once a second, as server-sent events `news`", ApiQuestion)
-    content = {EVENTS: {"schema": {"type": "string", "contentSchema": _schema(News)}}}
+def _operation(
+    about: str, takes: type[ApiQuestion], content: dict[str, Any], *, body: bool = False
+) -> dict[str, Any]:
+    operation: dict[str, Any] = {"summary": about, "description": cleandoc(takes.__doc__ or "")}
+    if body:
+        taken = {JSON: {"schema": _schema(takes)}}
+        operation["requestBody"] = {"required": True, "content": taken}
+    else:
+        operation["parameters"] = list(_parameters(takes))
     return operation | {"responses": _responses(content)}
 
 
-def _export() -> dict[str, Any]:
-    operation = _operation("Events in the format of another tool, as a file", OfExport)
-    binary = {"schema": {"type": "string", "format": "binary"}}
-    return operation | {"responses": _responses({BINARY: binary, ARCHIVE: binary})}
-
-
-def _operation(about: str, takes: type[ApiQuestion], *, body: bool = False) -> dict[str, Any]:
-    operation: dict[str, Any] = {"summary": about, "description": cleandoc(takes.__doc__ or "")}
-    if body:
-        content = {JSON: {"schema": _schema(takes)}}
-        return operation | {"requestBody": {"required": True, "content": content}}
-    return operation | {"parameters": list(_parameters(takes))}
-
-
 def _parameters(takes: type[ApiQuestion]) -> Iterable[dict[str, Any]]:
-    _, (schema, *_) = _components(takes)
+    _, components = msgspec.json.schema_components([takes], ref_template=_REFERENCE)
+    schema = components[takes.__name__]
     required = schema.get("required", [])
     for name, each in schema["properties"].items():
         parameter = {"name": name, "in": "query", "required": name in required, "schema": each}
@@ -201,12 +152,7 @@ def _parameters(takes: type[ApiQuestion]) -> Iterable[dict[str, Any]]:
         yield parameter
 
 
-def _components(takes: type[ApiQuestion]) -> tuple[Any, list[dict[str, Any]]]:
-    references, schemas = msgspec.json.schema_components([takes], ref_template=_REFERENCE)
-    return references, list(schemas.values())
-
-
-def _schema(of: type[msgspec.Struct]) -> dict[str, str]:
+def _schema(of: type) -> dict[str, str]:
     return {"$ref": _REFERENCE.format(name=of.__name__)}
 
 
@@ -237,27 +183,14 @@ class ServedFile(NamedTuple):
     tag: str
 
 
-class PageFiles:
-    """Serves the files of the directory `page`, by their paths."""
-
-    def __init__(self) -> None:
-        self._pages = {
-            path: ServedFile(body, TYPES[_ending(path)], f'"{sha256(body).hexdigest()[:32]}"')
-            for path, body in _read(files("tailrace.view") / "page", "")
-            if _ending(path) in TYPES
-        }
-
-    def respond(self, request: Request) -> Response:
-        path = request.url.path.lstrip("/") or INDEX
-        page = self._pages.get(path)
-        if page is None:
-            return refusal(
-                HTTPStatus.NOT_FOUND, f"there is no page {path!r}", request.url.path, "open /"
-            )
-        headers = {"etag": page.tag, "cache-control": "no-cache"}
-        if request.headers.get("if-none-match") == page.tag:
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-        return Response(page.body, media_type=page.media_type, headers=headers)
+@cache
+def _page_files() -> dict[str, ServedFile]:
+    """Return the files of the directory `page`, by their paths."""
+    return {
+        path: ServedFile(body, TYPES[ending], f'"{sha256(body).hexdigest()[:32]}"')
+        for path, body in _read(files("tailrace.view") / "page", "")
+        if (ending := PurePath(path).suffix) in TYPES
+    }
 
 
 def _read(directory: Traversable, above: str) -> Iterator[tuple[str, bytes]]:
@@ -268,8 +201,29 @@ def _read(directory: Traversable, above: str) -> Iterator[tuple[str, bytes]]:
             yield f"{above}{each.name}", each.read_bytes()
 
 
-def _ending(path: str) -> str:
-    return path[path.rfind(".") :] if "." in path else ""
+async def _page(request: Request) -> Response:
+    path = request.url.path.lstrip("/") or INDEX
+    page = _page_files().get(path)
+    if page is None:
+        return refusal(
+            HTTPStatus.NOT_FOUND, f"there is no page {path!r}", request.url.path, "open /"
+        )
+    headers = {"etag": page.tag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == page.tag:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(page.body, media_type=page.media_type, headers=headers)
+
+
+async def _openapi(_: Request) -> Response:
+    return response(EncodedAnswer(description()))
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status = (
+        HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
+    )
+    where = f"{request.method} {request.url.path}"
+    return refusal(status, status.phrase, where, "see openapi.json for the endpoints")
 
 
 TENDING_NICENESS = 10
@@ -286,7 +240,7 @@ class Viewer:
         self._ending = threading.Event()
         self._pool = AnswerPool(stores)
         self._watch = LiveWatch(stores[0])
-        self._pages = PageFiles()
+        _page_files()  # Read the files now, because an upgrade may replace them while the server runs.
         self.routes = [
             Route(f"{PREFIX}/{each.path}", partial(self._pool.respond, each), methods=[each.method])
             for each in ENDPOINTS
@@ -294,8 +248,8 @@ class Viewer:
         self.routes += [
             Route(f"{PREFIX}/live", self._live, methods=["GET"]),
             Route(f"{PREFIX}/export", self._export, methods=["GET"]),
-            Route(f"{PREFIX}/openapi.json", self._openapi, methods=["GET"]),
-            Route("/{path:path}", self._page, methods=["GET"]),
+            Route(f"{PREFIX}/openapi.json", _openapi, methods=["GET"]),
+            Route("/{path:path}", _page, methods=["GET"]),
         ]
         inner = Starlette(
             routes=self.routes,
@@ -336,25 +290,7 @@ class Viewer:
         return StreamingResponse(self._watch.listen(), media_type=EVENTS, headers=headers)
 
     async def _export(self, request: Request) -> Response:
-        return await self._pool.give(
-            request,
-            OfExport,
-            lambda asked: self._pool.long(
-                request, lambda lease: write_export(lease, asked), EXPORT_SECONDS
-            ),
-            Download,
-        )
+        def work(asked: OfExport) -> Awaitable[Written]:
+            return self._pool.run(request, lambda lease: write_export(lease, asked), EXPORT_SECONDS)
 
-    async def _openapi(self, _: Request) -> Response:
-        return response(description())
-
-    async def _page(self, request: Request) -> Response:
-        return self._pages.respond(request)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    status = (
-        HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
-    )
-    where = f"{request.method} {request.url.path}"
-    return refusal(status, status.phrase, where, "see openapi.json for the endpoints")
+        return await self._pool.give(request, OfExport, work, Download)

@@ -14,7 +14,7 @@ from tailrace.query.completeness import EVERYTHING
 from tailrace.query.limits import Limits
 from tailrace.query.remote import RemoteAnswer
 from tailrace.view import wire
-from tailrace.view.answers import CSV, TEXT_MAX, FileAnswer, bounded, cut, whole
+from tailrace.view.answers import CSV, TEXT_MAX, EncodedAnswer, bounded, cut, whole
 from tailrace.view.endpoints.statistics import table
 from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfStatement
@@ -27,7 +27,7 @@ BYTES = 16 * 2**20
 """Maximum size of the rows in an answer, roughly in characters."""
 
 
-def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer:
+def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | EncodedAnswer:
     snapshot = lease.snapshot()
     began = time.monotonic()
     found = snapshot.whole(EVERYTHING)
@@ -36,7 +36,7 @@ def sql(lease: SnapshotLease, asked: OfStatement) -> wire.SqlAnswer | FileAnswer
     rows, more = _rows(answer, asked.limit)
     names = [column.name for column in answer.columns]
     if asked.format == "csv":
-        return FileAnswer(table(names, rows), CSV, "answer.csv")
+        return EncodedAnswer(table(names, rows), CSV, "answer.csv")
     embedded = [column.embedded for column in answer.columns]
     shown = [[_value(v, json=j) for v, j in zip(row, embedded, strict=True)] for row in rows]
     return wire.SqlAnswer(

@@ -28,7 +28,7 @@ from tailrace.query.output import FORMULA
 from tailrace.view import wire
 from tailrace.view.answers import (
     CSV,
-    FileAnswer,
+    EncodedAnswer,
     cut,
     decimal,
     from_attributes,
@@ -176,7 +176,7 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def statistics(lease: SnapshotLease, asked: OfStatistics) -> Statistics | FileAnswer:
+def statistics(lease: SnapshotLease, asked: OfStatistics) -> Statistics | EncodedAnswer:
     snapshot = lease.snapshot()
     by = parse(asked.by)
     found = snapshot.whole(asked.window.scope)
@@ -185,7 +185,7 @@ def statistics(lease: SnapshotLease, asked: OfStatistics) -> Statistics | FileAn
     if asked.format == "csv":
         ends = [f"{figure} {end}" for figure in FIGURES for end in ("low", "high")]
         rows = ((*each.group, each.unit, *each.seen, *_ends(each)) for each in groups)
-        return FileAnswer(table([*words, *HEADINGS, *ends], rows), CSV, "statistics.csv")
+        return EncodedAnswer(table([*words, *HEADINGS, *ends], rows), CSV, "statistics.csv")
     return Statistics(
         version=snapshot.version,
         whole=whole(found),
@@ -262,7 +262,7 @@ class ComparedRun(NamedTuple):
     measured: MeasuredRun
 
 
-def compare(lease: SnapshotLease, asked: OfComparison) -> Comparison | FileAnswer:
+def compare(lease: SnapshotLease, asked: OfComparison) -> Comparison | EncodedAnswer:
     by = parse(asked.by)
     a, b = (
         _run(lease, store, side, asked, by)
@@ -352,7 +352,7 @@ def _difference(each: FigureChange, threshold: float) -> Difference:
 
 def _csv(
     found: Sequence[FigureChange], by: Sequence[GroupKey], figure: str, threshold: float
-) -> FileAnswer:
+) -> EncodedAnswer:
     sides = [f"{figure} {side}" for side in ("a", "a low", "a high", "b", "b low", "b high")]
     heading = [*(key.word for key in by), "unit", *sides, "change", "verdict", "because"]
     rows = []
@@ -360,4 +360,4 @@ def _csv(
         (a, b), (of_a, of_b) = (each.from_, each.to), (side or (None, None) for side in each.bounds)
         judgement = each.word, each.verdict(threshold), each.doubt(threshold)
         rows.append((*each.group, each.unit, a, *of_a, b, *of_b, *judgement))
-    return FileAnswer(table(heading, rows), CSV, "comparison.csv")
+    return EncodedAnswer(table(heading, rows), CSV, "comparison.csv")
