@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.clock import SystemClock
 from tailrace.configuration import choose
+from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits
 from tailrace.query.names import ProgramNames, StatedNames
 from tailrace.store.presence import DirectoryLock
@@ -100,7 +101,7 @@ def test_nobody_expects_events_for_a_collector_that_was_killed(tmp_path):
     make(tmp_path, [session("open", opened=1), row(offset=3)])
     served = ServedStore(choose(None, str(tmp_path)), SystemClock())
     with DirectoryLock(tmp_path):
-        engine = served.open(Limits())
+        engine = Engine(served.store, served.options, Limits())
         assert [each.alive for each in served.names(engine).sessions] == [True]
     with closing(engine):
         engine.refresh()

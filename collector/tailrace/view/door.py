@@ -59,11 +59,16 @@ class Token:
         self.cookie = secrets.token_urlsafe(32)
         self.path = f"/{secrets.token_hex(16)}/"
 
-    def is_(self, given: str) -> bool:
-        return _equal(given, self.text)
+    def is_bearer(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and equal(given, self.text)
 
-    def is_cookie(self, given: str) -> bool:
-        return _equal(given, self.cookie)
+    def is_cookie(self, headers: Headers) -> bool:
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        return cookie is not None and equal(cookie.value, self.cookie)
 
 
 class Door:
@@ -85,10 +90,9 @@ class Door:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        token = self._token
-        at_page = token is not None and scope["path"].startswith(token.path)
-        if token is not None and at_page:
-            scope = {**scope, "path": scope["path"][len(token.path) - 1 :]}
+        token, at_page = self._token, False
+        if token is not None and scope["path"].startswith(token.path):
+            scope, at_page = {**scope, "path": scope["path"][len(token.path) - 1 :]}, True
         answer = self._answer(scope, at_page=at_page)
         await (answer or self._app)(scope, receive, with_headers)
 
@@ -113,16 +117,18 @@ class Door:
                 "header Sec-Fetch-Site",
                 "open the address that `tailrace view` printed",
             )
-        by_header = self._has_bearer(headers)
-        by_cookie = at_page and self._has_cookie(headers)
-        if self._token is not None and not by_header and not by_cookie:
+        token = self._token
+        by_header = token is not None and token.is_bearer(headers)
+        by_cookie = token is not None and at_page and token.is_cookie(headers)
+        if token is not None and not by_header and not by_cookie:
             return refusal(
                 HTTPStatus.UNAUTHORIZED,
                 "the token is missing or wrong",
                 "cookie",
                 "open the address that `tailrace view` printed, or send Authorization: Bearer TOKEN",
             )
-        if scope["method"] in CHANGING and not by_header and not _is_ours(headers, host):
+        ours = headers.get("origin", "").lower() == f"http://{host}".lower()
+        if scope["method"] in CHANGING and not by_header and not ours:
             return refusal(
                 HTTPStatus.FORBIDDEN,
                 "a request that sends something must come from this server's page",
@@ -137,7 +143,7 @@ class Door:
         given = parameters.get("token")
         if given is None or self._token is None:
             return None
-        if not self._token.is_(given):
+        if not equal(given, self._token.text):
             return refusal(
                 HTTPStatus.UNAUTHORIZED,
                 "the token is wrong",
@@ -150,27 +156,11 @@ class Door:
         answer.set_cookie(COOKIE, self._token.cookie, path=path, httponly=True, samesite="strict")
         return answer
 
-    def _has_bearer(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        return self._token is not None and scheme.lower() == "bearer" and self._token.is_(given)
 
-    def _has_cookie(self, headers: Headers) -> bool:
-        assert self._token is not None  # noqa: S101 - asked only then
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return cookie is not None and self._token.is_cookie(cookie.value)
-
-
-def _equal(given: str, secret: str) -> bool:
+def equal(given: str, secret: str) -> bool:
     # Compare digests, because the time that this takes reveals nothing about the secret.
     digests = (sha256(text.encode(errors="surrogateescape")).digest() for text in (given, secret))
     return hmac.compare_digest(*digests)
-
-
-def _is_ours(headers: Headers, host: str) -> bool:
-    return headers.get("origin", "").lower() == f"http://{host}".lower()
 
 
 def _name(host: str) -> str:

@@ -120,9 +120,9 @@ class ServedStore:
         self.sessions = list(sessions)
         self.name = name or self.store
         self.loaded = loaded
-        self._options = loaded.config.store.options
+        self.options = loaded.config.store.options
         self.clock = clock
-        self.notes = NoteStore(self.store, self._options)
+        self.notes = NoteStore(self.store, self.options)
         self._lock = threading.Lock()
         self._idle: list[tuple[Engine, float]] = []
         self._newest = 0
@@ -153,7 +153,7 @@ class ServedStore:
         with self._lock:
             engine, looked = self._idle.pop() if self._idle else (None, 0.0)
         if engine is None:
-            engine = self.open(LIMITS)
+            engine = Engine(self.store, self.options, LIMITS)
         elif engine.version < self._newest or self.clock.monotonic() - looked > FRESH_SECONDS:
             try:
                 engine.refresh()
@@ -162,10 +162,6 @@ class ServedStore:
                 raise
         self._newest = max(self._newest, engine.version)
         return engine
-
-    def open(self, limits: Limits) -> Engine:
-        """Return a new engine on the newest version of the table. Raise StoreError if it cannot be read."""
-        return Engine(self.store, self._options, limits)
 
     def give_back(self, engine: Engine) -> None:
         with self._lock:
@@ -201,7 +197,7 @@ class ServedStore:
         StoreError if the table cannot be read."""
         now = self.clock.monotonic()
         if self._writer is None or now > self._writer_until:
-            self._writer = SidecarWriter(self.store, self._options, Sidecars(self.store))
+            self._writer = SidecarWriter(self.store, self.options, Sidecars(self.store))
             self._writer_until = now + TEND_SECONDS
         for _ in self._writer.write():
             if not still():
@@ -234,8 +230,8 @@ class SnapshotLease:
         self.still_wanted()
         if store not in self._taken:
             if not 0 <= store < len(self.stores):
-                least, most = 0, len(self.stores) - 1
-                raise UnknownError(f"there is no store {store}; the numbers are {least} to {most}")
+                most = len(self.stores) - 1
+                raise UnknownError(f"there is no store {store}; the numbers are 0 to {most}")
             served = self.stores[store]
             engine = served.take()
             self._taken[store] = LeasedSnapshot(engine, NOBODY), -1
@@ -263,7 +259,7 @@ class SnapshotLease:
         close this engine."""
         self.still_wanted()
         store = self.stores[0]
-        engine = store.open(limits)
+        engine = Engine(store.store, store.options, limits)
         self._own.append(engine)
         return LeasedSnapshot(engine, store.live(engine))
 
@@ -288,18 +284,14 @@ class SnapshotLease:
         """Interrupt the request's SQL statements, and let it start no further ones."""
         with self._giving_back:
             self._left.set()
-            for engine in [
-                *(snapshot.engine for snapshot, _ in list(self._taken.values())),
-                *self._own,
-            ]:
+            used: list[Engine | RemoteEngine | TimelineSnapshot] = [*self._own, *self._remote]
+            used += [snapshot.engine for snapshot, _ in list(self._taken.values())]
+            if (timeline := self._timeline) is not None:
+                used.append(timeline)
+            for each in used:
                 # Ignore the error, because the request's thread may be closing the engine at the same moment.
                 with suppress(Exception):
-                    engine.interrupt()
-            if (timeline := self._timeline) is not None:
-                timeline.interrupt()
-            for remote in list(self._remote):
-                with suppress(Exception):
-                    remote.interrupt()
+                    each.interrupt()
 
     def end(self, *, good: bool) -> None:
         """Give all engines back to their stores. If `good` is false, close them: an interrupt may still reach them."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from tailrace.model.gap import DAMAGED_SESSION
-from tailrace.query.completeness import Scope, Window
+from tailrace.query.completeness import Window
 from tailrace.query.engine import Engine
 from tailrace.query.filters import JobFilter, Selection, all_of
 from tailrace.reading.question import Filters
@@ -61,85 +61,21 @@ class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
         return {(source, session) for source, session in engine.rows(sql, where.values)}
 
 
-class OfSelection(OfPlaces, frozen=True, kw_only=True):
-    """Selects rows by source, by the beginning of the session id, by stream, by rank, node and job, and by time.
-
-    The range of time begins at `from` and ends before `to`. An empty list selects all.
-    """
-
-    source: list[Word] = []
-    session: list[Word] = []
-    stream: list[Word] = []
-    from_: Nanoseconds | None = msgspec.field(name="from", default=None)
-    to: Nanoseconds | None = None
-
-    @property
-    def filters(self) -> Filters:
-        return Filters(
-            self.source or None,
-            self.session or None,
-            self.stream or None,
-            self.from_,
-            self.to,
-            job=self.places,
-        )
-
-    @property
-    def window(self) -> Window:
-        return Window(self.filters.selection, self.from_, self.to)
-
-    def concerns(
-        self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
-    ) -> bool:
-        """Return whether missing events of a gap may belong to the selection. The gap's `stream` is empty if unknown.
-        `placed` is the result of the method `placed`."""
-        return (
-            (placed is None or session == DAMAGED_SESSION or (source, session) in placed)
-            and (not self.source or source in self.source)
-            and (not self.session or session == DAMAGED_SESSION or _begins(session, self.session))
-            and (not self.stream or stream in {"", *self.stream})
-        )
-
-
-class OfNothing(ApiQuestion, frozen=True, kw_only=True):
-    """The endpoint has no parameters."""
-
-
-class OfStreams(OfPlaces, frozen=True, kw_only=True):
-    """A part of the list of streams.
-
-    With `search`, the list contains only streams that have this text in their source, format, session id, stream id or
-    state, or in the name of the thread, process, host, file or label.
-    """
-
-    search: Word = ""
-    source: list[Word] = []
-    session: list[Word] = []
-    sort: Literal[
-        "source", "format", "session", "stream", "events", "missing", "completeness", "first_time",
-        "last_time", "open_spans", "state", "silent_since",
-    ] = "missing"  # fmt: skip
-    descending: bool = True
-    offset: Offset = 0
-    limit: RowLimit = 100
-
-
 class OfSessions(OfPlaces, frozen=True, kw_only=True):
     source: list[Word] = []
     session: list[Word] = []
 
+    @property
+    def selection(self) -> Selection:
+        return Selection(tuple(self.source) or None, tuple(self.session) or None, job=self.places)
 
-class OfLanes(OfPlaces, frozen=True, kw_only=True):
-    source: list[Word] = []
-    session: list[Word] = []
+
+class OfLanes(OfSessions, frozen=True, kw_only=True):
     stream: list[Word] = []
 
     @property
-    def scope(self) -> Scope:
-        sources, sessions, streams = map(tuple, (self.source, self.session, self.stream))
-        return Scope.of(
-            Selection(sources or None, sessions or None, streams or None, job=self.places)
-        )
+    def selection(self) -> Selection:
+        return super().selection._replace(streams=tuple(self.stream) or None)
 
     def has(
         self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
@@ -148,9 +84,62 @@ class OfLanes(OfPlaces, frozen=True, kw_only=True):
         return (
             (placed is None or (source, session) in placed)
             and (not self.source or source in self.source)
-            and (not self.session or _begins(session, self.session))
+            and (not self.session or session.startswith(tuple(self.session)))
             and (not self.stream or stream in self.stream)
         )
+
+
+class OfSelection(OfLanes, frozen=True, kw_only=True):
+    """Selects rows by source, by the beginning of the session id, by stream, by rank, node and job, and by time.
+
+    The range of time begins at `from` and ends before `to`. An empty list selects all.
+    """
+
+    from_: Nanoseconds | None = msgspec.field(name="from", default=None)
+    to: Nanoseconds | None = None
+
+    @property
+    def filters(self) -> Filters:
+        sources, sessions, streams, *_ = self.selection
+        return Filters(sources, sessions, streams, self.from_, self.to, job=self.places)
+
+    @property
+    def window(self) -> Window:
+        return Window(self.selection, self.from_, self.to)
+
+    def concerns(
+        self, source: str, session: str, stream: str, placed: Container[tuple[str, str]] | None
+    ) -> bool:
+        """Return whether missing events of a gap may belong to the selection. The gap's `stream` is empty if unknown.
+        `placed` is the result of the method `placed`."""
+        damaged = session == DAMAGED_SESSION
+        return (
+            (placed is None or damaged or (source, session) in placed)
+            and (not self.source or source in self.source)
+            and (not self.session or damaged or session.startswith(tuple(self.session)))
+            and (not self.stream or stream in {"", *self.stream})
+        )
+
+
+class OfNothing(ApiQuestion, frozen=True, kw_only=True):
+    """The endpoint has no parameters."""
+
+
+class OfStreams(OfSessions, frozen=True, kw_only=True):
+    """A part of the list of streams.
+
+    With `search`, the list contains only streams that have this text in their source, format, session id, stream id or
+    state, or in the name of the thread, process, host, file or label.
+    """
+
+    search: Word = ""
+    sort: Literal[
+        "source", "format", "session", "stream", "events", "missing", "completeness", "first_time",
+        "last_time", "open_spans", "state", "silent_since",
+    ] = "missing"  # fmt: skip
+    descending: bool = True
+    offset: Offset = 0
+    limit: RowLimit = 100
 
 
 class OfEmptyTime(OfLanes, frozen=True, kw_only=True):
@@ -318,7 +307,3 @@ class OfExport(OfSelection, frozen=True, kw_only=True):
     """The selection of an export. `format` is one of those that the endpoint `store` lists."""
 
     format: Word
-
-
-def _begins(session: str, beginnings: list[str]) -> bool:
-    return session.startswith(tuple(beginnings))

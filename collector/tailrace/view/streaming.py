@@ -23,7 +23,6 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from tailrace.config.load import store_path
 from tailrace.errors import TailraceError, UnknownError
 from tailrace.export import WRITERS
 from tailrace.export.output import Output, RowCount
@@ -113,7 +112,6 @@ class LiveWatch:
 
     def __init__(self, store: ServedStore) -> None:
         self._store = store
-        self._loaded = store.loaded
         self._clock = store.clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="watch")
         self._table: TableReader | None = None
@@ -170,7 +168,13 @@ class LiveWatch:
         except TailraceError as error:
             self._table = None
             unasked = str(error)
-        self._look_at_collectors()
+        if (began := self._clock.monotonic()) >= self._not_before:
+            self._statuses, self._unasked, _ = ask(self._store.loaded.config, CollectorStatus)
+            now = self._clock.monotonic()
+            if self._statuses:
+                self._rates.add(self._statuses.values(), now)
+            if self._unasked and now - began > EVERY_SECONDS:
+                self._not_before = now + AWAY_SECONDS
         self._number += 1
         progress = self._store.progress
         news = News(
@@ -184,22 +188,9 @@ class LiveWatch:
         )
         return b"id: %d\nevent: news\ndata: %b\n\n" % (self._number, msgspec.json.encode(news))
 
-    def _look_at_collectors(self) -> None:
-        if self._clock.monotonic() < self._not_before:
-            return
-        began = self._clock.monotonic()
-        self._statuses, self._unasked, _ = ask(self._loaded.config, CollectorStatus)
-        now = self._clock.monotonic()
-        if self._statuses:
-            self._rates.add(self._statuses.values(), now)
-        if self._unasked and now - began > EVERY_SECONDS:
-            self._not_before = now + AWAY_SECONDS
-
     def _look_at_table(self) -> tuple[int, int]:
         if self._table is None:
-            self._table = TableReader(
-                store_path(self._loaded.config), self._loaded.config.store.options
-            )
+            self._table = TableReader(self._store.store, self._store.options)
             newer = True
         else:
             newer = self._table.refresh()
@@ -247,33 +238,29 @@ class Written(NamedTuple):
 
 def write_export(lease: SnapshotLease, asked: OfExport) -> Written:
     """Write an export to a temporary directory. Raise the errors of `export`."""
-    directory = Path(make_room("view"))
-    try:
-        return _write(lease, asked, directory)
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
+    if asked.format not in WRITERS:
+        raise UnknownError(f"there is no format {asked.format!r}; known: {', '.join(WRITERS)}")
 
-
-def _write(lease: SnapshotLease, asked: OfExport, directory: Path) -> Written:
     def select() -> Selected:
         snapshot = lease.own_snapshot(EXPORT_LIMITS)
         patience = Patience(snapshot.engine, None)
         return Selected(snapshot.engine, asked.filters, patience, snapshot.live)
 
-    if asked.format not in WRITERS:
-        raise UnknownError(f"there is no format {asked.format!r}; known: {', '.join(WRITERS)}")
-    output = Output(str(directory / f"trace.{SUFFIXES.get(asked.format, asked.format)}"))
-    with output:
-        exported = export(WRITERS[asked.format].load(), select, output, RowCount(None))
-    names = output.names
-    if len(names) == 1:
-        return Written(directory, names[0], exported.words)
-    archive = directory / f"trace.{asked.format}.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as files:
-        for name in names:
-            files.write(name, name.name)
-    return Written(directory, archive, exported.words)
+    directory = Path(make_room("view"))
+    try:
+        main = directory / f"trace.{SUFFIXES.get(asked.format, asked.format)}"
+        with Output(str(main)) as output:
+            exported = export(WRITERS[asked.format].load(), select, output, RowCount(None))
+        if output.names == [main]:
+            return Written(directory, main, exported.words)
+        archive = directory / f"trace.{asked.format}.zip"
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as files:
+            for name in output.names:
+                files.write(name, name.name)
+        return Written(directory, archive, exported.words)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 class Download(StreamingResponse):

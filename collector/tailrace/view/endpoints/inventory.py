@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from itertools import islice
+from math import inf
+from operator import gt, itemgetter, lt
 from typing import Any, Literal
+
+from msgspec import structs
 
 from tailrace import __version__
 from tailrace.analysis.losses import COLUMNS
@@ -13,7 +17,7 @@ from tailrace.errors import UnknownError
 from tailrace.export import WRITERS
 from tailrace.query.completeness import EVERYTHING, MISSING, Scope
 from tailrace.query.engine import Engine
-from tailrace.query.filters import RowCondition, Selection, all_of
+from tailrace.query.filters import RowCondition, all_of
 from tailrace.query.views import VIEWS
 from tailrace.rollups.gaps import PlacedGap
 from tailrace.store.notes import Note
@@ -137,8 +141,7 @@ SESSIONS_MAX = 10_000
 
 def streams(lease: SnapshotLease, asked: OfStreams) -> wire.Streams:
     snapshot = lease.snapshot()
-    selection = _selection(asked)
-    found = snapshot.whole(Scope.of(selection))
+    found = snapshot.whole(Scope.of(asked.selection))
     condition = _matching(asked)
     counting = f"SELECT count(*) FROM streams WHERE {condition.sql}"  # noqa: S608 - our own words
     ((total,),) = snapshot.engine.rows(counting, condition.values)
@@ -174,9 +177,8 @@ def streams_of(lease: SnapshotLease, asked: OfStreams) -> list[wire.Stream]:
 
 def sessions(lease: SnapshotLease, asked: OfSessions) -> wire.Sessions:
     snapshot = lease.snapshot()
-    selection = _selection(asked)
-    found = snapshot.whole(Scope.of(selection))
-    condition = selection.condition
+    found = snapshot.whole(Scope.of(asked.selection))
+    condition = asked.selection.condition
     sql = _SESSIONS.format(condition.sql.replace("(session,", "(s.session,"), SESSIONS_MAX)
     return wire.Sessions(
         version=snapshot.version,
@@ -199,15 +201,9 @@ def names(lease: SnapshotLease, _: OfNothing) -> wire.NameList:
     )
 
 
-def _selection(asked: OfStreams | OfSessions) -> Selection:
-    return Selection(tuple(asked.source) or None, tuple(asked.session) or None, job=asked.places)
-
-
 def _matching(asked: OfStreams) -> RowCondition:
-    conditions = [_selection(asked).condition]
-    if asked.search:
-        conditions.append(RowCondition(_SEARCHED, (asked.search,) * 3))
-    return all_of(conditions)
+    search = [RowCondition(_SEARCHED, (asked.search,) * 3)] if asked.search else []
+    return all_of([asked.selection.condition, *search])
 
 
 def gaps(lease: SnapshotLease, asked: OfGaps) -> wire.Gaps:
@@ -233,12 +229,9 @@ def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
         sessions = lease.timeline().on(asked.axis)
         within = [each for each in within if each.gap.place[:2] in sessions]
     begins = [(each.begin, each) for each in within if each.begin is not None]
-    if asked.backwards:
-        there = [(begin, each) for begin, each in begins if begin < asked.after]
-        chosen = max(there, key=lambda pair: pair[0], default=None)
-    else:
-        there = [(begin, each) for begin, each in begins if begin > asked.after]
-        chosen = min(there, key=lambda pair: pair[0], default=None)
+    compare, nearest = (lt, max) if asked.backwards else (gt, min)
+    there = [pair for pair in begins if compare(pair[0], asked.after)]
+    chosen = nearest(there, key=itemgetter(0), default=None)
     return wire.Gaps(
         version=snapshot.version,
         whole=whole(found),
@@ -249,17 +242,14 @@ def next_gap(lease: SnapshotLease, asked: OfNextGap) -> wire.Gaps:
 
 def _within(lease: SnapshotLease, asked: OfSelection) -> list[PlacedGap]:
     placed = asked.placed(lease.snapshot().engine)
+    since = -inf if asked.from_ is None else asked.from_
+    until = inf if asked.to is None else asked.to
     return [
         each
         for each in lease.timeline().gaps
-        if asked.concerns(*each.gap.place, placed) and _overlaps(each, asked.from_, asked.to)
+        if asked.concerns(*each.gap.place, placed)
+        and (each.begin is None or each.end is None or (each.end >= since and each.begin < until))
     ]
-
-
-def _overlaps(each: PlacedGap, since: int | None, until: int | None) -> bool:
-    if each.begin is None or each.end is None:
-        return True
-    return (since is None or each.end >= since) and (until is None or each.begin < until)
 
 
 def _gap(each: PlacedGap) -> wire.ShownGap:
@@ -282,16 +272,8 @@ def notes(lease: SnapshotLease, _: OfNothing) -> wire.NoteList:
 def add(lease: SnapshotLease, asked: NewNote) -> wire.NoteList:
     store = lease.stores[0]
     since, until = sorted((asked.from_, asked.to))
-    note = Note(
-        made=store.clock.wall_ns(),
-        from_=since,
-        to=until,
-        text=asked.text,
-        source=asked.source,
-        session=asked.session,
-        stream=asked.stream,
-    )
-    store.notes.add(note)
+    given = structs.asdict(asked) | {"from_": since, "to": until}
+    store.notes.add(Note(made=store.clock.wall_ns(), **given))
     return notes(lease, OfNothing())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -23,7 +22,6 @@ from tailrace.analysis.statistics import (
     statistics as of_spans,
 )
 from tailrace.errors import UnknownError
-from tailrace.query.completeness import Window
 from tailrace.query.output import FORMULA
 from tailrace.view import wire
 from tailrace.view.answers import (
@@ -35,7 +33,7 @@ from tailrace.view.answers import (
     from_row,
     whole,
 )
-from tailrace.view.leases import LeasedSnapshot, SnapshotLease
+from tailrace.view.leases import SnapshotLease
 from tailrace.view.questions import OfComparison, OfDurations, OfFlame, OfSelection, OfStatistics
 from tailrace.view.wire import DecimalText, Ns
 
@@ -255,36 +253,23 @@ def durations(lease: SnapshotLease, asked: OfDurations) -> HeatMapAnswer:
 _MARKER = "SELECT min(time) FROM events WHERE name = ? AND kind NOT IN ('gap', 'heal') AND {}"
 
 
-class ComparedRun(NamedTuple):
-    store: int
-    version: int
-    marker: int | None
-    measured: MeasuredRun
-
-
 def compare(lease: SnapshotLease, asked: OfComparison) -> Comparison | EncodedAnswer:
     by = parse(asked.by)
-    a, b = (
+    (one, a), (other, b) = (
         _run(lease, store, side, asked, by)
         for store, side in zip(asked.stores, asked.sides, strict=True)
     )
-    one, other = a.measured, b.measured
     found = changes(one.statistics, other.statistics, asked.figure, (one.lacks, other.lacks))
     if not asked.exact:
         found = judged(found, one.evidence(), other.evidence())
-    found.sort(
-        key=lambda each: (
-            each.before is not None,
-            each.before is not None and each.after is not None,
-        )
-    )
+    found.sort(key=lambda each: (each.before is not None, each.after is not None))
     threshold = asked.threshold or 0.0
     if asked.format == "csv":
         return _csv(found, by, asked.figure, threshold)
     return Comparison(
         version=lease.snapshot().version,
-        a=_side(lease, a),
-        b=_side(lease, b),
+        a=a,
+        b=b,
         by=[key.word for key in by],
         figure=asked.figure,
         total=len(found),
@@ -296,39 +281,32 @@ def compare(lease: SnapshotLease, asked: OfComparison) -> Comparison | EncodedAn
 
 def _run(
     lease: SnapshotLease, store: int, side: OfSelection, asked: OfComparison, by: Sequence[GroupKey]
-) -> ComparedRun:
+) -> tuple[MeasuredRun, Side]:
+    """Raise UnknownError if the runs are aligned, and no event with the name `align` has a time."""
     snapshot = lease.snapshot(store)
     if not side.session:
         side = structs.replace(side, session=lease.stores[store].sessions)
     window, marker = side.window, None
     if asked.align:
-        marker = _marker(snapshot, window, asked.align)
+        rows = window.rows
+        ((marker,),) = snapshot.engine.rows(_MARKER.format(rows.sql), (asked.align, *rows.values))
+        if marker is None:
+            where = cut(snapshot.engine.table.root)
+            raise UnknownError(
+                f"{where}: no selected event with a wall time is called {asked.align!r}"
+            )
         end = None if asked.length is None else marker + asked.length
         until = min((each for each in (window.until, end) if each is not None), default=None)
         window = window._replace(since=marker, until=until)
     found = snapshot.whole(window.scope)
     measured = MeasuredRun.read(snapshot.engine, window, by, asked.figure, found)
-    return ComparedRun(store, snapshot.version, marker, measured)
-
-
-def _marker(snapshot: LeasedSnapshot, window: Window, name: str) -> int:
-    """Return the time (Unix ns) of the first event with a name. Raise UnknownError if no such event has a time."""
-    rows = window.rows
-    ((time,),) = snapshot.engine.rows(_MARKER.format(rows.sql), (name, *rows.values))
-    if time is None:
-        where = cut(snapshot.engine.table.root)
-        raise UnknownError(f"{where}: no selected event with a wall time is called {name!r}")
-    return int(time)
-
-
-def _side(lease: SnapshotLease, run: ComparedRun) -> Side:
-    return Side(
-        store=cut(lease.stores[run.store].name),
-        version=run.version,
-        whole=whole(run.measured.whole),
-        from_=decimal(run.measured.window.since),
-        to=decimal(run.measured.window.until),
-        marker=decimal(run.marker),
+    return measured, Side(
+        store=cut(lease.stores[store].name),
+        version=snapshot.version,
+        whole=whole(found),
+        from_=decimal(window.since),
+        to=decimal(window.until),
+        marker=decimal(marker),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, Selection, all_of
 from tailrace.query.names import ProgramNames
 from tailrace.query.views import EVENTS, SPANS, View
-from tailrace.rollups.frame import Frame, frame as of_window
+from tailrace.rollups.frame import frame as of_window
 from tailrace.rollups.gaps import SeenGap
 from tailrace.rollups.scale import Range
 from tailrace.rollups.snapshot import WALL, LaneKey, TimelineLane
@@ -45,7 +45,7 @@ LANES_MAX = 1000
 
 def lanes(lease: SnapshotLease, asked: OfLanes) -> wire.Lanes:
     snapshot = lease.snapshot()
-    found = snapshot.whole(asked.scope)
+    found = snapshot.whole(Scope.of(asked.selection))
     return wire.Lanes(
         version=snapshot.version,
         whole=whole(found),
@@ -95,7 +95,21 @@ def frame(lease: SnapshotLease, asked: OfFrame) -> wire.FrameAnswer:
     timeline = lease.timeline()
     if not keys:
         keys = [each.key for each in timeline.lanes[:LANES_MAX]]
-    return _frame(of_window(timeline, Range(asked.from_, asked.to), asked.pixels, keys))
+    found = of_window(timeline, Range(asked.from_, asked.to), asked.pixels, keys)
+    return wire.FrameAnswer(
+        version=found.version,
+        from_=str(asked.from_),
+        to=str(asked.to),
+        bucket=found.bucket,
+        coarse=found.coarse,
+        one_in=found.one_in,
+        lanes=[from_row(wire.LaneName, key) for key in found.lanes],
+        names=[cut(name, NAME_MAX) for name in found.names],
+        spans=found.spans,
+        instants=found.instants,
+        counters=found.counters,
+        gaps=[_gap(each, asked.from_) for each in found.gaps],
+    )
 
 
 def _key(text: str) -> LaneKey:
@@ -109,24 +123,6 @@ def _key(text: str) -> LaneKey:
         raise QueryError(
             f'{cut(text, 100)!r} is no lane: write ["source", "session", "stream", substream or null]'
         ) from error
-
-
-def _frame(found: Frame) -> wire.FrameAnswer:
-    zero = found.window.begin
-    return wire.FrameAnswer(
-        version=found.version,
-        from_=str(zero),
-        to=str(found.window.end),
-        bucket=found.bucket,
-        coarse=found.coarse,
-        one_in=found.one_in,
-        lanes=[from_row(wire.LaneName, key) for key in found.lanes],
-        names=[cut(name, NAME_MAX) for name in found.names],
-        spans=found.spans,
-        instants=found.instants,
-        counters=found.counters,
-        gaps=[_gap(each, zero) for each in found.gaps],
-    )
 
 
 def _gap(each: SeenGap, zero: int) -> wire.FrameGap:
@@ -232,10 +228,21 @@ def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
         for key in sessions & timeline.sessions.keys()
         if asked.concerns(*key, "", placed)
     }
-    near = []
-    for (source, session), clock in clocks.items():
-        first, last = _ticks(clock, asked)
-        near.append({"source": source, "session": session, "first": first, "last": last})
+    since = [] if asked.from_ is None else [asked.from_]
+    before = [] if asked.to is None else [asked.to]
+    if asked.after is not None and asked.backwards:
+        before.append(asked.after)
+    elif asked.after is not None:
+        since.append(asked.after + 1)
+    near = [
+        {
+            "source": source,
+            "session": session,
+            "first": _first_tick(clock, max(since)) if since else -_FARTHEST,
+            "last": _first_tick(clock, min(before)) - 1 if before else _FARTHEST,
+        }
+        for (source, session), clock in clocks.items()
+    ]
     if not near:
         return []
     values = {
@@ -253,21 +260,6 @@ def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
     return [event for _, event in events]
 
 
-def _ticks(clock: SessionClock, asked: OfSearch) -> tuple[int, int]:
-    """Return the first and the last tick of this clock at which an event may begin that matches `from`, `to` and
-    `after` of the search.
-    """
-    first = [] if asked.from_ is None else [asked.from_]
-    behind = [] if asked.to is None else [asked.to]
-    if asked.after is not None:
-        first += [] if asked.backwards else [asked.after + 1]
-        behind += [asked.after] if asked.backwards else []
-    return (
-        _first_tick(clock, max(first)) if first else -_FARTHEST,
-        _first_tick(clock, min(behind)) - 1 if behind else _FARTHEST,
-    )
-
-
 def _first_tick(clock: SessionClock, time: int) -> int:
     """Return the lowest tick of a session's clock whose time on the session's axis is at least `time` (ns)."""
     ticks = range(-_FARTHEST, _FARTHEST)
@@ -278,6 +270,11 @@ CHILDREN_MAX = 200
 ROWS_MAX = 100
 """Maximum number of rows that the endpoint `row` returns for one offset of a session. All rows that the collector
 itself writes have the same session and offset."""
+
+_SPAN = """
+SELECT source, session, stream, substream, id, parent, start, "end", "offset" FROM spans
+WHERE source = ? AND session = ? AND "offset" = ? LIMIT 1
+"""
 
 _OF_SPAN = (
     "source, session, \"offset\", stream, substream, 'span', name, category, time, duration, open"
@@ -306,30 +303,30 @@ def row(lease: SnapshotLease, asked: OfRow) -> wire.RowsAnswer:
     others = list(_rows(engine, EVENTS, asked, "kind NOT IN ('span', 'begin')"))
     if not spans and not others:
         raise UnknownError(f"session {asked.session!r} has no row at offset {asked.offset}")
-    parent, children, more, how = None, list[wire.ShownEvent](), False, ""
+    parent, children, related = None, list[wire.ShownEvent](), ""
     if spans:
-        span = _span(engine, asked)
-        parent, children, more, how = _relatives(engine, span)
+        values = asked.source, asked.session, asked.offset
+        parent, children, related = _relatives(engine, _Span(*next(engine.rows(_SPAN, values))))
     return wire.RowsAnswer(
         version=snapshot.version,
         whole=whole(found),
         rows=[*spans, *others],
         parent=parent,
-        children=children,
-        more_children=more,
-        related=how,
+        children=children[:CHILDREN_MAX],
+        more_children=len(children) > CHILDREN_MAX,
+        related=related,
         raw=wire.Raw(bytes=None, why="the collector keeps no bytes of records that it could read"),
     )
 
 
 def _rows(engine: Engine, view: View, asked: OfRow, also: str) -> Iterator[wire.ShownRow]:
     exact = {c.name for c in view.columns if c.type in {"BIGINT", "BOOLEAN"}}
-    columns = ", ".join(
+    selected = ", ".join(
         f'"{c.name}"' if c.name in exact or c.type == "VARCHAR" else f'"{c.name}"::VARCHAR'
         for c in view.columns
     )
     sql = (
-        f"SELECT {columns} FROM {view.name}"  # noqa: S608 - our own words
+        f"SELECT {selected} FROM {view.name}"  # noqa: S608 - our own words
         f' WHERE source = ? AND session = ? AND "offset" = ? AND {also} LIMIT {ROWS_MAX}'
     )
     names = [column.name for column in view.columns]
@@ -337,36 +334,19 @@ def _rows(engine: Engine, view: View, asked: OfRow, also: str) -> Iterator[wire.
     for values in engine.rows(sql, (asked.source, asked.session, asked.offset)):
         given = dict(zip(names, values, strict=True))
         text = given.pop("attributes")
-        shown_values = {name: _shown(value) for name, value in given.items()}
-        yield wire.ShownRow(
-            view=view.name, place=place, columns=shown_values, attributes=_members(text)
-        )
-
-
-def _shown(value: object) -> Any:  # noqa: ANN401 - JSON
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else bounded(value)
-
-
-def _members(text: str | None) -> dict[str, Any]:
-    found = members(text)
-    return found if found or text is None else {"": cut(text)}
-
-
-def _span(engine: Engine, asked: OfRow) -> _Span:
-    sql = (
-        'SELECT source, session, stream, substream, id, parent, start, "end", "offset" FROM spans'
-        ' WHERE source = ? AND session = ? AND "offset" = ? LIMIT 1'
-    )
-    return next(
-        _Span(*each) for each in engine.rows(sql, (asked.source, asked.session, asked.offset))
-    )
+        columns = {
+            name: str(value) if type(value) is int else bounded(value)
+            for name, value in given.items()
+        }
+        attributes = members(text) or ({} if text is None else {"": cut(text)})
+        yield wire.ShownRow(view=view.name, place=place, columns=columns, attributes=attributes)
 
 
 def _relatives(
     engine: Engine, span: _Span
-) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], bool, str]:
-    """Return the parent of a span, its children, whether it has further children, and how these spans were found: by
-    `id` if the spans' records contain ids, otherwise by `containment` of their times."""
+) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], str]:
+    """Return the parent of a span, its first children, and how these spans were found: by `id` if the spans' records
+    contain ids, otherwise by `containment` of their times. There is one child more than the limit if it has more."""
     here = "source = ? AND session = ?"
     of_session = (span.source, span.session)
     children = RowCondition(f"{here} AND parent = ? AND parent IS NOT NULL", (*of_session, span.id))
@@ -374,39 +354,33 @@ def _relatives(
     parent = RowCondition(f"{here} AND id = ?", (*of_session, span.parent))
     above = [] if span.parent is None else list(_spans(engine, parent, '"offset"'))
     if by_id or span.parent is not None:
-        more = len(by_id) > CHILDREN_MAX
-        return (above[0] if above else None), by_id[:CHILDREN_MAX], more, "id"
+        return (above[0] if above else None), by_id, "id"
     if span.start is None or span.end is None:
-        return None, [], False, ""
-    return _contained(engine, span)
-
-
-def _contained(
-    engine: Engine, span: _Span
-) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], bool, str]:
+        return None, [], ""
     lane = 'source = ? AND session = ? AND stream = ? AND substream IS NOT DISTINCT FROM ? AND "offset" <> ?'
     of_lane = (*span[:4], span.offset)
     around = RowCondition(
         f'{lane} AND start <= ? AND ("end" >= ? OR open) AND (start < ? OR "end" > ? OR open)',
         (*of_lane, span.start, span.end, span.start, span.end),
     )
-    above = next(_spans(engine, around, 'start DESC, "end"'), None)
+    enclosing = next(_spans(engine, around, 'start DESC, "end"'), None)
     inside = RowCondition(
         f'{lane} AND start >= ? AND "end" <= ? AND NOT (start = ? AND "end" = ?)',
         (*of_lane, span.start, span.end, span.start, span.end),
     )
-    chosen = inside.sql
     # Select only the direct children: spans inside the given span that are not inside another one of these spans.
     sql = (
-        f"WITH inner_spans AS MATERIALIZED (SELECT * FROM spans WHERE {chosen}),"  # noqa: S608 - our own words
+        f"WITH inner_spans AS MATERIALIZED (SELECT * FROM spans WHERE {inside.sql}),"  # noqa: S608 - our own words
         ' reached AS (SELECT *, max("end") OVER (ORDER BY start, "end" DESC, "offset"'
         " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until FROM inner_spans)"
         f' SELECT {_OF_SPAN} FROM reached WHERE until IS NULL OR "end" > until'
         f' ORDER BY start, "offset" LIMIT {CHILDREN_MAX + 1}'
     )
-    children = [shown_event(*each) for each in engine.rows(sql, inside.values)]
-    more = len(children) > CHILDREN_MAX
-    return above, children[:CHILDREN_MAX], more, "containment"
+    return (
+        enclosing,
+        [shown_event(*each) for each in engine.rows(sql, inside.values)],
+        "containment",
+    )
 
 
 def _spans(engine: Engine, condition: RowCondition, order: str) -> Iterator[wire.ShownEvent]:
