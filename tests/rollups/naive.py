@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 
-from tailrace.export.drawn_rows import DrawnRows, session_clocks
+from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.lost import lost
 from tailrace.export.output import RowCount
 from tailrace.export.selected import Selected
@@ -36,8 +36,8 @@ class Naive:
             if r["kind"] not in ("gap", "session")
         }
         selected = Selected(engine, Filters(), Patience(engine, None))
-        self.sessions = session_clocks(selected)
         self.timeline = DrawnRows(selected, RowCount(None))
+        self.sessions = self.timeline.sessions
         self.lost = list(lost(self.timeline))
         self.gaps = list(engine.rows("SELECT source, session, stream, reason, remaining FROM gaps"))
         self.spans = list(engine.rows(_SPANS))

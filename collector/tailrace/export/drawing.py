@@ -12,10 +12,12 @@ Viewers require that the slices of a track nest, so spans that overlap get furth
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from tailrace.export.drawn_rows import DrawnRows, Item, Lane
-from tailrace.export.lost import Lost, lost
+from tailrace.export.lost import lost
 from tailrace.query.names import ProcessNames, ProgramNames, ThreadNames
 from tailrace.timeline import DEEPEST, SessionClock
 
@@ -165,22 +167,22 @@ def draw(timeline: DrawnRows, canvas: Canvas) -> None:
         canvas.summary(SUMMARY), timeline.first, whole.text, None, whole.words | timeline.asked
     )
     threads = Threads(canvas, timeline.names)
-    drawn: DrawnLane | None = None
-    for item in timeline.items():
-        if drawn is None or drawn.lane is not item.lane:
-            if drawn is not None:
-                drawn.slices.finish()
-            drawn = DrawnLane(canvas, threads, item.lane)
-        drawn.add(item)
-    if drawn is not None:
+    for lane, items in groupby(timeline.items(), attrgetter("lane")):
+        drawn = DrawnLane(canvas, threads, lane)
+        for item in items:
+            drawn.add(item)
         drawn.slices.finish()
-    _draw_lost(timeline, canvas, threads)
-    _draw_notes(timeline, canvas)
+    for (session, stream), gaps in groupby(lost(timeline), attrgetter("session", "stream")):
+        parent = threads.thread(session, stream) if stream else threads.process(session)
+        slices = Slices(canvas, parent, "LOST EVENTS")
+        for gap in gaps:
+            slices.add(gap.begin, gap.end, gap.name, "lost", gap.members)
+        slices.finish()
+    if timeline.notes:
+        _draw_notes(timeline, canvas)
 
 
 def _draw_notes(timeline: DrawnRows, canvas: Canvas) -> None:
-    if not timeline.notes:
-        return
     track = canvas.summary(NOTES)
     slices = Slices(canvas, track, NOTES, track)
     for note in timeline.notes:
@@ -194,20 +196,6 @@ def _draw_notes(timeline: DrawnRows, canvas: Canvas) -> None:
         else:
             slices.add(note.from_, note.to, note.text, "note", of)
     slices.finish()
-
-
-def _draw_lost(timeline: DrawnRows, canvas: Canvas, threads: Threads) -> None:
-    place: tuple[SessionClock, str] | None = None
-    slices: Slices | None = None
-    for each in lost(timeline):
-        if slices is None or place != (each.session, each.stream):
-            if slices is not None:
-                slices.finish()
-            place = (each.session, each.stream)
-            slices = Slices(canvas, threads.of_gaps(each), "LOST EVENTS")
-        slices.add(each.begin, each.end, each.name, "lost", each.members)
-    if slices is not None:
-        slices.finish()
 
 
 class Threads:
@@ -235,10 +223,6 @@ class Threads:
             self._threads[key] = self._canvas.thread(self.process(session), drawn)
         return self._threads[key]
 
-    def of_gaps(self, each: Lost) -> int:
-        """Return the track below which a gap is drawn: that of its stream or, if that is unknown, of its process."""
-        return self.thread(each.session, each.stream) if each.stream else self.process(each.session)
-
 
 def _facts(session: SessionClock, process: ProcessNames) -> dict[str, str]:
     names = process.names
@@ -264,11 +248,12 @@ class Slices:
         self._tracks = [] if first is None else [first]
         self._nesting = Nesting()
 
-    @property
-    def first(self) -> int:
-        if not self._tracks:
-            self._tracks.append(self._canvas.track(self._parent, self._name))
-        return self._tracks[0]
+    def track(self, number: int = 0) -> int:
+        """Return the track with a number. Create the track if it is the next one."""
+        if number == len(self._tracks):
+            name = f"{self._name} overlapping {number}".lstrip() if number else self._name
+            self._tracks.append(self._canvas.track(self._parent, name))
+        return self._tracks[number]
 
     def add(
         self, begin: int, end: int | None, name: str, category: str | None, of: Details
@@ -276,14 +261,7 @@ class Slices:
         number, ended = self._nesting.begin(begin, end)
         for other, time in ended:
             self._canvas.end(self._tracks[other], time)
-        if number == 0:
-            track = self.first
-        else:
-            if number == len(self._tracks):
-                more = f"{self._name} overlapping {number}".lstrip()
-                self._tracks.append(self._canvas.track(self._parent, more))
-            track = self._tracks[number]
-        self._canvas.begin(track, begin, name, category, of)
+        self._canvas.begin(self.track(number), begin, name, category, of)
 
     def finish(self) -> None:
         for number, time in self._nesting.rest():
@@ -292,7 +270,6 @@ class Slices:
 
 class DrawnLane:
     def __init__(self, canvas: Canvas, threads: Threads, lane: Lane) -> None:
-        self.lane = lane
         self._canvas = canvas
         self._thread = threads.thread(lane.session, lane.stream)
         self._name = "" if lane.substream is None else f"substream {lane.substream}"
@@ -303,18 +280,15 @@ class DrawnLane:
     def add(self, item: Item) -> None:
         values = item.values() if item.kind == "counter" else {}
         for name, value in values.items():
-            self._canvas.count(self._counter(name), item.begin, value)
+            if name not in self._counters:
+                shown = f"{name} {self._name}" if self._name else name
+                self._counters[name] = self._canvas.counter(self._thread, shown)
+            self._canvas.count(self._counters[name], item.begin, value)
         if item.is_span:
             self.slices.add(item.begin, item.end, item.name, item.category, _members(item))
         elif not values:
-            track = self.slices.first
+            track = self.slices.track()
             self._canvas.instant(track, item.begin, item.name, item.category, _members(item))
-
-    def _counter(self, name: str) -> int:
-        if name not in self._counters:
-            shown = f"{name} {self._name}" if self._name else name
-            self._counters[name] = self._canvas.counter(self._thread, shown)
-        return self._counters[name]
 
 
 def _members(item: Item) -> Details:

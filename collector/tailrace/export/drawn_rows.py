@@ -130,7 +130,13 @@ class DrawnRows:
 
     @cached_property
     def sessions(self) -> dict[SessionKey, SessionClock]:
-        return session_clocks(self.selected)
+        rows = self.selected.condition(EVENTS)
+        sql = _EXTENTS.format(drawn=DRAWN, chosen=rows.sql)
+        extents = [Extent(*row) for row in self.selected.few(sql, rows.values)]
+        chosen = self.selected.filters.selection._replace(streams=None).condition
+        sql = FACTS.format(chosen=chosen.sql)
+        facts = [Facts(*row) for row in self.selected.few(sql, chosen.values)]
+        return placed(extents, facts)
 
     @cached_property
     def names(self) -> ProgramNames:
@@ -173,62 +179,50 @@ class DrawnRows:
         answer = self.selected.arrow(
             _WHOLE.format(columns=_COLUMNS, events=chosen.sql), chosen.values
         )
+        rows = _rows(self.selected.batches(answer, self._progress))
+        if open_rows := list(_rows(begun)):
+            rows = merge(rows, open_rows, key=_place)
         lane: Lane | None = None
         drawn = 0
-        for source, session, stream, substream, *rest in _merged(
-            self._rows(self.selected.batches(answer, self._progress)), list(self._rows(begun))
-        ):
+        for source, session, stream, substream, kind, name, *rest in rows:
             if lane is None or (source, session, stream, substream) != (
                 lane.session.source, lane.session.session, lane.stream, lane.substream,
             ):  # fmt: skip
                 lane = Lane(places[source, session], stream, substream)
-            if (item := self._item(lane, *rest[:-1])) is not None:
-                drawn += 1
-                yield item
+            category, id_, parent, seq, start, end, time, aligned, open_, attributes, numbers, _ = (
+                rest
+            )
+            begin = lane.session.place(time, aligned)
+            if kind == "end" and begin is None and end is not None:
+                begin = lane.session.place_tick(end)
+            if begin is None:
+                self.left[f"{kind} without a time"] += 1
+                continue
+            ends = None
+            if kind == "span" and start is not None and end is not None:
+                ends = lane.session.end(begin, start, end)
+            shown = name if name is not None else f"({kind} without a name)"
+            drawn += 1
+            yield Item(
+                lane,
+                kind,
+                shown,
+                category,
+                id_,
+                parent,
+                seq,
+                begin,
+                ends,
+                open_,
+                attributes,
+                numbers,
+            )
         self._progress.written(drawn)
 
-    @staticmethod
-    def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[_Row]:
-        for batch in batches:
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
-    def _item(
-        self,
-        lane: Lane,
-        kind: str,
-        name: str | None,
-        category: str | None,
-        id_: int | None,
-        parent: int | None,
-        seq: int | None,
-        start: int | None,
-        end: int | None,
-        time: int | None,
-        aligned: int | None,
-        open_: bool,
-        attributes: str | None,
-        numbers: list[Number] | None,
-    ) -> Item | None:
-        session = lane.session
-        begin = session.place(time, aligned)
-        if kind == "end" and begin is None and end is not None:
-            begin = session.place_tick(end)
-        if begin is None:
-            self.left[f"{kind} without a time"] += 1
-            return None
-        ends = None
-        if kind == "span" and start is not None and end is not None:
-            ends = session.end(begin, start, end)
-        shown = name if name is not None else f"({kind} without a name)"
-        return Item(
-            lane, kind, shown, category, id_, parent, seq, begin, ends, open_, attributes, numbers
-        )
-
-
-def _merged(rows: Iterator[_Row], begun: list[_Row]) -> Iterator[_Row]:
-    if not begun:
-        return rows
-    return merge(rows, begun, key=_place)
+def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[_Row]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _place(row: _Row) -> tuple[object, ...]:
@@ -251,14 +245,3 @@ def _read(given: Number) -> tuple[str | None, int | float | None]:
         return given["member"], msgspec.json.decode(given["value"], type=int | float)
     except ValueError:
         return given["member"], None
-
-
-def session_clocks(selected: Selected) -> dict[SessionKey, SessionClock]:
-    rows = selected.condition(EVENTS)
-    extents = [
-        Extent(*row)
-        for row in selected.few(_EXTENTS.format(drawn=DRAWN, chosen=rows.sql), rows.values)
-    ]
-    chosen = selected.filters.selection._replace(streams=None).condition
-    facts = [Facts(*row) for row in selected.few(FACTS.format(chosen=chosen.sql), chosen.values)]
-    return placed(extents, facts)

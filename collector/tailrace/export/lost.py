@@ -17,7 +17,6 @@ from tailrace.export.drawn_rows import DrawnRows
 from tailrace.export.output import RowCount
 from tailrace.query.filters import one_of
 from tailrace.query.views import GAPS
-from tailrace.reading.question import unix_ns
 from tailrace.timeline import DRAWN, GAPS_OF, NUMBERS, Gap, SessionClock, StreamPlace, between
 
 Seen = tuple[int, int]
@@ -85,9 +84,10 @@ class Lost(NamedTuple):
 
 
 class Neighbourhood:
-    """The events nearest to the gaps of a selection, by sequence number and by offset, for each stream."""
+    """The events nearest to the gaps of a selection, by sequence number and by offset, for each stream. All events of
+    the sessions with gaps count, even those that the user's filters exclude."""
 
-    def __init__(self, gaps: list[Gap]) -> None:
+    def __init__(self, timeline: DrawnRows, gaps: list[Gap]) -> None:
         self._of: dict[StreamPlace, tuple[Neighbours, Neighbours]] = {}
         for place, group in groupby(gaps, key=lambda gap: gap.place):
             of_stream = list(group)
@@ -101,13 +101,27 @@ class Neighbourhood:
                 ),
             )
 
-    def see(self, place: StreamPlace, number: int | None, offset: int, time: int) -> None:
-        for stream in {place[2], ""}:
-            found = self._of.get((place[0], place[1], stream))
-            if found is not None:
-                if number is not None:
-                    found[0].see(number, time)
-                found[1].see(offset, time)
+        if gaps:
+            self._look(timeline, {gap.session for gap in gaps})
+
+    def _look(self, timeline: DrawnRows, sessions: set[str]) -> None:
+        # List the sessions as values: for a join, DuckDB might hold all events in memory.
+        chosen = one_of("session", sorted(sessions))
+        clocks = timeline.sessions
+        answer = timeline.selected.arrow(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
+        for batch in timeline.selected.batches(answer, RowCount(None)):
+            columns = [column.to_pylist() for column in batch.columns]
+            for source, session, stream, number, offset, *at in zip(*columns, strict=True):
+                clock = clocks.get((source, session))
+                time = None if clock is None else clock.place(*at)
+                if time is None:
+                    continue
+                for of in {stream, ""}:
+                    if (found := self._of.get((source, session, of))) is not None:
+                        by_number, by_offset = found
+                        by_offset.see(offset, time)
+                        if number is not None:
+                            by_number.see(number, time)
 
     def of(self, gap: Gap) -> tuple[int | None, int | None]:
         """Return the times of the nearest events before and after a gap, or None. The gap's offset counts only if no
@@ -127,27 +141,11 @@ def lost(timeline: DrawnRows) -> Iterator[Lost]:
     gaps = [
         Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)
     ]
-    around = Neighbourhood(gaps)
-    if gaps:
-        _look(timeline, around, {gap.session for gap in gaps})
+    around = Neighbourhood(timeline, gaps)
     for _, of_stream in groupby(gaps, key=lambda gap: gap.place):
         found = [_place(timeline, gap, around) for gap in of_stream]
-        yield from sorted((each for each in found if each is not None), key=_by_time)
-
-
-def _look(timeline: DrawnRows, around: Neighbourhood, sessions: set[str]) -> None:
-    """Pass all events of the sessions with gaps to `around`, even those that the user's filters exclude. The SQL
-    lists the sessions as values: for a join, DuckDB might hold all events in memory."""
-    selected, places = timeline.selected, timeline.sessions
-    chosen = one_of("session", sorted(sessions))
-    answer = selected.arrow(EVENTS_OF.format(sessions=chosen.sql), chosen.values)
-    for batch in selected.batches(answer, RowCount(None)):
-        columns = [column.to_pylist() for column in batch.columns]
-        for source, name, stream, number, offset, time, aligned in zip(*columns, strict=True):
-            session = places.get((source, name))
-            begin = None if session is None else session.place(time, aligned)
-            if begin is not None:
-                around.see((source, name, stream), number, offset, begin)
+        known = [each for each in found if each is not None]
+        yield from sorted(known, key=lambda each: (each.begin, -each.end))
 
 
 def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:
@@ -157,8 +155,10 @@ def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:
         timeline.left["gap without a place in time"] += 1
         return None
     begin, end, words = place
-    window = _cut(timeline, begin, end)
-    if window is None:
+    _, since, until = timeline.selected.filters.window
+    first = begin if since is None else max(begin, since)
+    last = end if until is None else min(end, until)
+    if first > end or (until is not None and first >= until):
         timeline.left["gap outside of the selected times"] += 1
         return None
     count = "an unknown number" if gap.remaining is None else gap.remaining
@@ -168,22 +168,5 @@ def _place(timeline: DrawnRows, gap: Gap, around: Neighbourhood) -> Lost | None:
         "placed": words, "begins": begin, "ends": end,
     }  # fmt: skip
     known = {key: value for key, value in members.items() if value is not None}
-    return Lost(session, gap.stream, f"LOST {count} ({gap.reason})", *window, known)
-
-
-def _cut(timeline: DrawnRows, begin: int, end: int) -> tuple[int, int] | None:
-    filters = timeline.selected.filters
-    if filters.since is not None:
-        begin = max(begin, since := unix_ns(filters.since, "since"))
-        if end < since:
-            return None
-    if filters.until is not None:
-        until = unix_ns(filters.until, "until")
-        if begin >= until:
-            return None
-        end = min(end, until)
-    return begin, max(begin, end)
-
-
-def _by_time(each: Lost) -> tuple[int, int]:
-    return each.begin, -each.end
+    name = f"LOST {count} ({gap.reason})"
+    return Lost(session, gap.stream, name, first, max(first, last), known)

@@ -13,7 +13,7 @@ import posixpath
 import zlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby, islice, takewhile
 from operator import itemgetter
@@ -70,13 +70,22 @@ def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
     for origin in origins:
         sources[origin.source].append(origin)
     for source, mine in sources.items():
-        paths = [(origin, _path(origin)) for origin in mine]
+        # absolute and normalized paths without `.gz`
+        paths = [
+            (each, each.path and posixpath.normpath(posixpath.join("/", without_gz(each.path))))
+            for each in mine
+        ]
         base = _base([(origin, path) for origin, path in paths if path is not None])
         taken: set[str] = set()
         for origin, path in paths:
+            known = FORMATS.get(origin.format)
             session = file_name(origin.session).removesuffix(SUFFIX)
-            name = session + _suffix(origin) if path is None else posixpath.relpath(path, base)
-            name += PACKED if _packed(origin) else ""
+            if path is None:
+                name = session + ("" if known is None else known.suffix)
+            else:
+                name = posixpath.relpath(path, base)
+            gz = known is not None and known.compresses and (origin.path or "").endswith(PACKED)
+            name += PACKED if gz or origin.damaged else ""
             name = posixpath.join(session, name) if name in taken else name
             taken.add(name)
             names[origin] = PurePosixPath(source, name)
@@ -91,17 +100,6 @@ def beside(name: PurePosixPath, document: str) -> PurePosixPath:
     return PurePosixPath(source, path.lstrip("/"))
 
 
-def _path(origin: Origin) -> str | None:
-    """Return the absolute, normalized path of a session's original file without `.gz`, or None."""
-    return origin.path and posixpath.normpath(posixpath.join("/", without_gz(origin.path)))
-
-
-def _packed(origin: Origin) -> bool:
-    known = FORMATS.get(origin.format)
-    compressed = known is not None and known.compresses and (origin.path or "").endswith(PACKED)
-    return compressed or origin.damaged
-
-
 def _base(files: Sequence[tuple[Origin, str]]) -> str:
     """Return the deepest directory that contains all run directories (`Files.group`) of a source."""
     runs = []
@@ -109,10 +107,6 @@ def _base(files: Sequence[tuple[Origin, str]]) -> str:
         run = FORMATS[origin.format].files.group(path) if origin.format in FORMATS else ""
         runs.append(run if path.startswith(f"{run}/") else posixpath.dirname(path))
     return posixpath.commonpath(runs) if runs else "/"
-
-
-def _suffix(origin: Origin) -> str:
-    return FORMATS[origin.format].suffix if origin.format in FORMATS else ""
 
 
 REFUSED = "session without events, which readers refuse"
@@ -139,6 +133,10 @@ _ORIGINS = """
 SELECT source, part.root(session) AS root, any_value(format), any_value(peer) FILTER (transport = 'tail')
 FROM sessions WHERE {} GROUP BY source, root ORDER BY source, min(opened), root
 """
+_ROWS = f"""
+SELECT source, part.root(session) AS root, {COLUMNS} FROM ({ROWS})
+WHERE {{}} ORDER BY source, root, {ORDER}
+"""  # noqa: S608 - our own words
 
 
 class Loss(NamedTuple):
@@ -201,7 +199,7 @@ def write(
     ]
     names = placed(origins)
     of = {(origin.source, origin.session): origin for origin in origins}
-    answer = selected.answer(_rows_of(chosen), Shape.JSON, wanted.values)
+    answer = selected.answer(_ROWS.format(chosen), Shape.JSON, wanted.values)
     rows = (row for page in selected.pages(answer, progress) for row in page)
     for (source, session), mine in groupby(rows, key=itemgetter(0, 1)):
         origin = of[source, session]
@@ -270,13 +268,16 @@ class _SessionFile:
 
     def write(self, found: Iterable[Record]) -> None:
         losses = deque([] if self._repair else self._losses)
-        with self._output.file(self._name) as file, _packing(file, self._name) as out:
+        with self._output.file(self._name) as file:
+            out = PackedFile(file) if self._name.suffix == PACKED else file
             for record, following in with_following(found):
                 self._lose(losses, out, record.offset)
                 self._size += self._write(record, out, following)
             self._lose(losses, out, None)
             closing = self._encoder.close()
             self._size += out.write(closing or b"")
+            if isinstance(out, PackedFile):
+                out.close()
         if closing is None:
             self._output.remove(self._name)
             self._left_out, self._size, self.file = self._left_out + self._size, 0, None
@@ -301,28 +302,15 @@ class _SessionFile:
     def _write(self, record: Record, out: BinaryIO | PackedFile, following: Record | None) -> int:
         """Write the bytes of a record, and return their number. If the copy must not have the record, return 0 and
         count its bytes in `_left_out`."""
-        data: bytes | None
+        data: bytes | None = None
         if record.kind != Kind.MALFORMED:
             data = self._encoder.encode(record, following=following)
-        elif self._repair:
-            data = None
-        else:
+        elif not self._repair:
             data = record.detail if isinstance(record.detail, bytes) else b""
         if data is None:
             self._left_out += record.size
             return 0
         return out.write(data)
-
-
-@contextmanager
-def _packing(file: BinaryIO, name: PurePosixPath) -> Iterator[BinaryIO | PackedFile]:
-    """Provide the file to which the `with` block writes: compressed if the name ends in `.gz`, otherwise unchanged."""
-    if name.suffix != PACKED:
-        yield file
-        return
-    packed = PackedFile(file)
-    yield packed
-    packed.close()
 
 
 class PackedFile:
@@ -366,13 +354,6 @@ class PackedFile:
         if self._member is None:
             self._member = zlib.compressobj(zlib.Z_BEST_COMPRESSION, wbits=31)
         return self._member
-
-
-def _rows_of(chosen: str) -> str:
-    return f"""
-SELECT source, part.root(session) AS root, {COLUMNS} FROM ({ROWS})
-WHERE {chosen} ORDER BY source, root, {ORDER}
-"""  # noqa: S608 - our own words, and question marks
 
 
 def _losses(

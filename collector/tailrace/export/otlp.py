@@ -54,7 +54,6 @@ SELECT source, session, id FROM spans WHERE id IS NOT NULL AND ({}) GROUP BY ALL
 
 _NOTES = SessionClock("notes", "", "")
 """An invented session, the OpenTelemetry resource of all notes of users."""
-_NO_THREAD: dict[str, Any] = {}
 _SCOPE = {"name": "tailrace", "version": __version__}
 
 Object = dict[str, Any]
@@ -63,18 +62,20 @@ Object = dict[str, Any]
 def write(selected: Selected, output: Output, progress: RowCount) -> Left:
     timeline = DrawnRows(selected, progress)
     spans = TelemetryLines(output.main(), timeline, "resourceSpans", "scopeSpans", "spans")
-    beside = {word: output.beside(word) for word in ("logs", "metrics")}
-    logs = TelemetryLines(beside["logs"], timeline, "resourceLogs", "scopeLogs", "logRecords")
+    logs = TelemetryLines(
+        output.beside("logs"), timeline, "resourceLogs", "scopeLogs", "logRecords"
+    )
     metrics = TelemetryLines(
-        beside["metrics"], timeline, "resourceMetrics", "scopeMetrics", "metrics"
+        output.beside("metrics"), timeline, "resourceMetrics", "scopeMetrics", "metrics"
     )
     chosen = selected.condition(SPANS)
     shared = set(selected.few(_SHARED.format(chosen.sql), chosen.values))
-    names, lane, thread = timeline.names, None, _NO_THREAD
+    lane: Lane | None = None
+    thread: Object = {}
     for number, item in enumerate(timeline.items()):
         session = item.lane.session
         if item.lane is not lane:
-            lane, thread = item.lane, _thread(names, item.lane)
+            lane, thread = item.lane, _thread(timeline.names, item.lane)
         values = item.values() if item.kind == "counter" else {}
         if item.is_span:
             named = item.id if (session.source, session.session, item.id) not in shared else None
@@ -244,7 +245,7 @@ def _thread(names: ProgramNames, lane: Lane) -> Object:
     """Return the attributes that name the thread of a lane, in formats with a stream for each thread."""
     session = lane.session
     thread = names.thread(session.source, session.session, lane.stream, session.format)
-    return {"thread.id": thread.tid, "thread.name": thread.title} if thread.tid else _NO_THREAD
+    return {"thread.id": thread.tid, "thread.name": thread.title} if thread.tid else {}
 
 
 def _ours(item: Item) -> Object:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -56,44 +57,25 @@ class RowCount:
 STANDARD_OUTPUT = "-"
 
 
-class Output:
-    """The files of an export, with temporary names until the `with` block ends without an exception. Standard output, a
-    pipe and a device take only one file. Methods raise ExportError if a file cannot be created. After an OSError within
-    the block, other than BrokenPipeError, its end raises ExportError."""
+class ExportTarget(ABC):
+    """The files of an export, with temporary names until the `with` block ends without an exception. Methods raise
+    ExportError if a file cannot be created. After an OSError within the block, other than BrokenPipeError, its end
+    raises ExportError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._named = Path(path)
-        self.pipe = path == STANDARD_OUTPUT or (self._named.exists() and not self._named.is_file())
-        if self._named.is_dir():
-            raise ExportError(f"{path}: is a directory; name a file in it")
-        self._files: list[tuple[BinaryIO, Path, Path]] = []
-        self._stream: BinaryIO | None = None
 
-    def main(self) -> BinaryIO:
-        if not self.pipe:
-            return self._make(self._named)
-        if self._stream is None:
-            self._stream = self._open_pipe()
-        return self._stream
-
-    def beside(self, word: str) -> BinaryIO | None:
-        """Create a file beside the main file, with `word` before the suffix of its name; None for a pipe."""
-        if self.pipe:
-            return None
-        named = self._named
-        return self._make(named.with_name(f"{named.stem}.{word}{named.suffix}"))
-
-    @property
-    def names(self) -> list[Path]:
-        return [name for _, name, _ in self._files]
-
+    @abstractmethod
     def restart(self) -> None:
         """Remove the files written so far, for a new attempt. Raise ExportError if the output is a pipe."""
-        if self.pipe:
-            raise ExportError("the table's files were deleted while they were read; ask again")
-        self._discard()
-        self._files.clear()
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Sync all files, and give them their final names."""
+
+    @abstractmethod
+    def _discard(self) -> None:
+        """Close and remove the files that still have temporary names."""
 
     def __enter__(self) -> Self:
         return self
@@ -119,6 +101,46 @@ class Output:
             return os.strerror(error.errno or 0)
         return refusal_text(error.errno, self.path)
 
+
+class Output(ExportTarget):
+    """The main file of an export, and the files beside it. Standard output, a pipe and a device take only one file."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._named = Path(path)
+        self.pipe = path == STANDARD_OUTPUT or (self._named.exists() and not self._named.is_file())
+        if self._named.is_dir():
+            raise ExportError(f"{path}: is a directory; name a file in it")
+        self._files: list[tuple[BinaryIO, Path, Path]] = []
+        self._stream: BinaryIO | None = None
+
+    def main(self) -> BinaryIO:
+        if not self.pipe:
+            return self._make(self._named)
+        try:
+            standard = self.path == STANDARD_OUTPUT
+            self._stream = sys.stdout.buffer if standard else self._named.open("wb")
+        except OSError as error:
+            raise ExportError(f"{self.path}: cannot be written: {self._reason(error)}") from error
+        return self._stream
+
+    def beside(self, word: str) -> BinaryIO | None:
+        """Create a file beside the main file, with `word` before the suffix of its name; None for a pipe."""
+        if self.pipe:
+            return None
+        named = self._named
+        return self._make(named.with_name(f"{named.stem}.{word}{named.suffix}"))
+
+    @property
+    def names(self) -> list[Path]:
+        return [name for _, name, _ in self._files]
+
+    def restart(self) -> None:
+        if self.pipe:
+            raise ExportError("the table's files were deleted while they were read; ask again")
+        self._discard()
+        self._files.clear()
+
     def _make(self, path: Path) -> BinaryIO:
         # If the path is a symbolic link, keep the link, and replace the file to which it points.
         place = Path(os.path.realpath(path))
@@ -132,16 +154,8 @@ class Output:
         self._files.append((file, path, part))
         return file
 
-    def _open_pipe(self) -> BinaryIO:
-        if self.path == STANDARD_OUTPUT:
-            return sys.stdout.buffer
-        try:
-            return self._named.open("wb")
-        except OSError as error:
-            raise ExportError(f"{self.path}: cannot be written: {self._reason(error)}") from error
-
     def _finish(self) -> None:
-        """Sync all files, and rename them, the main file last: if it exists after a crash, all others exist."""
+        # The main file gets its name last: if it exists after a crash, all others exist.
         if self._stream is not None:
             self._stream.flush()
         for file, _, _ in self._files:
@@ -162,18 +176,19 @@ class Output:
             part.unlink(missing_ok=True)
 
 
-class Directory:
-    """The directory of an export of many files, with a temporary name until the `with` block ends without an exception.
-    Methods raise ExportError if a file cannot be created. After an OSError within the block, its end raises
-    ExportError."""
+class Directory(ExportTarget):
+    """The directory of an export of many files."""
 
     pipe = False
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        super().__init__(path)
         self._named = Path(os.path.realpath(path))
         self._part = self._named.with_name(f".{self._named.name}.{os.getpid()}.part")
-        self._check()
+        if os.path.lexists(self._named) and not self._named.is_dir():
+            raise ExportError(f"{path}: is a file; name a directory")
+        if self._named.is_dir() and any(self._named.iterdir()):
+            raise ExportError(f"{path}: is not empty; name another directory")
         try:
             self._part.mkdir()
         except OSError as error:
@@ -221,39 +236,15 @@ class Directory:
         shutil.rmtree(self._part)
         self._part.mkdir()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                self._finish()
-        except OSError as failure:
-            error = failure
-        finally:
-            shutil.rmtree(self._part, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise ExportError(f"{self.path}: {refusal_text(error.errno, self.path)}") from error
-
-    def _check(self) -> None:
-        if os.path.lexists(self._named) and not self._named.is_dir():
-            raise ExportError(f"{self.path}: is a file; name a directory")
-        if self._named.is_dir() and any(self._named.iterdir()):
-            raise ExportError(f"{self.path}: is not empty; name another directory")
+    def _discard(self) -> None:
+        shutil.rmtree(self._part, ignore_errors=True)
 
     def _finish(self) -> None:
-        """Sync all files and directories, then give the directory its final name. An empty directory of this name is
-        replaced."""
         for directory, _, files in os.walk(self._part):
             for name in files:
                 _sync(Path(directory, name))
             _sync(directory)
-        self._part.replace(self._named)
+        self._part.replace(self._named)  # An empty directory of this name is replaced.
         _sync(self._named.parent)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import tee, zip_longest
 from typing import NamedTuple
 
 import msgspec
@@ -82,11 +83,8 @@ def records(
     end = 0
     for at, record in _placed(rows, kept, unreadable, left):
         if record is None:
-            end = (
-                # use the offset of a row that is not a record only as the end of the last record, because it may be any
-                # offset
-                at
-            )
+            # Use the offset of a row that is not a record only as the end of the last record: it may be any offset.
+            end = at
             continue
         if waiting and at > waiting[0].offset:
             yield from (_sized(each, at) for each in waiting)
@@ -96,13 +94,9 @@ def records(
 
 
 def with_following(found: Iterable[Record]) -> Iterator[tuple[Record, Record | None]]:
-    before = None
-    for record in found:
-        if before is not None:
-            yield before, record
-        before = record
-    if before is not None:
-        yield before, None
+    ahead, following = tee(found)
+    next(following, None)
+    return zip_longest(ahead, following)
 
 
 def _sized(record: Record, end: int) -> Record:
@@ -155,16 +149,12 @@ def quarantined(
 
 def _record(row: StoredRow) -> Record:
     kind = row.kind if not row.spans else Kind.END if row.ends else Kind.BEGIN
-    flaw, attributes = (None, row.attributes) if row.spans else _without_flaw(row.attributes)
+    flaw, attributes = None, row.attributes
+    if not row.spans and attributes is not None and attributes.startswith(_FLAWED):
+        # The record's flaw is the first member of the stored attributes.
+        flaw, _, rest = attributes.removeprefix(_FLAWED).partition('"')
+        attributes = "{" + rest[1:] if rest != "}" else None
     return Record(
         row.at, 0, kind, row.stream, row.substream, row.seq, row.name, row.category, row.id, row.parent, row.start,
         row.end, attributes, flaw, None,
     )  # fmt: skip
-
-
-def _without_flaw(attributes: str | None) -> tuple[str | None, str | None]:
-    """Split the stored attributes of a row into the record's flaw, which is their first member, and all others."""
-    if attributes is None or not attributes.startswith(_FLAWED):
-        return None, attributes
-    flaw, _, rest = attributes.removeprefix(_FLAWED).partition('"')
-    return flaw, "{" + rest[1:] if rest != "}" else None

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.config.schema import OWN_SOURCE
 from tailrace.errors import BrokenOffError, UnknownError
-from tailrace.export.output import RowCount
+from tailrace.export.output import ExportTarget, RowCount
 from tailrace.query.answer import AnswerColumn, ArrowAnswer, Page, RowAnswer, Shape
 from tailrace.query.completeness import completeness
 from tailrace.query.engine import ATTEMPTS, Engine
@@ -30,12 +30,6 @@ _NOTE_COLUMNS = (
 """The names and SQL types of the columns in an exported table of users' notes. Times are Unix nanoseconds."""
 
 _NOTE_TYPES = {"VARCHAR": pa.string(), "BIGINT": pa.int64()}
-
-
-def notes_of(engine: Engine, filters: Filters) -> ListedNotes:
-    """Return the users' notes that may concern the selected rows. Raise StoreError if they cannot be read."""
-    kept = NoteStore(engine.store, engine.options).list()
-    return kept._replace(notes=[note for note in kept.notes if _concerns(note, filters)])
 
 
 def note_columns(shape: Shape) -> list[AnswerColumn]:
@@ -102,7 +96,8 @@ class Selected:
     @cached_property
     def notes(self) -> ListedNotes:
         """Notes that users saved in `tailrace view` and that may concern the selected rows."""
-        return notes_of(self.engine, self.filters)
+        kept = NoteStore(self.engine.store, self.engine.options).list()
+        return kept._replace(notes=[note for note in kept.notes if _concerns(note, self.filters)])
 
     def condition(self, view: View) -> RowCondition:
         """Return the SQL condition for the selected rows of a view. For `gaps`, it selects all gaps that may concern
@@ -169,13 +164,7 @@ class Selected:
         return f"{self.engine.table.root}: no event is selected{lacks}; there are: {known or 'none yet'}"
 
 
-class Restartable(Protocol):
-    """The target of an export: a set of files, or a directory. It can be emptied for a new attempt."""
-
-    def restart(self) -> None: ...
-
-
-Target = TypeVar("Target", bound=Restartable)
+Target = TypeVar("Target", bound=ExportTarget)
 
 
 class Exported(NamedTuple):
