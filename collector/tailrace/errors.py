@@ -56,6 +56,10 @@ class BrokenOffError(StoreError):
     """Files of the table were deleted while a query read them. A repeated query reads the newest version."""
 
 
+DELETED = "the table's files were deleted while they were read; ask again"
+"""Text of a BrokenOffError after which the user must repeat the question."""
+
+
 class MemoryLimitError(StoreError):
     """Data must be read that needs more memory than the process may use: raise the limit."""
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import BinaryIO, Self, TextIO
 
-from tailrace.errors import ExportError
+from tailrace.errors import DELETED, ExportError
 from tailrace.filesystem import refusal_text
 
 EVERY_SECONDS = 0.2
@@ -137,7 +137,7 @@ class Output(ExportTarget):
 
     def restart(self) -> None:
         if self.pipe:
-            raise ExportError("the table's files were deleted while they were read; ask again")
+            raise ExportError(DELETED)
         self._discard()
         self._files.clear()
 

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.config.schema import OWN_SOURCE
-from tailrace.errors import BrokenOffError, UnknownError
+from tailrace.errors import DELETED, BrokenOffError, UnknownError
 from tailrace.export.output import ExportTarget, RowCount
 from tailrace.query.answer import AnswerColumn, ArrowAnswer, Page, RowAnswer, Shape
 from tailrace.query.completeness import completeness
@@ -137,7 +137,7 @@ class Selected:
     def same(self) -> None:
         """Raise BrokenOffError if the engine no longer reads the snapshot of this selection."""
         if self.engine.version != self._version:
-            raise BrokenOffError("the table's files were deleted while they were read; ask again")
+            raise BrokenOffError(DELETED)
 
     def _count(self) -> int:
         """Return the number of selected events. The collector's own events count only if the filters name its

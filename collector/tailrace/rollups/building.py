@@ -142,13 +142,9 @@ def build(source: str | BinaryIO, sidecars: Sidecars, path: str) -> None:
         first = _first_level(database, file)
         _sum_up(database, file, first)
         _add_levels(database, first)
-        sizes = database.execute(
-            "SELECT level, count(*) FROM cells GROUP BY level ORDER BY level"
-        ).fetchall()
-        levels = [level for level, _ in sizes] or [first]
-        header = RollupHeader(
-            path, file.metadata.num_rows, levels, [size for _, size in sizes] or [0], lanes
-        )
+        sql = "SELECT level, count(*) FROM cells GROUP BY level ORDER BY level"
+        levels, sizes = zip(*database.execute(sql).fetchall() or [(first, 0)], strict=True)
+        header = RollupHeader(path, file.metadata.num_rows, list(levels), list(sizes), lanes)
         sidecars.write(header, _reader(database, _CELLS), _reader(database, _LONG_SPANS))
 
 
@@ -218,7 +214,7 @@ def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, firs
 
 def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
     database.execute("CREATE TABLE finer AS FROM cells")
-    kept = _count(database, "finer")
+    ((kept,),) = database.execute("SELECT count(*) FROM finer").fetchall()
     for level in range(first + STEP, HIGHEST + 1, STEP):
         low, high = _BOUND.format(level=level - STEP), _BOUND.format(level=level)
         longer = f"(FROM longs WHERE longest >= {low} AND longest < {high})"
@@ -226,7 +222,7 @@ def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
         database.execute(
             f"CREATE TABLE coarser AS {_level(rows, level)}; DROP TABLE finer; ALTER TABLE coarser RENAME TO finer"
         )
-        size = _count(database, "finer")
+        ((size,),) = database.execute("SELECT count(*) FROM finer").fetchall()
         if size <= SAVES * kept:
             database.execute("INSERT INTO cells BY NAME FROM finer")
             kept = size
@@ -238,10 +234,6 @@ def _level(rows: str, level: int) -> str:
     """Return SQL that sums spans by buckets of 2 ** `level`. `rows` is SQL for the spans, or for sums by narrower
     buckets."""
     return added(rows, f"{level} AS level, lane, scale", _EDGE.format(level=level))
-
-
-def _count(database: duckdb.DuckDBPyConnection, table: str) -> int:
-    return int(database.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])  # noqa: S608 - our own words
 
 
 logger = logging.getLogger(__name__)
@@ -265,7 +257,11 @@ class SidecarWriter:
         self._done: set[str] = set()
         self._failed: set[str] = set()
         self.progress = RollupProgress()
-        sidecars.sweep(_existing(self._table) or [file.path for file in self._table.files()])
+        # Readers of a local table may still use data files of older versions.
+        root = Path(self._table.root)
+        local = root.glob("day=*/*.parquet") if self._table.local else ()
+        paths = [str(path.relative_to(root)) for path in local]
+        sidecars.sweep(paths or [file.path for file in self._table.files()])
 
     def write(self) -> Iterator[str]:
         """Write the sidecars that the newest version of the table lacks, those of the newest files first. Yield the
@@ -274,14 +270,11 @@ class SidecarWriter:
         Log a failure if a file cannot be read or its sidecar cannot be written. Raise StoreError if the table cannot be
         read."""
         self._table.refresh()
-        files = [file for file in self._table.files() if file.rows >= self._least_rows]
-        known = self._done & {file.path for file in files}
-        self._done = known | {
-            file.path
-            for file in files
-            if file.path not in known and self._sidecars.find(file.path) is not None
+        files = self._table.files()
+        rows = {file.path: file.rows for file in files if file.rows >= self._least_rows}
+        self._done = {
+            path for path in rows if path in self._done or self._sidecars.find(path) is not None
         }
-        rows = {file.path: file.rows for file in files}
         self._count(rows)
         for path in [each.path for each in reversed(self._table.files_by_age())]:
             if path not in rows or path in self._done | self._failed:
@@ -310,15 +303,6 @@ class SidecarWriter:
             logger.warning("%s: no roll-up was made: %s", path, line(error))
             return False
         return True
-
-
-def _existing(table: TableReader) -> list[str]:
-    """Return the paths of all data files of a local table, also of older versions, which readers may still use.
-    Return an empty list for a table at a URL."""
-    if not table.local:
-        return []
-    root = Path(table.root)
-    return [str(path.relative_to(root)) for path in root.glob("day=*/*.parquet")]
 
 
 def _opened(table: TableReader, path: str) -> BinaryIO:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tailrace.query.catalog import ViewCatalog, nothing
 from tailrace.query.database import finalize
 from tailrace.query.limits import make_room
-from tailrace.rollups.events import SPAN, LaneExtent, least, most
+from tailrace.rollups.events import LaneExtent, least, most
 from tailrace.rollups.gaps import GapPlaces
 from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, Truths
 from tailrace.rollups.rows import FARTHEST, KeptBlocks
@@ -85,7 +85,8 @@ class FileCache:
         self.pages = KeptPages(memory)
         self.blocks = KeptBlocks()
         self.lock = threading.RLock()
-        self._plain: dict[str, FileLanes] = {}
+        self.plain: dict[str, FileLanes] = {}
+        """Lanes of data files without a sidecar, by the path of the data file in the table."""
         self._ids: dict[LaneId, int] = {}
         spill = make_room("rollups")
         finalize(self, shutil.rmtree, spill, True)  # noqa: FBT003 - ignore errors
@@ -113,10 +114,20 @@ class FileCache:
             wanted = set(paths)
             for path in self.files.keys() - wanted:
                 self._forget(path)
-            for path in self._plain.keys() - wanted:
-                del self._plain[path]
+            for path in self.plain.keys() - wanted:
+                del self.plain[path]
+            if self.sidecars is None:
+                return {}
             for path in sorted(wanted - self.files.keys()):
-                self._note(path)
+                if (sidecar := self.sidecars.find(path)) is None:
+                    continue
+                extents = [each.extent for each in sidecar.header.lanes]
+                scales = [each.scale for each in sidecar.header.lanes]
+                lanes = FileLanes(extents, scales, [self.id_of(each.key) for each in extents])
+                try:
+                    self.files[path] = CachedFile(sidecar, lanes)
+                except (OSError, pa.ArrowException):
+                    self.sidecars.refuse(sidecar)
             return dict(self.files)
 
     def drop_damaged(self) -> bool:
@@ -130,15 +141,11 @@ class FileCache:
                 self._forget(path)
         return bool(damaged)
 
-    def plain(self, path: str) -> FileLanes | None:
-        """Return the lanes of a data file without a sidecar, or None if they are not cached."""
-        return self._plain.get(path)
-
     def learn(self, path: str, extents: Sequence[LaneExtent]) -> FileLanes:
         """Cache and return the lanes of a data file without a sidecar."""
         with self.lock:
             lanes = FileLanes(extents, [0] * len(extents), [self.id_of(each.key) for each in extents])  # fmt: skip
-            self._plain[path] = lanes
+            self.plain[path] = lanes
             return lanes
 
     def id_of(self, key: LaneId) -> int:
@@ -150,18 +157,6 @@ class FileCache:
     def lanes(self) -> int:
         """Number of lanes to which `id_of` has given a number."""
         return len(self._ids)
-
-    def _note(self, path: str) -> None:
-        sidecar = self.sidecars.find(path) if self.sidecars is not None else None
-        if sidecar is None or self.sidecars is None:
-            return
-        extents = [each.extent for each in sidecar.header.lanes]
-        ids = [self.id_of(each.key) for each in extents]
-        lanes = FileLanes(extents, [each.scale for each in sidecar.header.lanes], ids)
-        try:
-            self.files[path] = CachedFile(sidecar, lanes)
-        except (OSError, pa.ArrowException):
-            self.sidecars.refuse(sidecar)
 
     def _forget(self, path: str) -> None:
         file = self.files.pop(path)
@@ -249,7 +244,13 @@ class SidecarReader:
                 for timed in (False, True)
                 if (chosen := (level == each) & (reached.timed == timed)).any()
             ]
-            for page in self._pages(self._file.cells, (each, each), ranges):
+            cells = self._file.cells
+            inside = np.zeros(len(cells.rows), np.bool_)
+            for low, high in ranges:
+                inside |= (cells.inner[0] < high) & (cells.inner[1] >= low)
+            inside &= (cells.outer[0] <= each) & (cells.outer[1] >= each)
+            for number in np.flatnonzero(inside).tolist():
+                page = self._cache.pages.of(cells, number)
                 row = table.rows(page)
                 edge = page.columns["edge"]
                 chosen = (page.columns["level"] == each) & (of_level[row] == each)
@@ -263,24 +264,17 @@ class SidecarReader:
         bound, last = table.column(least, FARTHEST), table.column(before, -FARTHEST)
         rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
         shortest = int(least.min()) if len(least) else 0
-        for page in self._long_pages(reached, shortest, before):
+        for number in self._long_pages(reached, shortest, before):
+            page = self._cache.pages.of(self._file.longs, number)
             row = table.rows(page)
             spot, longest = page.columns["spot"], page.columns["longest"]
             chosen = (longest >= bound[row]) & (spot < last[row])
             chosen &= spot + longest * rate[row] * ROUNDED + 1024 >= table.opens[row]
             yield self._pieces(page, chosen, table.number[row])
 
-    def _pages(self, file: PagedFile, outer: tuple[int, int], ranges: Sequence[tuple[int, int]]) -> Iterator[SidecarPage]:  # fmt: skip
-        chosen = (file.outer[0] <= outer[1]) & (file.outer[1] >= outer[0])
-        inner = np.zeros(len(chosen), np.bool_)
-        for low, high in ranges:
-            inner |= (file.inner[0] < high) & (file.inner[1] >= low)
-        for number in np.flatnonzero(chosen & inner).tolist():
-            yield self._cache.pages.of(file, number)
-
-    def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> Iterator[SidecarPage]:
-        """Yield the pages that may have long spans of at least `shortest` ticks in the window. Long spans are sorted
-        by duration, then by begin."""
+    def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> list[int]:
+        """Return the numbers of the pages that may have long spans of at least `shortest` ticks in the window. Long
+        spans are sorted by duration, then by begin."""
         file = self._file.longs
         chosen = np.zeros(len(file.rows), np.bool_)
         for timed in (False, True):
@@ -289,43 +283,22 @@ class SidecarReader:
                 rate = float((1e9 / reached.rate[of]).max()) if timed else 1.0
                 reaches = file.inner[1] + file.outer[1] * rate * ROUNDED + 1024
                 chosen |= (file.inner[0] < before[of].max()) & (reaches >= reached.opens[of].min())
-        for number in np.flatnonzero(chosen & (file.outer[1] >= shortest)).tolist():
-            yield self._cache.pages.of(file, number)
+        pages: list[int] = np.flatnonzero(chosen & (file.outer[1] >= shortest)).tolist()
+        return pages
 
     def _pieces(self, page: SidecarPage, chosen: Truths, numbers: Longs) -> Pieces:
         rows = np.flatnonzero(chosen)
-        count = len(rows)
-
-        def column(name: str, null: float, kind: type[np.generic]) -> NDArray[Any]:
-            found = page.columns.get(name)
-            return np.full(count, null, kind) if found is None else found[rows].astype(kind, copy=False)  # fmt: skip
-
-        def texts(name: str) -> Longs:
-            found = page.texts.get(name)
-            return np.full(count, NONE, np.int64) if found is None else self._texts.numbered(found[0][rows], found[1])  # fmt: skip
-
-        is_long = "edge" not in page.columns
-        longest = column("longest", 0, np.int64)
-        return Pieces(
-            number=numbers[rows].astype(np.int32),
-            what=np.full(count, SPAN, np.int8) if is_long else column("what", 0, np.int8),
-            timed=column("timed", 0, np.bool_),
-            depth=column("depth", NONE, np.int32),
-            edge=column("spot" if is_long else "edge", 0, np.int64),
-            spot=column("spot", 0, np.int64),
-            start=column("start", 0, np.int64),
-            events=column("count", 1, np.int64),
-            busy=longest if is_long else column("busy", 0, np.int64),
-            longest=longest,
-            label=texts("label"),
-            member=texts("member"),
-            offset=column("offset", 0, np.int64),
-            kind=texts("kind"),
-            least=column("least", 0, np.float64),
-            most=column("most", 0, np.float64),
-            latest=column("latest", 0, np.float64),
-            open=np.zeros(count, np.bool_),
-        )
+        columns = {
+            name: each[rows] for name, each in page.columns.items() if name in Pieces._fields
+        }
+        for name, (codes, dictionary) in page.texts.items():
+            columns[name] = self._texts.numbered(codes[rows], dictionary)
+        columns["number"] = numbers[rows]
+        if "edge" in page.columns:
+            columns["events"] = page.columns["count"][rows]
+        else:  # long spans
+            columns |= {"edge": columns["spot"], "busy": columns["longest"]}
+        return Pieces.of(len(rows), **columns)
 
 
 class _Lookup:

@@ -196,13 +196,8 @@ class Drawn(NamedTuple):
     short: Truths
 
     def take(self, chosen: Longs | Truths) -> Drawn:
-        return Drawn(
-            self.pieces.take(chosen),
-            self.begin[chosen],
-            self.end[chosen],
-            self.busy[chosen],
-            self.short[chosen],
-        )
+        pieces, *columns = self
+        return Drawn._make((pieces.take(chosen), *(column[chosen] for column in columns)))
 
 
 class Summed(NamedTuple):
@@ -222,7 +217,8 @@ class Summed(NamedTuple):
 def summed(pieces: Pieces, scales: Scales) -> Summed:
     """Sum the short spans, the instants and the counter values by bucket. Long spans stay single."""
     of_spans = pieces.what == SPAN
-    short = of_spans & _is_short(pieces, scales)
+    short = of_spans & ~pieces.open
+    short &= pieces.longest < np.left_shift(1, scales.short)[pieces.number]
     bucket, inside = scales.inside(pieces)
     inside &= scales.place(pieces, pieces.spot) >= 0
 
@@ -248,13 +244,8 @@ def spans(pieces: Summed, scales: Scales) -> Drawn:
     `stacked` requires."""
     shorts = _sums(pieces.shorts, scales)
     longs = _singles(_open_bounded(pieces.longs, scales), scales)
-    found = Drawn(
-        joined([shorts.pieces, longs.pieces]),
-        np.concatenate((shorts.begin, longs.begin)),
-        np.concatenate((shorts.end, longs.end)),
-        np.concatenate((shorts.busy, longs.busy)),
-        np.concatenate((shorts.short, longs.short)),
-    )
+    columns = map(np.concatenate, zip(shorts[1:], longs[1:], strict=True))
+    found = Drawn._make((joined([shorts.pieces, longs.pieces]), *columns))
     later = np.where(found.pieces.open, -LATEST - 1, -found.end)
     several = found.pieces.events > 1
     order = np.lexsort((np.where(several, LATEST, found.pieces.offset), later, found.begin, found.pieces.number))  # fmt: skip
@@ -298,11 +289,6 @@ def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
         numbers = texts.numbers_of_list(different)
         column[chosen] = numbers[places]
     return pieces._replace(label=label, member=member)
-
-
-def _is_short(pieces: Pieces, scales: Scales) -> Truths:
-    short: Truths = ~pieces.open & (pieces.longest < np.left_shift(1, scales.short)[pieces.number])
-    return short
 
 
 def _sums(sums: Pieces, scales: Scales) -> Drawn:

@@ -203,39 +203,31 @@ def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator
     for lane in lanes:
         by_session.setdefault((lane.source, lane.session), []).append(lane)
     for key, of_session in by_session.items():
-        yield _of_session(key, of_session, known.get(key))
-
-
-def _of_session(key: SessionKey, lanes: list[LaneExtent], facts: Facts | None) -> Extent:
-    starts = [each.timed_first for each in lanes]
-    ends = [each.timed_last for each in lanes]
-    times = [each.timed_from for each in lanes]
-    first_tick = least(each.tick_first for each in lanes)
-    last_tick = most(each.tick_last for each in lanes)
-    lone = least(each.lone_first for each in lanes), most(each.lone_last for each in lanes)
-    if facts is not None and (zero := facts.zero) is not None:
-        if first_tick is not None:
-            times.append(zero + facts.ticks.ns(first_tick))
-        return Extent(
+        its = known.get(key)
+        zero = None if its is None else its.zero
+        starts = [each.timed_first for each in of_session]
+        ends = [each.timed_last for each in of_session]
+        times = [each.timed_from for each in of_session]
+        first = least(each.tick_first for each in of_session)
+        last = most(each.tick_last for each in of_session)
+        if its is not None and zero is not None:
+            # Ticks have wall times.
+            times.append(None if first is None else zero + its.ticks.ns(first))
+            starts.append(first)
+            ends.append(last)
+            first = last = None
+        offset = 0 if its is None else its.clock_offset or 0
+        yield Extent(
             *key,
-            lanes[0].format,
-            first_time=least(times),
-            first_start=least([*starts, first_tick]),
-            last_end=most([*ends, last_tick]),
-            first_lone_end=lone[0],
-            last_lone_end=lone[1],
+            of_session[0].format,
+            least(times),
+            least(starts),
+            most(ends),
+            None if first is None else first + offset,
+            None if last is None else last + offset,
+            least(each.lone_first for each in of_session),
+            most(each.lone_last for each in of_session),
         )
-    offset = 0 if facts is None else facts.clock_offset or 0
-    return Extent(
-        *key,
-        lanes[0].format,
-        least(times),
-        least(starts),
-        most(ends),
-        None if first_tick is None else first_tick + offset,
-        None if last_tick is None else last_tick + offset,
-        *lone,
-    )
 
 
 def least(values: Iterable[int | None]) -> int | None:

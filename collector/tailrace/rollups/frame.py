@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from numpy.typing import NDArray
 
-from tailrace.errors import BrokenOffError, QueryError
+from tailrace.errors import DELETED, BrokenOffError, QueryError
 from tailrace.query.engine import is_interrupt
 from tailrace.rollups.data_files import (
     ROUNDED,
@@ -144,9 +144,10 @@ def frame(
     keys = [lane.key for lane in snapshot.lanes] if lanes is None else list(lanes)
     finest = log_at_most(Fraction(window.end - window.begin, pixels))
     found = drawn(snapshot, window, finest, keys)
-    if snapshot.engine.version != snapshot.version:
-        raise BrokenOffError("the table's files were deleted while they were read; ask again")
+    snapshot.same()
     texts = FrameNames(snapshot, found.texts, keys)
+    # the drawn streams and, for the session of each, the unknown stream ""
+    streams = {key[:3] for key in keys} | {(*key[:2], "") for key in keys}
     return Frame(
         snapshot.version,
         window,
@@ -156,9 +157,9 @@ def frame(
         keys,
         texts.names,
         _spans(found, texts, snapshot.depths(keys), window.begin),
-        _instants(found.instants, texts, window.begin),
+        _instants(found, texts, window.begin),
         _counters(found.counters, texts, window.begin),
-        list(snapshot.losses.within(window, found.log, _streams(keys))),
+        list(snapshot.losses.within(window, found.log, streams)),
     )
 
 
@@ -183,8 +184,13 @@ def drawn(
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             if is_interrupt(error):
                 raise QueryError("the statement was interrupted") from error
-            if not snapshot.cache.drop_damaged():
-                raise _refusal(snapshot, error) from error
+            if snapshot.cache.drop_damaged():
+                continue
+            if snapshot.engine.table.missing_files():
+                raise BrokenOffError(DELETED) from error
+            logger.warning("a frame failed: %s", line(error))
+            text = "the rows of this range could not be read; the log has the details"
+            raise QueryError(text) from error
 
 
 def _draw(
@@ -226,13 +232,6 @@ def _scales(snapshot: TimelineSnapshot, window: Range, log: int, keys: Sequence[
     return Scales([found[each] for each in sessions], log)
 
 
-def _refusal(snapshot: TimelineSnapshot, error: Exception) -> QueryError | BrokenOffError:
-    if snapshot.engine.table.missing_files():
-        return BrokenOffError("the table's files were deleted while they were read; ask again")
-    logger.warning("a frame failed: %s", line(error))
-    return QueryError("the rows of this range could not be read; the log has the details")
-
-
 class FrameNames:
     """All names in a frame, each once. A drawn row refers to its name by the index in `names`."""
 
@@ -245,14 +244,11 @@ class FrameNames:
         self._lanes = lanes
         self._codes: dict[str, int] = {}
 
-    def unified(self, numbers: Longs) -> tuple[list[str | None], Longs]:
-        return self._texts.unified(numbers)
-
     def of(self, pieces: Pieces) -> Longs:
         """Return the index in `names` of the name of each drawn row."""
         counters = pieces.member if pieces.rows and pieces.what[0] == COUNTER else None
-        labels, label = self.unified(pieces.label)
-        members, member = ([None], np.zeros_like(label)) if counters is None else self.unified(counters)  # fmt: skip
+        labels, label = self._texts.unified(pieces.label)
+        members, member = ([None], np.zeros_like(label)) if counters is None else self._texts.unified(counters)  # fmt: skip
         asked = np.array([(text or "").startswith("?") for text in labels], np.bool_)
         # A label that begins with a question mark contains an id, whose name must be looked up. The same id can have
         # different names in different sessions.
@@ -303,12 +299,13 @@ def _spans(found: Drawing, texts: FrameNames, deepest: Sequence[int], zero: int)
     )
 
 
-def _instants(drawn: Drawn, texts: FrameNames, zero: int) -> InstantColumns:
+def _instants(found: Drawing, texts: FrameNames, zero: int) -> InstantColumns:
+    drawn = found.instants
     pieces = drawn.pieces
     several = pieces.events > 1
     names = np.zeros(pieces.rows, np.int64)
     names[~several] = texts.of(pieces.take(~several))
-    kinds, kind = texts.unified(np.where(several, NONE, pieces.kind))
+    kinds, kind = found.texts.unified(np.where(several, NONE, pieces.kind))
     return InstantColumns(
         pieces.number.tolist(),
         _from(zero, drawn.begin),
@@ -332,11 +329,6 @@ def _counters(drawn: Drawn, texts: FrameNames, zero: int) -> CounterColumns:
         pieces.most.tolist(),
         pieces.latest.tolist(),
     )
-
-
-def _streams(lanes: Sequence[LaneKey]) -> set[tuple[str, str, str]]:
-    """Return the streams of the given lanes and, for the session of each lane, the unknown stream ""."""
-    return {key[:3] for key in lanes} | {(*key[:2], "") for key in lanes}
 
 
 def _from(zero: int, times: Longs) -> list[int]:
@@ -383,17 +375,8 @@ class FileRows(NamedTuple):
         for each in zip(*(column.tolist() for column in columns), strict=True):
             yield Since(*each)
 
-    @property
-    def about(self) -> float:
-        """Estimated number of rows that must be read."""
-        return self._about(self.since)
-
-    @property
-    def about_inside(self) -> float:
-        """Estimated number of the rows to read that begin in the window."""
-        return self._about(self.reached.opens)
-
-    def _about(self, since: Longs) -> float:
+    def rows(self, since: Longs) -> float:
+        """Return the estimated number of rows from the time or tick `since` of each lane to the end of the window."""
         events = self.lanes.events[self.reached.lanes]
         return float((_shares(self.lanes, self.reached, since) * events).sum())
 
@@ -410,7 +393,9 @@ def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scale
         file = snapshot.files.get(path)
         events = _shares(lanes_of, reached, reached.opens) * lanes_of.events[reached.lanes]
         if file is None:
-            found += float(np.minimum(events, _buckets(lanes_of, reached, scales)).sum())
+            width = np.where(reached.timed, scales.log, scales.short[reached.number])
+            inside = np.maximum(_inside(lanes_of, reached, reached.opens), 0)
+            found += float(np.minimum(events, inside / 2.0**width + 1).sum())
             continue
         place = int(np.searchsorted(file.levels, scales.log, "right")) - 1
         if place < 0:
@@ -465,7 +450,13 @@ class WindowParts:
                 self._raw.append((file, reached))
             else:
                 self._sums.append((file, reached, level))
-        self.sample = _sample(self._plain)
+        timed = all(file.reached.timed.all() for file in self._plain)
+        opens = [int(file.reached.opens.min()) for file in self._plain]
+        self.sample = RowSample.of(
+            sum(file.rows(file.reached.opens) for file in self._plain),
+            sum(file.rows(file.since) for file in self._plain),
+            min(opens) if timed and opens else None,
+        )
 
     def read(self, texts: FrameTexts) -> Iterator[Pieces]:
         """Yield all rows and sums of the window. Each sampled row also counts for the rows that the sample leaves
@@ -487,19 +478,8 @@ class WindowParts:
             (short, near, WHOLE),
             (self._plain, least_since(self._plain), self.sample),
         ):
-            about = sum(each.about for each in files)
+            about = sum(each.rows(each.since) for each in files)
             yield from rows.read([each.path for each in files], ranges.values(), about, sample)
-
-
-def _sample(files: Sequence[FileRows]) -> RowSample:
-    """Return which rows of files without a sidecar are read."""
-    timed = all(file.reached.timed.all() for file in files)
-    opens = [int(file.reached.opens.min()) for file in files]
-    return RowSample.of(
-        sum(each.about_inside for each in files),
-        sum(each.about for each in files),
-        min(opens) if timed and opens else None,
-    )
 
 
 def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
@@ -507,14 +487,6 @@ def _shares(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
     as if rows were evenly distributed over time."""
     length = lanes.high[reached.lanes] - lanes.low[reached.lanes].astype(float)
     found: Floats = np.clip(_inside(lanes, reached, since) / np.maximum(length, 1), 0, 1)
-    return found
-
-
-def _buckets(lanes: FileLanes, reached: Reach, scales: Scales) -> Floats:
-    """Return for each lane in `reached` the number of buckets of the window between its first and last row in the
-    data file."""
-    width = np.where(reached.timed, scales.log, scales.short[reached.number])
-    found: Floats = np.maximum(_inside(lanes, reached, reached.opens), 0) / 2.0**width + 1
     return found
 
 

@@ -216,24 +216,24 @@ class GapPlaces:
         read."""
         known = {gap: nearest for gap in gaps if (nearest := self._known.get(gap)) is not None}
         new = {gap: _Nearest(gap) for gap in gaps if gap not in known}
-        look = _Look(rows, database)
-        look.at(set(rows.paths) - self._files, known.values())
-        look.at(set(rows.paths), new.values())
-        self._known, self._files = known | new, set(rows.paths)
+        paths = set(rows.paths)
+        for unread, wanted in ((paths - self._files, known), (paths, new)):
+            if unread:
+                files = _Files(rows, database, unread)
+                files.find_beside([each for each in wanted.values() if not each.exact])
+                files.find_around([each for each in wanted.values() if not each.exact])
+        self._known, self._files = known | new, paths
         return [self._known[gap].placed(sessions) for gap in gaps]
 
 
-class _Look:
-    def __init__(self, rows: RowSource, database: duckdb.DuckDBPyConnection) -> None:
-        self._rows = rows
-        self._database = database
+class _Files(NamedTuple):
+    """The data files `paths`, in which the events nearest to gaps are searched."""
 
-    def at(self, paths: Collection[str], gaps: Iterable[_Nearest]) -> None:
-        if paths:
-            self._beside(paths, [each for each in gaps if not each.exact])
-            self._around(paths, [each for each in gaps if not each.exact])
+    rows: RowSource
+    database: duckdb.DuckDBPyConnection
+    paths: Collection[str]
 
-    def _beside(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
+    def find_beside(self, gaps: Sequence[_Nearest]) -> None:
         """Find the events whose sequence number directly precedes or follows a gap."""
         wanted = [
             (key, below, *each.gap.place, number + (-1 if below else 1))
@@ -242,11 +242,10 @@ class _Look:
             if number is not None and each.gap.stream
         ]
         columns = ("key", "below", "source", "session", "stream", "number")
-        formats = {each.gap.format for each in gaps}
-        for key, below, event in self._ask(paths, formats, _BESIDE, "beside", columns, wanted):
+        for key, below, event in self._ask(gaps, _BESIDE, "beside", columns, wanted):
             gaps[key].see([event, None] if below else [None, event])
 
-    def _around(self, paths: Collection[str], gaps: Sequence[_Nearest]) -> None:
+    def find_around(self, gaps: Sequence[_Nearest]) -> None:
         """Find the nearest events of gaps. Each gap is compared with all events of its stream."""
         for at in range(0, len(gaps), CROWD):
             some = gaps[at : at + CROWD]
@@ -255,14 +254,12 @@ class _Look:
                 for key, each in enumerate(some)
             ]
             columns = ("key", "source", "session", "stream", "first", "last", "offset")
-            formats = {each.gap.format for each in some}
-            for key, *events in self._ask(paths, formats, _AROUND, "around", columns, wanted):
+            for key, *events in self._ask(some, _AROUND, "around", columns, wanted):
                 some[key].see(events)
 
     def _ask(
         self,
-        paths: Collection[str],
-        formats: Collection[str],
+        gaps: Sequence[_Nearest],
         sql: str,
         name: str,
         columns: Sequence[str],
@@ -273,25 +270,20 @@ class _Look:
         texts = {"source", "session", "stream"}
         types = [pa.string() if each in texts else pa.bool_() if each == "below" else pa.int64() for each in columns]  # fmt: skip
         arrays = [pa.array(column, type_) for column, type_ in zip(zip(*wanted, strict=True), types, strict=True)]  # fmt: skip
-        self._database.register(name, pa.Table.from_arrays(arrays, names=list(columns)))
+        formats = {each.gap.format for each in gaps}
+        numbered = [("seq", f"format NOT IN {_OTHERWISE}")] if formats - set(_OTHERWISE) else []
+        if formats & set(_OTHERWISE):
+            numbered.append((NUMBERS, f"format IN {_OTHERWISE}"))
+        self.database.register(name, pa.Table.from_arrays(arrays, names=list(columns)))
         try:
             found = []
-            for number, chosen in _numberings(formats):
-                rows = self._rows.of(paths, "gap_rows")
+            for number, chosen in numbered:
+                rows = self.rows.of(self.paths, "gap_rows")
                 events = _EVENTS.format(number=number, formats=chosen, rows=rows)
-                found += self._database.execute(sql.format(events=events)).fetchall()
+                found += self.database.execute(sql.format(events=events)).fetchall()
             return found
         finally:
-            self._database.unregister(name)
-
-
-def _numberings(formats: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of SQL for the given formats: an expression for an event's sequence number, and a condition for
-    the events to which it applies."""
-    if not set(formats) <= set(_OTHERWISE):
-        yield "seq", f"format NOT IN {_OTHERWISE}"
-    if not set(formats).isdisjoint(_OTHERWISE):
-        yield NUMBERS, f"format IN {_OTHERWISE}"
+            self.database.unregister(name)
 
 
 def _begin(event: NearEvent | None, session: SessionClock) -> int | None:

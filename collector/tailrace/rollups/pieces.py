@@ -48,6 +48,16 @@ class Pieces(NamedTuple):
     latest: Floats
     open: Truths
 
+    @classmethod
+    def of(cls, rows: int, **columns: NDArray[Any]) -> Pieces:
+        """Return `rows` rows with the given columns. Each other column has one value in all rows (`_COLUMNS`)."""
+        return cls._make(
+            columns[name].astype(type_, copy=False)
+            if name in columns
+            else np.full(rows, value, type_)
+            for name, (type_, value) in _COLUMNS.items()
+        )
+
     @property
     def rows(self) -> int:
         return len(self.number)
@@ -62,13 +72,18 @@ def joined(parts: Sequence[Pieces]) -> Pieces:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Pieces(*(np.zeros(0, kind) for kind in _TYPES))
+        return Pieces.of(0)
     return Pieces(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-_TYPES = (
-    np.int32, np.int8, np.bool_, np.int32, *[np.int64] * 10, *[np.float64] * 3, np.bool_,
-)  # fmt: skip
+_COLUMNS: dict[str, tuple[type[np.generic], int]] = {
+    "number": (np.int32, 0), "what": (np.int8, 0), "timed": (np.bool_, 0), "depth": (np.int32, NONE),
+    "edge": (np.int64, 0), "spot": (np.int64, 0), "start": (np.int64, 0), "events": (np.int64, 1),
+    "busy": (np.int64, 0), "longest": (np.int64, 0), "label": (np.int64, NONE), "member": (np.int64, NONE),
+    "offset": (np.int64, 0), "kind": (np.int64, NONE), "least": (np.float64, 0), "most": (np.float64, 0),
+    "latest": (np.float64, 0), "open": (np.bool_, 0),
+}  # fmt: skip
+"""The type of each column of `Pieces`, and the value that stands for a missing one. `what` is a span by default."""
 
 
 class FrameTexts:

@@ -3,9 +3,9 @@ read windows are cached."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -104,48 +104,29 @@ Ranges = Mapping[tuple[StoredLane, bool], Since]
 
 
 class CodedRows(NamedTuple):
-    """Rows in which each text column holds codes of an Arrow dictionary, and `NONE` for missing texts."""
+    """Rows in which each text column holds codes of an Arrow dictionary (`texts`), and `NONE` for missing texts."""
 
     pieces: Pieces
-    labels: pa.Array
-    members: pa.Array
-    kinds: pa.Array
+    texts: dict[str, pa.Array]
 
     @classmethod
     def of(cls, rows: pa.Table) -> CodedRows:
         """Return the rows of a DuckDB result, with codes for texts."""
-        column = {name: rows.column(name) for name in rows.column_names}
-        label, member, kind = (coded(column[name]) for name in ("label", "member", "kind"))
-        pieces = Pieces(
-            number=numbers(column["number"]),
-            what=numbers(column["what"]),
-            timed=numbers(column["timed"]),
-            depth=numbers(column["depth"], NONE),
-            edge=numbers(column["edge"]),
-            spot=numbers(column["spot"]),
-            start=numbers(column["start"]),
-            events=numbers(column["count"]),
-            busy=numbers(column["busy"]),
-            longest=numbers(column["longest"]),
-            label=label[0].astype(np.int64),
-            member=member[0].astype(np.int64),
-            offset=numbers(column["offset"]),
-            kind=kind[0].astype(np.int64),
-            least=numbers(column["least"]),
-            most=numbers(column["most"]),
-            latest=numbers(column["latest"]),
-            open=np.zeros(rows.num_rows, np.bool_),
-        )
-        return cls(pieces, label[1], member[1], kind[1])
+        columns, texts = {}, {}
+        for name in rows.column_names:
+            if name in {"label", "member", "kind"}:
+                columns[name], texts[name] = coded(rows.column(name))
+            else:
+                columns[name] = numbers(rows.column(name), NONE if name == "depth" else 0)
+        return cls(Pieces.of(rows.num_rows, **columns), texts)
 
     def numbered(self, texts: FrameTexts) -> Pieces:
         """Return the rows with the numbers of their texts in `texts`."""
-        pieces = self.pieces
-        return pieces._replace(
-            label=texts.numbered(pieces.label, self.labels),
-            member=texts.numbered(pieces.member, self.members),
-            kind=texts.numbered(pieces.kind, self.kinds),
-        )
+        columns: dict[str, Any] = {
+            name: texts.numbered(getattr(self.pieces, name), dictionary)
+            for name, dictionary in self.texts.items()
+        }
+        return self.pieces._replace(**columns)
 
 
 class RowBlock:
@@ -153,11 +134,7 @@ class RowBlock:
     times or ticks."""
 
     def __init__(
-        self,
-        paths: Collection[str],
-        ranges: Ranges,
-        rows: CodedRows,
-        sample: RowSample,
+        self, paths: Collection[str], ranges: Ranges, rows: CodedRows, sample: RowSample
     ) -> None:
         self.rows = rows
         self._sample = sample
@@ -207,18 +184,6 @@ class KeptBlocks:
             del self._blocks[0]
 
 
-def margin_of(rows: float) -> int:
-    """Return the largest of `_MARGINS` for which a window of `rows` rows and its margins have at most `BLOCK_ROWS`
-    rows, or 0."""
-    return next((each for each in _MARGINS if rows * (1 + 2 * each) <= BLOCK_ROWS), 0)
-
-
-def by_lane(near: Iterable[Since], lanes: Sequence[StoredLane]) -> Ranges:
-    """Return a dict of the ranges in `near`, by lane and `timed`. The `number` of a range is the index of its lane in
-    `lanes`."""
-    return {(lanes[each.number], each.timed): each for each in near}
-
-
 class RowSource:
     """The data files of one version of a table, for DuckDB."""
 
@@ -231,10 +196,15 @@ class RowSource:
         """Return SQL for the rows of the given data files. For a table at a URL, register the files in DuckDB as
         the relation `name`."""
         if self._table.local:
-            files = ", ".join(pattern(f"{self._table.root}/{path}") for path in paths)
+            # Each path is a glob pattern that matches exactly this file.
+            files = ", ".join(quote(literal(f"{self._table.root}/{path}")) for path in paths)
             return f"read_parquet([{files}], hive_partitioning = false)"
         dataset = self._table.dataset()
-        fragments = [each for each in dataset.get_fragments() if _ends(each.path, paths)]
+        fragments = [
+            each
+            for each in dataset.get_fragments()
+            if "/".join(each.path.rsplit("/", 2)[-2:]) in paths
+        ]
         of_files = ds.FileSystemDataset(
             fragments, dataset.schema, dataset.format, dataset.filesystem
         )
@@ -242,21 +212,12 @@ class RowSource:
         return name
 
 
-def pattern(path: str) -> str:
-    """Return an SQL literal with a glob pattern that matches exactly the path `path`."""
-    return quote(literal(path))
-
-
-def _ends(path: str, ends: Collection[str]) -> bool:
-    return "/".join(path.rsplit("/", 2)[-2:]) in ends
-
-
 BATCH = 131_072
 
 _NEVER = -(2**63) + 1
 
 _SQL = """
-SELECT l.number, e.what, e.timed, e.depth::INTEGER AS depth, e.edge, e.spot, e.start, e."count", e.busy, e.longest,
+SELECT l.number, e.what, e.timed, e.depth::INTEGER AS depth, e.edge, e.spot, e.start, e."count" AS events, e.busy, e.longest,
   e.label, e.member, e."offset", e.kind, e.least, e.most, e.latest
 FROM ({events}) AS e
 JOIN near AS l ON l.source = e.source AND l.session = e.session AND l.stream = e.stream
@@ -305,8 +266,9 @@ class RowReader:
         possible. `about` is an estimate of the number of rows."""
         if not paths or not near:
             return
-        asked = by_lane(near, self._lanes)
-        margin = margin_of(about) if sample == WHOLE else 0
+        asked = {(self._lanes[each.number], each.timed): each for each in near}
+        fitting = (each for each in _MARGINS if about * (1 + 2 * each) <= BLOCK_ROWS)
+        margin = next(fitting, 0) if sample == WHOLE else 0
         kept = margin or (sample.opens is None and sample != WHOLE)
         block = self._block(paths, asked, margin, sample) if kept else None
         if block is not None:
@@ -339,8 +301,13 @@ class RowReader:
         self, paths: Collection[str], near: Collection[Since], sample: RowSample
     ) -> Generator[pa.Table]:
         """Yield rows in batches. The first batch is empty, so that the columns are known even without rows."""
+        times = "true"
+        if all(each.timed for each in near):
+            # All rows have a stored time in this range, so that DuckDB can skip parts of files.
+            since, before = min(each.since for each in near), max(each.before for each in near)
+            times = f"time >= {max(since, 0)} AND time < {before}"
         self._database.register("near", self._near(near))
-        condition = f"{_times(near)} AND {sample.sql} AND {_IN_STREAMS}"
+        condition = f"{times} AND {sample.sql} AND {_IN_STREAMS}"
         events = EVENTS.format(rows=self._rows.of(paths, "near_rows"), condition=condition)
         try:
             # Close the reader even if the caller stops early. An open result would block the next statement of this
@@ -362,12 +329,3 @@ class RowReader:
         columns = zip(*rows.values(), strict=True)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]  # fmt: skip
         return pa.Table.from_arrays(arrays, schema=_SCHEMA)
-
-
-def _times(near: Collection[Since]) -> str:
-    """Return an SQL condition on the stored time that all rows in the given ranges meet, so that DuckDB can skip
-    parts of files."""
-    if any(not each.timed for each in near):
-        return "true"
-    since, before = min(each.since for each in near), max(each.before for each in near)
-    return f"time >= {max(since, 0)} AND time < {before}"

@@ -169,7 +169,9 @@ class Sidecars:
         root = table_root(store)
         version, name = f"v{VERSION}", hashlib.sha256(root.encode()).hexdigest()[:16]
         own = [Path(root).absolute().parent / "rollups" / version] if is_local(root) else []
-        self.directories = [*own, *(cache / name / version for cache in cache_paths(environ))]
+        cache = user_directory(environ, "XDG_CACHE_HOME", "~/.cache")
+        shared = [] if cache is None else [cache / "rollups" / name / version]
+        self.directories = [*own, *shared]
         self.refused = 0
         """Number of sidecars that were removed because they were damaged or belonged to another data file."""
 
@@ -235,23 +237,14 @@ class Sidecars:
     def _writable(self) -> Path:
         if not self.directories:
             raise OSError(errno.ENOENT, "no directory to keep it in; set HOME or XDG_CACHE_HOME")
-        for last, directory in enumerate(self.directories, start=1):
-            try:
+        *others, last = self.directories
+        for directory in others:
+            with suppress(OSError):
                 directory.mkdir(parents=True, exist_ok=True)
-            except OSError:
-                if last == len(self.directories):
-                    raise
-                continue
-            if os.access(directory, os.W_OK) or last == len(self.directories):
-                return directory
-        raise AssertionError("there is a last directory")
-
-
-def cache_paths(environ: Mapping[str, str]) -> list[Path]:
-    """Return the user's cache directory for sidecars (XDG Base Directory Specification), or an empty list without a
-    home directory."""
-    directory = user_directory(environ, "XDG_CACHE_HOME", "~/.cache")
-    return [] if directory is None else [directory / "rollups"]
+                if os.access(directory, os.W_OK):
+                    return directory
+        last.mkdir(parents=True, exist_ok=True)
+        return last
 
 
 def remove(*files: Path) -> None:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from numpy.typing import NDArray
 
-from tailrace.errors import UnknownError
+from tailrace.errors import DELETED, BrokenOffError, UnknownError
 from tailrace.query.engine import Engine
 from tailrace.rollups.data_files import FileCache, FileLanes
-from tailrace.rollups.events import BY_NAME, EXTENTS, SPAN, LaneExtent, of_sessions
+from tailrace.rollups.events import BY_NAME, EXTENTS, LaneExtent, of_sessions
 from tailrace.rollups.gaps import GapTable, PlacedGap
 from tailrace.rollups.pieces import NONE, FrameTexts, Pieces
 from tailrace.rollups.rows import RowSource
@@ -45,25 +45,16 @@ class BegunSpans:
         columns = list(zip(*(row[4:] for row in rows), strict=True)) or [()] * 8
         timed, depth, spot, start, longest, label, offset, is_open = columns
         self._labels = pa.array(label, pa.string())
-        zeros = np.zeros(len(rows), np.int64)
-        self._pieces = Pieces(
-            number=zeros.astype(np.int32),
-            what=np.full(len(rows), SPAN, np.int8),
+        self._pieces = Pieces.of(
+            len(rows),
             timed=np.array(timed, np.bool_),
             depth=np.array([NONE if each is None else each for each in depth], np.int32),
             edge=np.array(spot, np.int64),
             spot=np.array(spot, np.int64),
             start=np.array(start, np.int64),
-            events=zeros + 1,
             busy=np.array(longest, np.int64),
             longest=np.array(longest, np.int64),
-            label=zeros,
-            member=zeros + NONE,
             offset=np.array(offset, np.int64),
-            kind=zeros + NONE,
-            least=zeros.astype(np.float64),
-            most=zeros.astype(np.float64),
-            latest=zeros.astype(np.float64),
             open=np.array(is_open, np.bool_),
         )
 
@@ -158,10 +149,14 @@ class TimelineSnapshot:
         self.cache = FileCache(None) if cache is None else cache
         self.database = self.cache.database.cursor()
         self.rows = RowSource(engine.table, self.database)
-        self._file_lanes: dict[str, FileLanes] | None = None
         self.take_up()
         self._names: dict[AskedLabel, str | None] = {}
         self.begun = BegunSpans(self.cache, list(engine.rows(BEGUN)))
+
+    def same(self) -> None:
+        """Raise BrokenOffError if the engine no longer reads the snapshot of this timeline."""
+        if self.engine.version != self.version:
+            raise BrokenOffError(DELETED)
 
     def interrupt(self) -> None:
         """Interrupt the SQL statement that another thread runs for this snapshot."""
@@ -170,24 +165,21 @@ class TimelineSnapshot:
     def take_up(self) -> None:
         """Use the sidecars that were written since the snapshot was opened."""
         self.files = self.cache.follow(self.rows.paths)
-        self._file_lanes = None
+        self.__dict__.pop("file_lanes", None)
 
-    @property
+    @cached_property
     def file_lanes(self) -> dict[str, FileLanes]:
         """The lanes of each data file, by path. Those of a file without a sidecar are read from the file once."""
-        if self._file_lanes is None:
-            self._file_lanes = self._lanes_of_files()
-        return self._file_lanes
-
-    def _lanes_of_files(self) -> dict[str, FileLanes]:
         found = {path: file.lanes for path, file in self.files.items()}
-        lacking = [path for path in self.rows.paths if path not in found]
-        found |= {path: lanes for path in lacking if (lanes := self.cache.plain(path)) is not None}
-        for path in lacking:
-            if path not in found:
+        for path in self.rows.paths:
+            if path in found:
+                continue
+            lanes = self.cache.plain.get(path)
+            if lanes is None:
                 sql = EXTENTS.format(rows=self.rows.of([path], "extent_rows"))
                 extents = [LaneExtent(*row) for row in self.database.execute(sql).fetchall()]
-                found[path] = self.cache.learn(path, extents)
+                lanes = self.cache.learn(path, extents)
+            found[path] = lanes
         return found
 
     @cached_property
@@ -229,7 +221,26 @@ class TimelineSnapshot:
             for place, each in groupby((g.gap for g in self.gaps), key=lambda gap: gap.place)
         }
         keys = sorted(self.extents.keys() | missing.keys() | opened.keys(), key=in_order)
-        return [self._lane(key, opened.get(key, 0), missing.get(key, [])) for key in keys]
+        found = []
+        for key, depths in zip(keys, self.depths(keys), strict=True):
+            session, extent = self.session(key), self.extents.get(key)
+            gaps, unended = missing.get(key, []), opened.get(key, 0)
+            first, last = (None, None) if extent is None else extent.times(session)
+            lane = TimelineLane(
+                key,
+                session.format or (gaps[0].format if gaps else ""),
+                depths,
+                unended + (0 if extent is None else extent.events),
+                unended,
+                first,
+                last,
+                sum(gap.remaining or 0 for gap in gaps),
+                any(gap.remaining is None for gap in gaps),
+                WALL if session.tied else " ".join(axis(session)),
+                session.clock_words,
+            )
+            found.append(lane)
+        return found
 
     def on(self, axis: str) -> set[SessionKey]:
         """Return the sessions that share a time axis; perhaps none for the axis `WALL`. Raise UnknownError if there is
@@ -262,25 +273,6 @@ class TimelineSnapshot:
             each: each[2][1:] if each[2].startswith("=") else self._names.get(each)
             for each in labels
         }
-
-    def _lane(self, key: LaneKey, opened: int, gaps: list[Gap]) -> TimelineLane:
-        session = self.session(key)
-        extent = self.extents.get(key)
-        first, last = (None, None) if extent is None else extent.times(session)
-        format_ = session.format or (gaps[0].format if gaps else "")
-        return TimelineLane(
-            key,
-            format_,
-            self.depths([key])[0],
-            opened + (0 if extent is None else extent.events),
-            opened,
-            first,
-            last,
-            sum(gap.remaining or 0 for gap in gaps),
-            any(gap.remaining is None for gap in gaps),
-            WALL if session.tied else " ".join(axis(session)),
-            session.clock_words,
-        )
 
 
 def in_order(key: LaneKey) -> tuple[Any, ...]:

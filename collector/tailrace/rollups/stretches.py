@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tailrace.errors import BrokenOffError
-from tailrace.rollups.drawing import Drawn
 from tailrace.rollups.frame import Drawing, drawn, is_sampled
 from tailrace.rollups.pieces import Longs
 from tailrace.rollups.scale import WIDEST, Range
@@ -73,8 +71,7 @@ def stretches(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey]) -> list[Rang
         if len(better) == len(found):
             break
         found = better
-    if snapshot.engine.version != snapshot.version:
-        raise BrokenOffError("the table's files were deleted while they were read; ask again")
+    snapshot.same()
     return [Range(each.begin, each.end) for each in _long(found, everything)]
 
 
@@ -119,17 +116,12 @@ def _busy(found: Drawing) -> tuple[Longs, Longs]:
     begins, ends = [], []
     for each in (found.spans, found.instants, found.counters):
         placed = each.take(each.begin >= 0)
+        summed, is_open = placed.pieces.events > 1, placed.pieces.open
+        end = np.where(is_open, placed.begin, placed.end)
+        room = np.where(summed & ~is_open, placed.end - placed.begin, 0)
         begins.append(placed.begin)
-        ends.append(_ends(placed))
+        ends.append(end + np.minimum(room, LATEST - end))
     return np.concatenate(begins), np.concatenate(ends)
-
-
-def _ends(placed: Drawn) -> Longs:
-    summed = placed.pieces.events > 1
-    ends = np.where(placed.pieces.open, placed.begin, placed.end)
-    room = np.where(summed & ~placed.pieces.open, placed.end - placed.begin, 0)
-    found: Longs = ends + np.minimum(room, LATEST - ends)
-    return found
 
 
 def _between(begins: Longs, ends: Longs, log: int) -> list[_Stretch]:

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tailrace.errors import (
+    DELETED,
     BrokenOffError,
     FullError,
     MissingPackageError,
@@ -355,7 +356,7 @@ def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -
             lease.end(good=good)
         if good:
             return result
-    raise BrokenOffError("the table's files were deleted while they were read; ask again")
+    raise BrokenOffError(DELETED)
 
 
 async def _gone(request: Request) -> None:
