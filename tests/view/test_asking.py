@@ -61,5 +61,5 @@ def test_an_answer_of_two_snapshots_is_not_kept(tmp_path, moves):
             lease = SnapshotLease(asking.stores)
             asking._answer(endpoint, lease, OfNothing())
             lease.end(good=True)
-        held = len(asking._kept._answers)
+        held = len(asking._kept)
     assert (len(asked), held) == ((2, 0) if moves else (1, 1))

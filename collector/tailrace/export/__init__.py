@@ -7,7 +7,7 @@ timeline, `DrawnRows`, writes to `Output`, and returns the number of rows that i
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ class ExportWriter(NamedTuple):
     pipes: bool = True
 
     def load(self) -> Write:
-        module, _, function = self.place.partition(":")
-        write: Write = getattr(import_module(f"tailrace.export.{module}"), function)
+        write: Write = resolve_name(f"tailrace.export.{self.place}")
         return write
 
 

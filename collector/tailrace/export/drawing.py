@@ -212,7 +212,17 @@ class Threads:
         title = f"{session.source} · {found.title}"
         if title not in self._processes:
             clock = f"{session.format}; {session.clock_words}"
-            drawn = DrawnProcess(title, clock, _facts(session, found), found)
+            names = found.names
+            facts = {
+                "from": found.directory or session.peer,
+                "host": names.host,
+                "node": names.node,
+                "job": names.job,
+                **{f"label {name}": str(value) for name, value in names.label_values.items()},
+                "session": found.session,
+            }
+            known = {name: value for name, value in facts.items() if value is not None}
+            drawn = DrawnProcess(title, clock, known, found)
             self._processes[title] = self._canvas.process(drawn)
         return self._processes[title]
 
@@ -222,19 +232,6 @@ class Threads:
             drawn = DrawnThread(self._names.thread(*key, session.format), session, stream)
             self._threads[key] = self._canvas.thread(self.process(session), drawn)
         return self._threads[key]
-
-
-def _facts(session: SessionClock, process: ProcessNames) -> dict[str, str]:
-    names = process.names
-    facts = {
-        "from": process.directory or session.peer,
-        "host": names.host,
-        "node": names.node,
-        "job": names.job,
-    }
-    facts |= {f"label {name}": str(value) for name, value in names.label_values.items()}
-    facts["session"] = process.session
-    return {name: value for name, value in facts.items() if value is not None}
 
 
 class Slices:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from heapq import merge
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
@@ -15,10 +15,6 @@ from tailrace.query.names import ProgramNames
 from tailrace.query.views import EVENTS
 from tailrace.store.notes import Note
 from tailrace.timeline import DRAWN, FACTS, Extent, Facts, SessionClock, SessionKey, placed
-
-if TYPE_CHECKING:
-    import pyarrow  # type: ignore[import-untyped]  # it has no types
-
 
 _Row = tuple[Any, ...]
 
@@ -173,25 +169,20 @@ class DrawnRows:
         chosen = self.selected.condition(EVENTS)
         # Query the clocks before the rows, because no other query can run while the rows are read.
         places = self.sessions
-        begun = self.selected.few_batches(
-            _BEGUN.format(columns=_COLUMNS, events=chosen.sql), chosen.values
-        )
-        answer = self.selected.arrow(
-            _WHOLE.format(columns=_COLUMNS, events=chosen.sql), chosen.values
-        )
-        rows = _rows(self.selected.batches(answer, self._progress))
-        if open_rows := list(_rows(begun)):
+        sql = _BEGUN.format(columns=_COLUMNS, events=chosen.sql)
+        open_rows = list(self._rows(sql, chosen.values, RowCount(None)))
+        sql = _WHOLE.format(columns=_COLUMNS, events=chosen.sql)
+        rows = self._rows(sql, chosen.values, self._progress)
+        if open_rows:
             rows = merge(rows, open_rows, key=_place)
         lane: Lane | None = None
         drawn = 0
-        for source, session, stream, substream, kind, name, *rest in rows:
+        for source, session, stream, substream, kind, name, category, *rest in rows:
             if lane is None or (source, session, stream, substream) != (
                 lane.session.source, lane.session.session, lane.stream, lane.substream,
             ):  # fmt: skip
                 lane = Lane(places[source, session], stream, substream)
-            category, id_, parent, seq, start, end, time, aligned, open_, attributes, numbers, _ = (
-                rest
-            )
+            *ids, start, end, time, aligned, open_, attributes, numbers, _ = rest
             begin = lane.session.place(time, aligned)
             if kind == "end" and begin is None and end is not None:
                 begin = lane.session.place_tick(end)
@@ -203,26 +194,13 @@ class DrawnRows:
                 ends = lane.session.end(begin, start, end)
             shown = name if name is not None else f"({kind} without a name)"
             drawn += 1
-            yield Item(
-                lane,
-                kind,
-                shown,
-                category,
-                id_,
-                parent,
-                seq,
-                begin,
-                ends,
-                open_,
-                attributes,
-                numbers,
-            )
+            times = begin, ends, open_
+            yield Item._make((lane, kind, shown, category, *ids, *times, attributes, numbers))
         self._progress.written(drawn)
 
-
-def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[_Row]:
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    def _rows(self, sql: str, values: tuple[object, ...], progress: RowCount) -> Iterator[_Row]:
+        for batch in self.selected.batches(self.selected.arrow(sql, values), progress):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _place(row: _Row) -> tuple[object, ...]:

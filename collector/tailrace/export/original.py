@@ -14,6 +14,7 @@ import zlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, islice, takewhile
 from operator import itemgetter
@@ -217,48 +218,41 @@ def write(
         unreadable = format_.malformed | FOREIGN.keys()
         file.write(records(stored, _kept(quarantine, session), unreadable, left))
         files.append(file)
-        if file.file is None:
+        if file.refused:
             left[REFUSED] += 1
     for file in files:
         file.write_documents()
         if added is not None:
             added.update(file.facts.added)
-    progress.written(sum(file.rows for file in files if file.file is not None))
+    progress.written(sum(file.rows for file in files if not file.refused))
     _write_beside(selected, output, [file.facts for file in files])
     return left
 
 
+@dataclass
 class _SessionFile:
     """Writes the copy of one session, and the metadata files that its format has in the same directory."""
 
-    def __init__(
-        self,
-        output: Directory,
-        origin: Origin,
-        name: PurePosixPath,
-        encoder: Encoder,
-        losses: list[Loss],
-        repair: bool,
-    ) -> None:
-        self._output = output
-        self._origin = origin
-        self._name = name
-        self._encoder = encoder
-        self._losses = losses
-        self._repair = repair
-        self.file: PurePosixPath | None = name
-        self.rows = 0
-        self._size = 0
-        self._left_out = 0
+    output: Directory
+    origin: Origin
+    name: PurePosixPath
+    encoder: Encoder
+    losses: list[Loss]
+    repair: bool
+    refused: bool = False
+    """Whether the repair has left out the whole session."""
+    rows: int = 0
+    size: int = 0
+    left_out: int = 0
 
     @property
     def facts(self) -> WrittenSession:
-        source, session, format_, *_ = self._origin
-        added = dict(self._encoder.added)
-        if self._repair and self.file is not None and self._losses:
-            added[CLOSED] = len(self._losses)
-        file = None if self.file is None else str(self.file)
-        return WrittenSession(file, source, session, format_, self._size, self._left_out, added)
+        source, session, format_, *_ = self.origin
+        added = dict(self.encoder.added)
+        if self.repair and not self.refused and self.losses:
+            added[CLOSED] = len(self.losses)
+        file = None if self.refused else str(self.name)
+        return WrittenSession(file, source, session, format_, self.size, self.left_out, added)
 
     def counted(self, rows: Iterable[StoredRow]) -> Iterator[StoredRow]:
         """Yield the rows unchanged, and count the producer's rows in `rows`. A span counts once."""
@@ -267,50 +261,41 @@ class _SessionFile:
             yield row
 
     def write(self, found: Iterable[Record]) -> None:
-        losses = deque([] if self._repair else self._losses)
-        with self._output.file(self._name) as file:
-            out = PackedFile(file) if self._name.suffix == PACKED else file
+        with self.output.file(self.name) as file:
+            packed = PackedFile(file) if self.name.suffix == PACKED else None
+            out = file if packed is None else packed
+            losses = deque([] if packed is None or self.repair else self.losses)
             for record, following in with_following(found):
-                self._lose(losses, out, record.offset)
-                self._size += self._write(record, out, following)
-            self._lose(losses, out, None)
-            closing = self._encoder.close()
-            self._size += out.write(closing or b"")
-            if isinstance(out, PackedFile):
-                out.close()
+                while packed is not None and losses and losses[0].offset <= record.offset:
+                    packed.lose(losses.popleft())
+                data: bytes | None = None
+                if record.kind != Kind.MALFORMED:
+                    data = self.encoder.encode(record, following=following)
+                elif not self.repair:
+                    data = record.detail if isinstance(record.detail, bytes) else b""
+                if data is None:
+                    self.left_out += record.size
+                else:
+                    self.size += out.write(data)
+            if packed is not None:
+                for loss in losses:
+                    packed.lose(loss)
+            closing = self.encoder.close()
+            self.size += out.write(closing or b"")
+            if packed is not None:
+                packed.close()
         if closing is None:
-            self._output.remove(self._name)
-            self._left_out, self._size, self.file = self._left_out + self._size, 0, None
+            self.output.remove(self.name)
+            self.left_out, self.size, self.refused = self.left_out + self.size, 0, True
 
     def write_documents(self) -> None:
-        if not isinstance(self._encoder, FileEncoder) or self._origin.path is None:
+        if not isinstance(self.encoder, FileEncoder) or self.origin.path is None:
             return
-        for document, text in self._encoder.documents().items():
-            name = beside(self._name, document)
-            if not self._output.has(name):
-                with self._output.file(name) as out:
+        for document, text in self.encoder.documents().items():
+            name = beside(self.name, document)
+            if not self.output.has(name):
+                with self.output.file(name) as out:
                     out.write(text)
-
-    def _lose(self, losses: deque[Loss], out: BinaryIO | PackedFile, offset: int | None) -> None:
-        """Write the losses up to `offset` (None: all that remain) into the session's copy, if the copy is
-        compressed."""
-        while losses and isinstance(out, PackedFile):
-            if offset is not None and losses[0].offset > offset:
-                return
-            out.lose(losses.popleft())
-
-    def _write(self, record: Record, out: BinaryIO | PackedFile, following: Record | None) -> int:
-        """Write the bytes of a record, and return their number. If the copy must not have the record, return 0 and
-        count its bytes in `_left_out`."""
-        data: bytes | None = None
-        if record.kind != Kind.MALFORMED:
-            data = self._encoder.encode(record, following=following)
-        elif not self._repair:
-            data = record.detail if isinstance(record.detail, bytes) else b""
-        if data is None:
-            self._left_out += record.size
-            return 0
-        return out.write(data)
 
 
 class PackedFile:

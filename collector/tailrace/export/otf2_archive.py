@@ -34,7 +34,10 @@ _LACKS = "OTF2 needs the package otf2: python -m pip install 'tailrace[otf2]'"
 
 def write(selected: Selected, output: Directory, progress: RowCount) -> Left:
     """Write the archive `traces.otf2` into the output directory. Raise ExportError if the package `otf2` is missing."""
-    otf2 = library()
+    try:
+        otf2 = import_module("otf2")
+    except ImportError as error:
+        raise ExportError(_LACKS) from error
     timeline = DrawnRows(selected, progress)
     with otf2.writer.open(
         str(output.place("traces.otf2").parent),
@@ -45,14 +48,6 @@ def write(selected: Selected, output: Directory, progress: RowCount) -> Left:
         draw(timeline, trace)
         trace.finish()
     return timeline.left
-
-
-def library() -> ModuleType:
-    """Return the imported package `otf2`. Raise ExportError if it is not installed."""
-    try:
-        return import_module("otf2")
-    except ImportError as error:
-        raise ExportError(_LACKS) from error
 
 
 class GroupTrack(NamedTuple):

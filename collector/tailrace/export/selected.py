@@ -62,8 +62,6 @@ def _concerns(note: Note, filters: Filters) -> bool:
     )
 
 
-T = TypeVar("T")
-
 Left = Counter[str]
 """Number of rows that a writer has left out because the target format cannot hold them, by kind of row."""
 
@@ -117,10 +115,6 @@ class Selected:
         for batch in self._patience.batches(answer):
             yield batch
             progress.add(batch.num_rows)
-
-    def few_batches(self, sql: str, values: tuple[object, ...] = ()) -> list[pa.RecordBatch]:
-        """Return all rows of an SQL statement as Arrow record batches. The rows must fit in memory."""
-        return list(self._patience.batches(self.arrow(sql, values)))
 
     def answer(self, sql: str, shape: Shape, values: tuple[object, ...] = ()) -> RowAnswer:
         return self._patience.make(lambda: self.engine.ask(sql, shape, parameters=values))

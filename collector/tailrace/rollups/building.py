@@ -57,18 +57,7 @@ EACH = "events"
 """Table in the temporary database with the events of the batch of rows that was read last."""
 
 _WORDS = ["source", "format", "session", "stream", "kind", "name"]
-_FAR = [
-    "source",
-    "session",
-    "format",
-    "stream",
-    "substream",
-    "kind",
-    "depth",
-    "start",
-    "end",
-    "time",
-]
+_FAR = ["source", "session", "format", "stream", "substream", "kind", "depth", "start", "end", "time"]  # fmt: skip
 
 _EXTENTS = f"SELECT * FROM ({EXTENTS.format(rows='batch')}) AS e({', '.join(LaneExtent._fields)})"  # noqa: S608 - our own words
 
@@ -292,7 +281,11 @@ class SidecarWriter:
 
     def _write(self, path: str) -> bool:
         try:
-            with _opened(self._table, path) as source:
+            if self._table.local:
+                opened = (Path(self._table.root) / path).open("rb")
+            else:
+                opened = self._table.dataset().filesystem.open_input_file(path)
+            with opened as source:
                 build(source, self._sidecars, path)
         except (
             OSError,
@@ -303,10 +296,3 @@ class SidecarWriter:
             logger.warning("%s: no roll-up was made: %s", path, line(error))
             return False
         return True
-
-
-def _opened(table: TableReader, path: str) -> BinaryIO:
-    if table.local:
-        return (Path(table.root) / path).open("rb")
-    opened: BinaryIO = table.dataset().filesystem.open_input_file(path)
-    return opened

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import duckdb
@@ -24,7 +25,10 @@ from tailrace.rollups.gaps import GapPlaces
 from tailrace.rollups.pieces import NONE, FrameTexts, Longs, Pieces, Truths
 from tailrace.rollups.rows import FARTHEST, KeptBlocks
 from tailrace.rollups.scale import Scales
-from tailrace.rollups.sidecar import MEMORY, KeptPages, PagedFile, Sidecar, SidecarPage, Sidecars
+from tailrace.rollups.sidecar import LatestUsed, PagedFile, Sidecar, SidecarPage, Sidecars
+
+MEMORY = 48 * 2**20
+"""Maximum size (bytes) of all sidecar pages in the cache."""
 
 THREADS = 2
 DATABASE = "256MB"
@@ -82,7 +86,7 @@ class FileCache:
         self.sidecars = sidecars
         self.files: dict[str, CachedFile] = {}
         """Data files that have a sidecar, by the path of the data file in the table."""
-        self.pages = KeptPages(memory)
+        self._pages: LatestUsed[tuple[str, int], SidecarPage] = LatestUsed(memory, attrgetter("bytes"))  # fmt: skip
         self.blocks = KeptBlocks()
         self.lock = threading.RLock()
         self.plain: dict[str, FileLanes] = {}
@@ -141,6 +145,15 @@ class FileCache:
                 self._forget(path)
         return bool(damaged)
 
+    def page(self, file: PagedFile, number: int) -> SidecarPage:
+        """Return one page of a sidecar file, from the cache or from disk. Raise OSError or pyarrow's errors if the
+        file cannot be read."""
+        page = self._pages.get((file.path, number))
+        if page is None:
+            page = file.read(number)
+            self._pages.put((file.path, number), page)
+        return page
+
     def learn(self, path: str, extents: Sequence[LaneExtent]) -> FileLanes:
         """Cache and return the lanes of a data file without a sidecar."""
         with self.lock:
@@ -160,8 +173,9 @@ class FileCache:
 
     def _forget(self, path: str) -> None:
         file = self.files.pop(path)
-        self.pages.forget(file.sidecar.cells)
-        self.pages.forget(file.sidecar.longs)
+        for part in (file.cells, file.longs):
+            for number in range(len(part.rows)):
+                self._pages.forget((part.path, number))
 
 
 ROUNDED = 1 + 1e-9
@@ -201,16 +215,8 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
     lanes = np.flatnonzero(there)
     short = scales.short[number]
     finest = np.where(timed, np.minimum(short + file.scale, scales.log), short)
-    return Reach(
-        lanes,
-        number[lanes],
-        timed[lanes],
-        file.scale[lanes],
-        finest[lanes],
-        opens[lanes],
-        closes[lanes],
-        rate[lanes],
-    )
+    columns = number, timed, file.scale, finest, opens, closes, rate
+    return Reach._make((lanes, *(column[lanes] for column in columns)))
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
@@ -250,7 +256,7 @@ class SidecarReader:
                 inside |= (cells.inner[0] < high) & (cells.inner[1] >= low)
             inside &= (cells.outer[0] <= each) & (cells.outer[1] >= each)
             for number in np.flatnonzero(inside).tolist():
-                page = self._cache.pages.of(cells, number)
+                page = self._cache.page(cells, number)
                 row = table.rows(page)
                 edge = page.columns["edge"]
                 chosen = (page.columns["level"] == each) & (of_level[row] == each)
@@ -265,7 +271,7 @@ class SidecarReader:
         rate = table.column(np.where(reached.timed, 1e9 / reached.rate, 1.0), 1.0)
         shortest = int(least.min()) if len(least) else 0
         for number in self._long_pages(reached, shortest, before):
-            page = self._cache.pages.of(self._file.longs, number)
+            page = self._cache.page(self._file.longs, number)
             row = table.rows(page)
             spot, longest = page.columns["spot"], page.columns["longest"]
             chosen = (longest >= bound[row]) & (spot < last[row])

@@ -286,8 +286,7 @@ def with_equal_texts(pieces: Pieces, texts: FrameTexts) -> Pieces:
     label, member = pieces.label.copy(), pieces.member.copy()
     for column in (label, member):
         different, places = texts.unified(column[chosen])
-        numbers = texts.numbers_of_list(different)
-        column[chosen] = numbers[places]
+        column[chosen] = texts.numbers_of(different)[places]
     return pieces._replace(label=label, member=member)
 
 

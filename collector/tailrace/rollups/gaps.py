@@ -154,7 +154,10 @@ class _Nearest:
     @property
     def exact(self) -> bool:
         """Whether both direct neighbours of the gap by sequence number have been found."""
-        return self._is_beside(0, self.gap.first, -1) and self._is_beside(1, self.gap.end, 1)
+        first, end, (before, behind) = self.gap.first, self.gap.end, self.by_number
+        if first is None or end is None or before is None or behind is None:
+            return False
+        return before.place == first - 1 and behind.place == end + 1
 
     def see(self, events: Iterable[dict[str, Any] | None]) -> None:
         """Keep those of the given events that are nearer to the gap than the events found so far. In order, `events`
@@ -170,14 +173,12 @@ class _Nearest:
     def times(self, session: SessionClock) -> tuple[int | None, int | None]:
         """Return the begins (ns) of the nearest events before and after the gap, or None where unknown. Events found
         by offset count only if none was found by sequence number."""
-        first, end = self.gap.first, self.gap.end
-        found = (
-            None if first is None else _begin(self.by_number[0], session),
-            None if end is None else _begin(self.by_number[1], session),
-        )
-        if found == (None, None):
-            return _begin(self.by_offset[0], session), _begin(self.by_offset[1], session)
-        return found
+        for before, behind in (self.by_number, self.by_offset):
+            first = None if before is None else before.begin(session)
+            end = None if behind is None else behind.begin(session)
+            if first is not None or end is not None:
+                return first, end
+        return None, None
 
     def placed(self, sessions: dict[tuple[str, str], SessionClock]) -> PlacedGap:
         """Return the gap with its times. Compute them only once if no newer version of the table can change them."""
@@ -192,10 +193,6 @@ class _Nearest:
         if self.exact and all(stored) and None not in times:
             self._fixed = found
         return found
-
-    def _is_beside(self, side: int, number: int | None, step: int) -> bool:
-        event = self.by_number[side]
-        return number is not None and event is not None and event.place == number + step
 
 
 class GapPlaces:
@@ -284,7 +281,3 @@ class _Files(NamedTuple):
             return found
         finally:
             self.database.unregister(name)
-
-
-def _begin(event: NearEvent | None, session: SessionClock) -> int | None:
-    return None if event is None else event.begin(session)

@@ -99,14 +99,9 @@ class FrameTexts:
         base = (len(self._known) - 1) << 32
         return np.where(codes < 0, NONE, codes.astype(np.int64) + base)
 
-    def numbers_of(self, texts: pa.ChunkedArray) -> Longs:
-        """Add the texts of a column. Return the number of each text, and `NONE` for a null."""
-        codes, dictionary = coded(texts)
-        return self.numbered(codes, dictionary)
-
-    def numbers_of_list(self, texts: list[str | None]) -> Longs:
+    def numbers_of(self, texts: list[str | None]) -> Longs:
         """Add a list of texts. Return the number of each text, and `NONE` for None."""
-        return self.numbers_of(pa.chunked_array([pa.array(texts, pa.string())]))
+        return self.numbered(*coded(pa.chunked_array([pa.array(texts, pa.string())])))
 
     def texts(self, numbers: Longs) -> list[str | None]:
         """Return the text of each number, and None for `NONE`."""

@@ -129,23 +129,17 @@ class CodedRows(NamedTuple):
         return self.pieces._replace(**columns)
 
 
-class RowBlock:
+class RowBlock(NamedTuple):
     """Cached rows of some data files: for each lane (a stream or substream), the rows of a sample in one range of
     times or ticks."""
 
-    def __init__(
-        self, paths: Collection[str], ranges: Ranges, rows: CodedRows, sample: RowSample
-    ) -> None:
-        self.rows = rows
-        self._sample = sample
-        self._paths = frozenset(paths)
-        self._ranges = ranges
+    paths: frozenset[str]
+    ranges: Ranges
+    sample: RowSample
+    rows: CodedRows
 
-    def has(self, paths: Collection[str], asked: Ranges, sample: RowSample) -> bool:
-        """Return whether the block has this sample of exactly the files `paths`, and covers the ranges `asked`."""
-        if self._paths != frozenset(paths) or self._sample != sample:
-            return False
-        found = ((self._ranges.get(name), each) for name, each in asked.items())
+    def covers(self, asked: Ranges) -> bool:
+        found = ((self.ranges.get(name), each) for name, each in asked.items())
         return all(
             known is not None and known.since <= each.since and each.before <= known.before
             for known, each in found
@@ -154,10 +148,10 @@ class RowBlock:
     def within(self, asked: Ranges) -> CodedRows:
         """Return the cached rows that lie in the ranges `asked`, with the lane numbers of these ranges."""
         pieces = self.rows.pieces
-        size = 2 * (1 + max((each.number for each in self._ranges.values()), default=0))
+        size = 2 * (1 + max((each.number for each in self.ranges.values()), default=0))
         number, since, before = np.full(size, NONE, np.int32), *np.zeros((2, size), np.int64)
         for name, each in asked.items():
-            at = 2 * self._ranges[name].number + each.timed
+            at = 2 * self.ranges[name].number + each.timed
             number[at], since[at], before[at] = each.number, each.since, each.before
         of: Longs = 2 * pieces.number.astype(np.int64) + pieces.timed
         chosen = np.flatnonzero((pieces.spot >= since[of]) & (pieces.spot < before[of]))
@@ -173,7 +167,8 @@ class KeptBlocks:
     def with_all(self, paths: Collection[str], asked: Ranges, sample: RowSample) -> RowBlock | None:
         """Return a cached block with this sample of the rows of the given files in the ranges `asked`, or None."""
         for place, block in enumerate(self._blocks):
-            if block.has(paths, asked, sample):
+            same = block.paths == frozenset(paths) and block.sample == sample
+            if same and block.covers(asked):
                 self._blocks.append(self._blocks.pop(place))
                 return block
         return None
@@ -293,7 +288,8 @@ class RowReader:
                 rows += table.num_rows
                 if rows > ROWS_KEPT:
                     return None
-        block = RowBlock(paths, wide, CodedRows.of(pa.concat_tables(tables)), sample)
+        rows_of = CodedRows.of(pa.concat_tables(tables))
+        block = RowBlock(frozenset(paths), wide, sample, rows_of)
         self._kept.keep(block)
         return block
 

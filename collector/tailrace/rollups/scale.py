@@ -137,7 +137,7 @@ def scale(session: SessionClock, window: Range, log: int) -> Scale:
     timed = Buckets(begin, end, log)
     if zero is None or offset is None:
         return Scale(timed, Buckets(0, 0, short), short, 0, None, rate)
-    first, behind = (_tick_at(session, time, offset, zero, rate) for time in (begin, end))
+    first, behind = (first_tick(session.ticks, time - zero) - offset for time in (begin, end))
     return Scale(timed, Buckets(first, behind, short), short, offset, zero, rate)
 
 
@@ -152,14 +152,15 @@ def _log_of(number: Fraction) -> int:
     return log if number >= Fraction(2) ** log else log - 1
 
 
-def _tick_at(session: SessionClock, time: int, offset: int, zero: int, rate: float) -> int:
-    """Return the first tick of a session whose time (ns) is `time` or later."""
+def first_tick(ticks: Ticks, ns: int) -> int:
+    """Return the first tick at which `ns` nanoseconds or more have passed since tick 0."""
+    rate = ticks.rate or 1e9
     if rate.is_integer():
-        return -(-(time - zero) * int(rate) // 10**9) - offset
+        return -(-ns * int(rate) // 10**9)
     low, high = -(2**63), 2**63
     while low < high:
         middle = (low + high) // 2
-        if session.ticks.ns(middle + offset) + zero >= time:
+        if ticks.ns(middle) >= ns:
             high = middle
         else:
             low = middle + 1

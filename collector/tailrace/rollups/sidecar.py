@@ -10,11 +10,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -29,8 +30,8 @@ from tailrace.rollups.events import LaneExtent
 from tailrace.rollups.pieces import NONE, Ints, Longs, coded, numbers
 from tailrace.store.layout import table_root
 
-MEMORY = 48 * 2**20
-"""Maximum size (bytes) of all sidecar pages in the cache."""
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 _WORDS = ["label", "member", "kind"]
 _NULLS = {"depth": NONE}
@@ -86,31 +87,38 @@ class PagedFile:
         return SidecarPage(table.num_rows, columns, texts, size)
 
 
-class KeptPages:
-    """A cache of the sidecar pages that were used last, with at most `memory` bytes."""
+class LatestUsed(Generic[K, V]):
+    """A cache of the values that were used last, with at most `most` bytes in total. `size` returns the number of bytes
+    of a value. Threads may share the cache."""
 
-    def __init__(self, memory: int = MEMORY) -> None:
-        self._memory = memory
-        self._kept: OrderedDict[tuple[str, int], SidecarPage] = OrderedDict()
+    def __init__(self, most: int, size: Callable[[V], int]) -> None:
+        self._most = most
+        self._size = size
+        self._values: OrderedDict[K, V] = OrderedDict()
         self._bytes = 0
+        self._lock = threading.Lock()
 
-    def of(self, file: PagedFile, number: int) -> SidecarPage:
-        """Return one page of a sidecar file, from the cache or from disk. Raise OSError or pyarrow's errors if the
-        file cannot be read."""
-        key = file.path, number
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        page = file.read(number)
-        self._kept[key] = page
-        self._bytes += page.bytes
-        while self._bytes > self._memory and self._kept:
-            self._bytes -= self._kept.popitem(last=False)[1].bytes
-        return page
+    def __len__(self) -> int:
+        return len(self._values)
 
-    def forget(self, path: str) -> None:
-        for key in [key for key in self._kept if key[0] == path]:
-            self._bytes -= self._kept.pop(key).bytes
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        self.forget(key)
+        with self._lock:
+            self._values[key] = value
+            self._bytes += self._size(value)
+            while self._bytes > self._most:
+                self._bytes -= self._size(self._values.popitem(last=False)[1])
+
+    def forget(self, key: K) -> None:
+        with self._lock:
+            if (value := self._values.pop(key, None)) is not None:
+                self._bytes -= self._size(value)
 
 
 VERSION = 2
@@ -222,17 +230,14 @@ class Sidecars:
         _write(directory / (name + _LONGS), longs, None)
         _write(directory / (name + _CELLS), cells, header)
 
-    def sweep(self, paths: Iterable[str]) -> int:
-        """Remove the sidecars of all data files that are not in `paths`, and unfinished files of killed processes.
-        Return the number of removed sidecars."""
+    def sweep(self, paths: Iterable[str]) -> None:
+        """Remove the sidecars of all data files that are not in `paths`, and unfinished files of killed processes."""
         kept = {_name(path) for path in paths}
-        removed = 0
         for directory in self.directories:
-            for file in _files(directory):
-                if file.name.split(".", 1)[0] not in kept or _is_left(file):
-                    remove(file)
-                    removed += file.name.endswith(_CELLS)
-        return removed
+            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                for file in directory.iterdir():
+                    if file.name.split(".", 1)[0] not in kept or _is_left(file):
+                        remove(file)
 
     def _writable(self) -> Path:
         if not self.directories:
@@ -268,11 +273,6 @@ def _is_left(file: Path) -> bool:
 def _passing(error: Exception) -> bool:
     """Return whether a failed read has a cause that may pass: a lack of permissions, descriptors or memory."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_PROCESS
-
-
-def _files(directory: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        yield from directory.iterdir()
 
 
 def _write(path: Path, rows: pa.RecordBatchReader, header: RollupHeader | None) -> None:

@@ -62,11 +62,9 @@ def stretches(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey]) -> list[Rang
     certain = not any(each.open for each in known)
     found = _long(_between(begins, ends, EXACT), everything) if certain else []
     for _ in range(_ROUNDS):
-        more = [
-            each
-            for piece in _outside(found, everything)
-            for each in _inside(snapshot, lanes, piece)
-        ]
+        edges = [everything.begin, *(edge for each in found for edge in each[:2]), everything.end]
+        between = [Range(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
+        more = [each for piece in between for each in _inside(snapshot, lanes, piece)]
         better = [_sharpened(snapshot, lanes, each) for each in _long([*found, *more], everything)]
         if len(better) == len(found):
             break
@@ -85,12 +83,6 @@ def _long(found: Sequence[_Stretch], everything: Range) -> list[_Stretch]:
     if rest > (1 - WORTH) * (everything.end - everything.begin):
         return []
     return sorted(longest)
-
-
-def _outside(found: Sequence[_Stretch], everything: Range) -> list[Range]:
-    """Return the ranges between stretches."""
-    edges = [everything.begin, *(edge for each in found for edge in each[:2]), everything.end]
-    return [Range(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def _inside(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], piece: Range) -> list[_Stretch]:

@@ -7,8 +7,6 @@ Work is interrupted if the client disconnects or after `SECONDS`. The latest ans
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +29,7 @@ from tailrace.errors import (
     UnknownError,
 )
 from tailrace.query.completeness import Completeness
+from tailrace.rollups.sidecar import LatestUsed
 from tailrace.view.leases import SLOTS, LeftError, ServedStore, SnapshotLease
 from tailrace.view.questions import ApiQuestion
 from tailrace.view.wire import ApiProblem, ApiRefusal, DecimalText, Ns, Whole
@@ -81,6 +80,9 @@ _STATUS: tuple[tuple[type[TailraceError], HTTPStatus, str], ...] = (
 )
 """For each error class, the HTTP status of the response and advice for the user. The first class that matches counts."""
 
+REFUSALS = {status for _, status, _ in _STATUS} | {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+"""All status codes with which an endpoint may report an error."""
+
 
 def cut(text: str, most: int = TEXT_MAX) -> str:
     """Return a text. If it has more than `most` characters, cut it off there and append its full length."""
@@ -108,13 +110,6 @@ def refusal(status: HTTPStatus, what: str, where: str, todo: str) -> Response:
     problem = ApiRefusal(error=ApiProblem(what=cut(what), where=cut(where), todo=todo))
     headers = {"cache-control": "no-store"}
     return Response(msgspec.json.encode(problem), status, headers, media_type=JSON)
-
-
-def statuses() -> Iterable[HTTPStatus]:
-    """Return all status codes with which an endpoint may report an error."""
-    return sorted(
-        {status for _, status, _ in _STATUS} | {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-    )
 
 
 def decimal(number: int | None) -> str | None:
@@ -228,30 +223,6 @@ class Endpoint:
         return get_args(gives) or (gives,)
 
 
-class KeptAnswers:
-    """A cache of the latest answers."""
-
-    def __init__(self) -> None:
-        self._size = 0
-        self._answers: OrderedDict[object, EncodedAnswer] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: object) -> EncodedAnswer | None:
-        with self._lock:
-            if key in self._answers:
-                self._answers.move_to_end(key)
-            return self._answers.get(key)
-
-    def put(self, key: object, answer: EncodedAnswer) -> None:
-        with self._lock:
-            if (before := self._answers.pop(key, None)) is not None:
-                self._size -= len(before.body)
-            self._size += len(answer.body)
-            self._answers[key] = answer
-            while self._size > KEPT_BYTES:
-                self._size -= len(self._answers.popitem(last=False)[1].body)
-
-
 class AnswerPool:
     """Answers requests in a small number of threads."""
 
@@ -259,7 +230,7 @@ class AnswerPool:
         self.stores = stores
         self._threads = ThreadPoolExecutor(SLOTS, thread_name_prefix="ask")
         self._long = ThreadPoolExecutor(LONG_SLOTS, thread_name_prefix="long")
-        self._kept = KeptAnswers()
+        self._kept: LatestUsed[object, EncodedAnswer] = LatestUsed(KEPT_BYTES, lambda each: len(each.body))  # fmt: skip
 
     async def respond(self, endpoint: Endpoint, request: Request) -> Response:
         def work(asked: ApiQuestion) -> Awaitable[EncodedAnswer]:

@@ -31,12 +31,12 @@ from tailrace.errors import TailraceError
 from tailrace.view.answers import (
     CSV,
     JSON,
+    REFUSALS,
     AnswerPool,
     EncodedAnswer,
     Endpoint,
     refusal,
     response,
-    statuses,
 )
 from tailrace.view.door import Door, Token
 from tailrace.view.endpoints import inventory, statistics, timeline
@@ -160,7 +160,7 @@ def _responses(content: dict[str, Any]) -> dict[str, Any]:
     refused = {JSON: {"schema": _schema(ApiRefusal)}}
     return {"200": {"description": "the answer", "content": content}} | {
         str(status.value): {"description": status.phrase, "content": refused}
-        for status in statuses()
+        for status in sorted(REFUSALS)
     }
 
 
@@ -219,9 +219,8 @@ async def _openapi(_: Request) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    status = (
-        HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
-    )
+    assert isinstance(error, HTTPException)  # noqa: S101 - the only class that has this handler
+    status = HTTPStatus(error.status_code)
     where = f"{request.method} {request.url.path}"
     return refusal(status, status.phrase, where, "see openapi.json for the endpoints")
 

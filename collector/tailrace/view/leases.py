@@ -56,11 +56,12 @@ class LeftError(TailraceError):
 
 class LeasedSnapshot(NamedTuple):
     """One version of a store's table, the number of events for which running collectors still wait, and how many rows
-    have roll-ups."""
+    have roll-ups. `leased` is the version with which the snapshot was leased."""
 
     engine: Engine
-    live: Live
+    live: Live = NOBODY
     progress: RollupProgress = RollupProgress()
+    leased: int = -1
 
     @property
     def version(self) -> int:
@@ -215,7 +216,7 @@ class SnapshotLease:
 
     def __init__(self, stores: Sequence[ServedStore]) -> None:
         self.stores = stores
-        self._taken: dict[int, tuple[LeasedSnapshot, int]] = {}
+        self._taken: dict[int, LeasedSnapshot] = {}
         self._remote: list[RemoteEngine] = []
         self._own: list[Engine] = []
         self._timeline: TimelineSnapshot | None = None
@@ -234,10 +235,10 @@ class SnapshotLease:
                 raise UnknownError(f"there is no store {store}; the numbers are 0 to {most}")
             served = self.stores[store]
             engine = served.take()
-            self._taken[store] = LeasedSnapshot(engine, NOBODY), -1
-            snapshot = LeasedSnapshot(engine, served.live(engine), served.progress)
-            self._taken[store] = snapshot, snapshot.version
-        return self._taken[store][0]
+            self._taken[store] = LeasedSnapshot(engine)
+            live = served.live(engine)  # may move the engine to another version
+            self._taken[store] = LeasedSnapshot(engine, live, served.progress, engine.version)
+        return self._taken[store]
 
     def names(self) -> ProgramNames:
         """Return the names of the sessions and threads in the first store's snapshot."""
@@ -273,7 +274,7 @@ class SnapshotLease:
 
     def same(self) -> bool:
         """Return whether all snapshots still have the version with which they were leased."""
-        return all(snapshot.version == version for snapshot, version in self._taken.values())
+        return all(snapshot.version == snapshot.leased for snapshot in self._taken.values())
 
     def still_wanted(self) -> None:
         """Raise LeftError if the request was interrupted."""
@@ -285,7 +286,7 @@ class SnapshotLease:
         with self._giving_back:
             self._left.set()
             used: list[Engine | RemoteEngine | TimelineSnapshot] = [*self._own, *self._remote]
-            used += [snapshot.engine for snapshot, _ in list(self._taken.values())]
+            used += [snapshot.engine for snapshot in list(self._taken.values())]
             if (timeline := self._timeline) is not None:
                 used.append(timeline)
             for each in used:
@@ -305,7 +306,7 @@ class SnapshotLease:
         if self._locked is not None:
             self._locked.release()
             self._locked = None
-        for store, (snapshot, _) in taken.items():
+        for store, snapshot in taken.items():
             if good:
                 self.stores[store].give_back(snapshot.engine)
             else:

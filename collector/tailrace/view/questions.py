@@ -35,12 +35,15 @@ class ApiQuestion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, froz
         return (0,)
 
 
-class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
-    """Selects sessions by the rank, node and job of the program that was traced.
+class OfSessions(ApiQuestion, frozen=True, kw_only=True):
+    """Selects sessions by source, by the beginning of the session id, and by the rank, node and job of the program that
+    was traced.
 
     An empty list selects all. The id of a job without a step selects all of its steps.
     """
 
+    source: list[Word] = []
+    session: list[Word] = []
     rank: list[Rank] = []
     node: list[Word] = []
     job: list[Word] = []
@@ -51,6 +54,10 @@ class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
             tuple(self.rank) or None, tuple(self.node) or None, tuple(self.job) or None
         )
 
+    @property
+    def selection(self) -> Selection:
+        return Selection(tuple(self.source) or None, tuple(self.session) or None, job=self.places)
+
     def placed(self, engine: Engine) -> Container[tuple[str, str]] | None:
         """Return source and id of each session of the selected ranks, nodes and jobs, or None for all. Raise QueryError
         or StoreError."""
@@ -59,15 +66,6 @@ class OfPlaces(ApiQuestion, frozen=True, kw_only=True):
             return None
         sql = f"SELECT source, session FROM part.places WHERE {where.sql}"  # noqa: S608 - our own words
         return {(source, session) for source, session in engine.rows(sql, where.values)}
-
-
-class OfSessions(OfPlaces, frozen=True, kw_only=True):
-    source: list[Word] = []
-    session: list[Word] = []
-
-    @property
-    def selection(self) -> Selection:
-        return Selection(tuple(self.source) or None, tuple(self.session) or None, job=self.places)
 
 
 class OfLanes(OfSessions, frozen=True, kw_only=True):

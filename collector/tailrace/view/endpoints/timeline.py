@@ -7,7 +7,6 @@ computes an event's time from the tick at which the event begins (`tailrace.time
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from tailrace.query.names import ProgramNames
 from tailrace.query.views import EVENTS, SPANS, View
 from tailrace.rollups.frame import frame as of_window
 from tailrace.rollups.gaps import SeenGap
-from tailrace.rollups.scale import Range
+from tailrace.rollups.scale import Range, first_tick
 from tailrace.rollups.snapshot import WALL, LaneKey, TimelineLane
 from tailrace.rollups.stretches import stretches
 from tailrace.timeline import SessionClock
@@ -96,18 +95,13 @@ def frame(lease: SnapshotLease, asked: OfFrame) -> wire.FrameAnswer:
     if not keys:
         keys = [each.key for each in timeline.lanes[:LANES_MAX]]
     found = of_window(timeline, Range(asked.from_, asked.to), asked.pixels, keys)
-    return wire.FrameAnswer(
-        version=found.version,
-        from_=str(asked.from_),
-        to=str(asked.to),
-        bucket=found.bucket,
-        coarse=found.coarse,
-        one_in=found.one_in,
+    return from_attributes(
+        wire.FrameAnswer,
+        found,
+        from_=asked.from_,
+        to=asked.to,
         lanes=[from_row(wire.LaneName, key) for key in found.lanes],
         names=[cut(name, NAME_MAX) for name in found.names],
-        spans=found.spans,
-        instants=found.instants,
-        counters=found.counters,
         gaps=[_gap(each, asked.from_) for each in found.gaps],
     )
 
@@ -261,9 +255,8 @@ def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
 
 
 def _first_tick(clock: SessionClock, time: int) -> int:
-    """Return the lowest tick of a session's clock whose time on the session's axis is at least `time` (ns)."""
-    ticks = range(-_FARTHEST, _FARTHEST)
-    return bisect_left(ticks, time - clock.shift, key=clock.ticks.ns) - _FARTHEST
+    """Return the first tick of a session's clock at or after a time (ns) on the session's axis, within `_FARTHEST`."""
+    return min(max(first_tick(clock.ticks, time - clock.shift), -_FARTHEST), _FARTHEST)
 
 
 CHILDREN_MAX = 200
