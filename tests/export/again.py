@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from tailrace.decoding.contract import FileEncoder
-from tailrace.export.records import StoredRow, records, with_following
+from tailrace.export.original import StoredRow, records, with_following
 from tailrace.model.quarantine import frames
 from tailrace.model.record import Kind
 from tailrace.rows.schema import is_own
@@ -55,7 +55,7 @@ def rebuild(format_, rows, files, *, path=None, repair=False):
 
 
 def _stored(rows):
-    """Return `rows` in the form that `ROWS` and `ORDER` of `export.records` expect."""
+    """Return `rows` in the form and the order of the SQL `_ROWS` of `export.original`."""
     found = []
     for row in rows:
         for ends in (False, True):

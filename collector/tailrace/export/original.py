@@ -1,6 +1,7 @@
 """Write sessions in the formats of their producers, into a directory with a subdirectory for each source.
 
-The encoder of the format (`Format.encoder`) makes the bytes. `sessions.jsonl` describes each written file, and
+The stored rows of a session are turned back into the records from which the ingest made them (`records`), and the
+encoder of the format (`Format.encoder`) makes their bytes. `sessions.jsonl` describes each written file, and
 `gaps.jsonl` lists the gaps. Sessions are written whole. A copy must not look more complete than the stored session.
 Missing sequence numbers are also missing in the copy, but lost bytes would leave no such sign. So the copy of a session
 with lost bytes is gzip data (`PackedFile`). At the offset of each loss, the data is truncated or damaged, or states the
@@ -9,14 +10,15 @@ loss.
 
 from __future__ import annotations
 
+import heapq
 import posixpath
 import zlib
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby, islice, takewhile
+from itertools import groupby, islice, takewhile, tee, zip_longest
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, get_args
@@ -27,23 +29,14 @@ from tailrace.decoding.contract import Encoder, FileEncoder, without_gz
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
 from tailrace.export.output import Directory, RowCount
-from tailrace.export.records import (
-    COLUMNS,
-    ORDER,
-    ROWS,
-    QuarantineReader,
-    StoredRow,
-    quarantined,
-    records,
-    with_following,
-)
 from tailrace.export.selected import Left, Selected, note_columns, note_rows
 from tailrace.model.gap import Reason
 from tailrace.model.quarantine import QuarantineFrame, frames
-from tailrace.model.record import Kind, Record
+from tailrace.model.record import FLAW_OF_ROW, Kind, Record, malformed
 from tailrace.query.answer import Shape
 from tailrace.query.output import write_json
 from tailrace.query.views import GAPS, SESSIONS, STREAMS
+from tailrace.rows.schema import is_own
 from tailrace.sources.tail.inflate import statement
 from tailrace.spool.payloads import LossDetail
 from tailrace.store.quarantine import SUFFIX, file_name
@@ -110,6 +103,135 @@ def _base(files: Sequence[tuple[Origin, str]]) -> str:
     return posixpath.commonpath(runs) if runs else "/"
 
 
+UNREADABLE_GONE = "unreadable piece that is no longer kept"
+
+
+class StoredRow(NamedTuple):
+    """A row of the table, as `_ROWS` selects it. `at` is the offset of its record. `spans` is true if a begin and an
+    end record became this row; `_ROWS` then selects it twice, with `ends` false and true."""
+
+    at: int
+    ends: bool
+    spans: bool
+    stream: str
+    substream: int | None
+    seq: int | None
+    kind: str
+    name: str | None
+    category: str | None
+    id: int | None
+    parent: int | None
+    start: int | None
+    end: int | None
+    time: int | None
+    attributes: str | None
+
+    @property
+    def is_record(self) -> bool:
+        """Whether the row comes from a record of the producer, and not from the collector itself."""
+        of_collector = is_own(self.kind, self.name, self.start, self.time)
+        return self.kind not in {Kind.GAP, Kind.HEAL} and not of_collector
+
+
+QuarantineReader = Callable[[str | None, int, int], Sequence[QuarantineFrame]]
+"""Function that reads frames of unreadable bytes from a quarantine file. Arguments: the session (None for the
+current one), the position in the file, the number of frames."""
+
+_FLAWED = f'{{"{FLAW_OF_ROW}":"'
+_read_any = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def records(
+    rows: Iterable[StoredRow],
+    kept: QuarantineReader,
+    unreadable: Container[str],
+    left: Counter[str],
+) -> Iterator[Record]:
+    """Yield the records from which the ingest made the rows of one session. The rows must come in the order of `_ROWS`.
+    The size of a record is the distance to the next record's offset, or 0 if unknown. `unreadable` has the reasons of
+    malformed records. The bytes of these records come from the quarantine. Count in `left` the bytes' frames that the
+    quarantine no longer has."""
+    waiting: list[Record] = []  # records at the same offset, whose size is not known yet
+    end = 0
+    for at, record in _placed(rows, kept, unreadable, left):
+        if record is None:
+            # Use the offset of a row that is not a record only as the end of the last record: it may be any offset.
+            end = at
+            continue
+        if waiting and at > waiting[0].offset:
+            yield from (_sized(each, at) for each in waiting)
+            waiting = []
+        waiting.append(record)
+    yield from (_sized(each, end) for each in waiting)
+
+
+def with_following(found: Iterable[Record]) -> Iterator[tuple[Record, Record | None]]:
+    ahead, following = tee(found)
+    next(following, None)
+    return zip_longest(ahead, following)
+
+
+def _sized(record: Record, end: int) -> Record:
+    if record.kind == Kind.MALFORMED:
+        return record
+    return record._replace(size=max(0, end - record.offset))
+
+
+def _placed(
+    rows: Iterable[StoredRow],
+    kept: QuarantineReader,
+    unreadable: Container[str],
+    left: Counter[str],
+) -> Iterator[tuple[int, Record | None]]:
+    """Yield the offset of each stored row, in order, and the row's record, or None if the row is not a record."""
+    # A heap of pieces of unreadable bytes. Each item has the offset of the piece, the number of the gap's row (to sort
+    # items with equal offsets), and the quarantine frame that has the bytes.
+    pieces: list[tuple[int, int, QuarantineFrame]] = []
+    for number, row in enumerate(rows):
+        while pieces and pieces[0][0] <= row.at:
+            yield _piece(heapq.heappop(pieces)[-1])
+        if row.kind in {Kind.GAP, Kind.HEAL}:
+            for frame in quarantined(row.attributes, kept, unreadable, left):
+                heapq.heappush(pieces, (frame.offset, number, frame))
+            yield row.at, None
+        else:
+            yield row.at, _record(row) if row.is_record else None
+    while pieces:
+        yield _piece(heapq.heappop(pieces)[-1])
+
+
+def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
+    return frame.offset, malformed(frame.offset, frame.data, frame.reason)
+
+
+def quarantined(
+    attributes: str | None, kept: QuarantineReader, details: Container[str], left: Counter[str]
+) -> Sequence[QuarantineFrame]:
+    """Return the quarantine frames with the unreadable bytes of a gap, if the member `detail` of its attributes is one
+    of `details`. Count in `left` the frames that the quarantine no longer has."""
+    about = _read_any(attributes or "{}")
+    at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
+    if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):
+        return ()
+    frames = kept(session if isinstance(session, str) else None, at, count)
+    if len(frames) < count:
+        left[UNREADABLE_GONE] += count - len(frames)
+    return frames
+
+
+def _record(row: StoredRow) -> Record:
+    kind = row.kind if not row.spans else Kind.END if row.ends else Kind.BEGIN
+    flaw, attributes = None, row.attributes
+    if not row.spans and attributes is not None and attributes.startswith(_FLAWED):
+        # The record's flaw is the first member of the stored attributes.
+        flaw, _, rest = attributes.removeprefix(_FLAWED).partition('"')
+        attributes = "{" + rest[1:] if rest != "}" else None
+    return Record(
+        row.at, 0, kind, row.stream, row.substream, row.seq, row.name, row.category, row.id, row.parent, row.start,
+        row.end, attributes, flaw, None,
+    )  # fmt: skip
+
+
 REFUSED = "session without events, which readers refuse"
 MAY_BE_WHOLE = "record that a copy may have whole"
 OF_KERNEL = "gap of reason kernel, which a copy calls network"
@@ -134,10 +256,18 @@ _ORIGINS = """
 SELECT source, part.root(session) AS root, any_value(format), any_value(peer) FILTER (transport = 'tail')
 FROM sessions WHERE {} GROUP BY source, root ORDER BY source, min(opened), root
 """
-_ROWS = f"""
-SELECT source, part.root(session) AS root, {COLUMNS} FROM ({ROWS})
-WHERE {{}} ORDER BY source, root, {ORDER}
-"""  # noqa: S608 - our own words
+_ROWS = """
+SELECT source, part.root(session) AS root, "at", ends, end_offset IS NOT NULL AS spans, stream, substream, seq, kind,
+  name, category, id, parent, start, "end", time, attributes
+FROM (
+  SELECT *, "offset" AS "at", false AS ends FROM part.stored_rows
+  UNION ALL
+  SELECT *, end_offset AS "at", true AS ends FROM part.stored_rows WHERE end_offset IS NOT NULL
+)
+WHERE {} ORDER BY source, root, "at", ends DESC, session, kind <> 'session' OR start IS NOT NULL, seq, time
+"""
+"""SQL for the rows of sessions, with the fields of a `StoredRow`. A row that stands for the begin and the end of a span
+appears twice. Among rows at the same offset, ends of spans come first, then session rows without a start."""
 
 
 class Loss(NamedTuple):
