@@ -25,8 +25,7 @@ _NEVER = 2**63
 
 
 class Track:
-    """The open spans on one track: their end times (`ends`, innermost last), and the time of the latest begin or
-    end."""
+    """The end times of the open spans on one track (innermost last), and the time of the latest begin or end."""
 
     __slots__ = ("ends", "latest")
 
@@ -66,8 +65,7 @@ class Nesting:
         return number, ended
 
     def rest(self) -> Iterator[tuple[int, int]]:
-        """Yield the track number and the end time of each span that is still on a track, innermost first, without open
-        spans."""
+        """Yield track number and end time of each span that is still on a track, innermost first, except open spans."""
         for number, track in enumerate(self._tracks):
             for end in reversed(track.ends):
                 if end != _NEVER:
@@ -81,8 +79,7 @@ NOTES = "notes"
 
 
 class DrawnProcess(NamedTuple):
-    """A process to draw. `title` begins with the source. `clock` states the format and the clock, and `facts` are all
-    further facts by name."""
+    """A process to draw. `title` begins with the source, `clock` has format and clock, `facts` all else by name."""
 
     title: str
     clock: str

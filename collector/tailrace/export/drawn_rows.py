@@ -75,8 +75,7 @@ class Lane(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One row to draw on a timeline, with times in ns. `end` is None for a row without a duration and for an open
-    span."""
+    """One row to draw, with times in ns. `end` is None for a row without a duration and for an open span."""
 
     lane: Lane
     kind: str
@@ -97,8 +96,7 @@ class Item(NamedTuple):
         return self.kind == "span"
 
     def members(self) -> dict[str, Any]:
-        """Return the members of the attributes. If the attributes are not a JSON object, return their text as the
-        member `attributes`."""
+        """Return the members of the attributes, or their text as `attributes` if they are no JSON object."""
         if self.attributes is None:
             return {}
         try:

@@ -48,16 +48,14 @@ class Neighbours:
                 self._above[high] = (number, time)
 
     def below(self, low: int) -> int | None:
-        """Return the time (ns) of the nearest event below the position `low`, which must be in `lows` of the
-        constructor. None if there is no such event."""
+        """Return the time (ns) of the nearest event below `low`, one of the constructor's `lows`, or None."""
         for index in range(bisect_left(self._lows, low), -1, -1):
             if (found := self._below[index]) is not None:
                 return found[1]
         return None
 
     def above(self, high: int) -> int | None:
-        """Return the time (ns) of the nearest event above the position `high`, which must be in `highs` of the
-        constructor. None if there is no such event."""
+        """Return the time (ns) of the nearest event above `high`, one of the constructor's `highs`, or None."""
         for index in range(bisect_left(self._highs, high), len(self._highs)):
             if (found := self._above[index]) is not None:
                 return found[1]
@@ -72,8 +70,7 @@ FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions
 
 
 class Lost(NamedTuple):
-    """A gap to draw, with its range of time (ns). `members` has columns of the view `gaps`, and a text that states
-    between which events the gap lies."""
+    """A gap to draw, with its range of time (ns). `members` has columns of `gaps`, and states between what it lies."""
 
     session: SessionClock
     stream: str
@@ -124,8 +121,7 @@ class Neighbourhood:
                             by_number.see(number, time)
 
     def of(self, gap: Gap) -> tuple[int | None, int | None]:
-        """Return the times of the nearest events before and after a gap, or None. The gap's offset counts only if no
-        event was found by sequence number."""
+        """Return the times of the nearest events before and after a gap: by number or, if there is none, by offset."""
         by_number, by_offset = self._of[gap.place]
         before = None if gap.first is None else by_number.below(gap.first)
         behind = None if gap.end is None else by_number.above(gap.end)
@@ -135,8 +131,7 @@ class Neighbourhood:
 
 
 def lost(timeline: DrawnRows) -> Iterator[Lost]:
-    """Yield the gaps within the selected range of time, ordered by stream, then by begin. `timeline.left` counts the
-    gaps whose time is unknown or outside of it."""
+    """Yield the gaps within the selected range of time, by stream, then by begin. `timeline.left` counts all others."""
     chosen = timeline.selected.condition(GAPS)
     gaps = [
         Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)

@@ -87,8 +87,7 @@ def placed(origins: Iterable[Origin]) -> dict[Origin, PurePosixPath]:
 
 
 def beside(name: PurePosixPath, document: str) -> PurePosixPath:
-    """Return the path of the exported copy of a metadata file, which stays in the directory of the source.
-    `document` is its path relative to the trace file's directory."""
+    """Return the path of the copy of a metadata file. `document` is its path relative to the trace file's directory."""
     source, *within = name.parts
     path = posixpath.normpath(posixpath.join("/", *within[:-1], document))
     return PurePosixPath(source, path.lstrip("/"))
@@ -207,8 +206,8 @@ def _piece(frame: QuarantineFrame) -> tuple[int, Record]:
 def quarantined(
     attributes: str | None, kept: QuarantineReader, details: Container[str], left: Counter[str]
 ) -> Sequence[QuarantineFrame]:
-    """Return the quarantine frames with the unreadable bytes of a gap, if the member `detail` of its attributes is one
-    of `details`. Count in `left` the frames that the quarantine no longer has."""
+    """Return the frames with a gap's unreadable bytes, if the member `detail` of its attributes is one of `details`.
+    Count in `left` those that the quarantine no longer has."""
     about = _read_any(attributes or "{}")
     at, count, session = about.get("quarantine"), about.get("frames", 1), about.get("quarantine_of")
     if about.get("detail") not in details or not isinstance(at, int) or not isinstance(count, int):
@@ -504,8 +503,7 @@ def _losses(
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
-    """Return a function that reads frames of unreadable bytes from a session's quarantine file. The function's caller
-    names the session; without a name, it is `of`."""
+    """Return a function that reads frames from the quarantine file of a session, `of` if its caller names none."""
 
     @lru_cache(2)
     def read(session: str) -> bytes:

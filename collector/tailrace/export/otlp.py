@@ -265,8 +265,7 @@ def _trace_id(session: SessionClock) -> str:
 
 
 def _span_id(session: SessionClock, kind: str, number: int) -> str:
-    """Return an OpenTelemetry span id, derived from session, `kind` and `number`. With the kind `id`, `number` is
-    the span's id in the table, and child spans refer to their parent by the result."""
+    """Return a span id. With the kind `id`, `number` is the span's id in the table, to which its children refer."""
     named = f"{session.source}\0{session.session}\0{kind}\0{number}"
     return blake2b(named.encode(), digest_size=8).hexdigest()
 

@@ -98,13 +98,11 @@ class Selected:
         return kept._replace(notes=[note for note in kept.notes if _concerns(note, self.filters)])
 
     def condition(self, view: View) -> RowCondition:
-        """Return the SQL condition for the selected rows of a view. For `gaps`, it selects all gaps that may concern
-        the selected rows."""
+        """Return the SQL condition for the selected rows of a view; of `gaps`, for all that may concern selected rows."""
         return self.filters.scope.gaps if view is GAPS else self.filters.rows(view)
 
     def rows(self, view: View) -> str:
-        """Return SQL for the selected rows of a view. It has the same parameters as `condition(view)`, which also has
-        their values."""
+        """Return SQL for the selected rows of a view, with the parameters of `condition(view)`."""
         order = f" ORDER BY {view.order}" if view.order else ""
         return f"SELECT * FROM {view.name} WHERE {self.condition(view).sql}{order}"  # noqa: S608 - our own words
 

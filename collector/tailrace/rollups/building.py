@@ -187,8 +187,7 @@ def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile)
 
 
 def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, first: int) -> None:
-    """Create the table `longs` with each span at least as long as a bucket of the level `first`, and `cells` with
-    the sums of all other spans."""
+    """Create the table `longs` with the spans at least as long as a bucket, and `cells` with the sums of all others."""
     bound = _BOUND.format(level=first)
     of_batch = {
         EACH: _IN_LANES,
@@ -220,8 +219,7 @@ def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
 
 
 def _level(rows: str, level: int) -> str:
-    """Return SQL that sums spans by buckets of 2 ** `level`. `rows` is SQL for the spans, or for sums by narrower
-    buckets."""
+    """Return SQL that sums `rows`, SQL for spans or for sums by narrower buckets, by buckets of 2 ** `level`."""
     return added(rows, f"{level} AS level, lane, scale", _EDGE.format(level=level))
 
 
@@ -253,11 +251,8 @@ class SidecarWriter:
         sidecars.sweep(paths or [file.path for file in self._table.files()])
 
     def write(self) -> Iterator[str]:
-        """Write the sidecars that the newest version of the table lacks, those of the newest files first. Yield the
-        path of each data file for which a sidecar was written.
-
-        Log a failure if a file cannot be read or its sidecar cannot be written. Raise StoreError if the table cannot be
-        read."""
+        """Write the sidecars that the newest version of the table lacks, those of the newest files first. Yield the path of
+        each data file that got one, and log failures. Raise StoreError if the table cannot be read."""
         self._table.refresh()
         files = self._table.files()
         rows = {file.path: file.rows for file in files if file.rows >= self._least_rows}

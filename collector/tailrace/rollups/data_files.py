@@ -1,8 +1,7 @@
-"""Cache facts about a table's data files, and read precomputed sums of their rows.
+"""Cache facts about a table's data files, and read the sums in their sidecars (see `sidecar`).
 
-The sums of a data file are in its sidecar, a pair of files (see `sidecar`). `reach` finds the lanes (streams and
-substreams) of a file that may overlap a drawn window. `SidecarReader` reads the sums and the long spans of these
-lanes."""
+`reach` finds the lanes (streams and substreams) of a file that may overlap a drawn window. `SidecarReader` reads the
+sums and the long spans of these lanes."""
 
 from __future__ import annotations
 
@@ -112,8 +111,7 @@ class FileCache:
         self.places = GapPlaces()
 
     def follow(self, paths: Collection[str]) -> dict[str, CachedFile]:
-        """Find and cache the sidecars of the given data files, and forget all other files. Return the files that
-        have a sidecar, by path."""
+        """Cache the sidecars of the given data files, and forget all other files. Return the files that have one."""
         with self.lock:
             wanted = set(paths)
             for path in self.files.keys() - wanted:
@@ -135,8 +133,7 @@ class FileCache:
             return dict(self.files)
 
     def drop_damaged(self) -> bool:
-        """Read all cached sidecars completely, and forget the damaged and deleted ones. Return whether there were
-        any."""
+        """Read all cached sidecars completely, and forget damaged and deleted ones. Return whether there were any."""
         if self.sidecars is None:
             return False
         with self.lock:
@@ -146,8 +143,7 @@ class FileCache:
         return bool(damaged)
 
     def page(self, file: PagedFile, number: int) -> SidecarPage:
-        """Return one page of a sidecar file, from the cache or from disk. Raise OSError or pyarrow's errors if the
-        file cannot be read."""
+        """Return one page of a sidecar file. Raise OSError or pyarrow's errors if the file cannot be read."""
         page = self._pages.get((file.path, number))
         if page is None:
             page = file.read(number)
@@ -202,8 +198,7 @@ class Reach(NamedTuple):
 
 
 def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
-    """Return the lanes of a data file that may overlap the drawn window. `numbers` maps the id of a lane to its
-    index in the drawing, or to `NONE`."""
+    """Return the lanes of a file that may overlap the window. `numbers` has their indices in the drawing, by id."""
     number = numbers[file.id]
     timed = file.timed
     (times, times_end), (ticks, ticks_end) = scales.ranges[True], scales.ranges[False]
@@ -220,15 +215,13 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return for each lane in `reached` the base-2 logarithm of the widest buckets in the sidecar that are not wider
-    than the buckets of the drawing. Return None if a lane has no such buckets."""
+    """Return the level of the widest buckets that fit the drawing for each lane, or None if a lane has none."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return for each lane in `reached` the minimum duration (ticks) of the spans that are stored one by one. Shorter
-    spans are in the sums of the sidecar level `level`."""
+    """Return for each lane the minimum duration (ticks) of a span that is not in the sums of the sidecar `level`."""
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 
@@ -279,8 +272,7 @@ class SidecarReader:
             yield self._pieces(page, chosen, table.number[row])
 
     def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> list[int]:
-        """Return the numbers of the pages that may have long spans of at least `shortest` ticks in the window. Long
-        spans are sorted by duration, then by begin."""
+        """Return the pages, sorted by duration, that may have long spans of `shortest` ticks or more in the window."""
         file = self._file.longs
         chosen = np.zeros(len(file.rows), np.bool_)
         for timed in (False, True):
@@ -318,8 +310,7 @@ class _Lookup:
         self.closes = self.column(reached.closes, -FARTHEST)
 
     def column(self, values: NDArray[Any], missing: float) -> NDArray[Any]:
-        """Return an array with one of `values` for each lane that may overlap the window, and `missing` for all
-        others."""
+        """Return an array with one of `values` for each lane that may overlap the window, else `missing`."""
         found = np.full(self._size, missing, values.dtype)
         found[self._at] = values
         return found

@@ -189,7 +189,8 @@ _MERGES: tuple[Callable[[Any, Any], Any], ...] = (
     *[max] * 5, add, max, max, min, max, min, max, min, max, min, max,
 )  # fmt: skip
 """For each field of `LaneExtent`, the function that merges the known values of two extents of one lane. Both have equal
-values in the first five fields. Merging must be fast: the files of a table may have thousands of extents to merge before the first window can be drawn."""
+values in the first five fields. Merging must be fast: the files of a table may have thousands of extents to merge before
+the first window can be drawn."""
 
 
 def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:

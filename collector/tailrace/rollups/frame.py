@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
@@ -27,7 +28,6 @@ from tailrace.query.engine import is_interrupt
 from tailrace.rollups.data_files import (
     ROUNDED,
     CachedFile,
-    FileCache,
     FileLanes,
     Reach,
     SidecarReader,
@@ -56,6 +56,12 @@ from tailrace.store.refusal import line
 MOST_ROWS = 50_000
 """Maximum number of rows of each kind (spans, instants, counter values) in one frame. If there are more, its buckets
 are wider than a pixel."""
+
+ENOUGH = 300_000
+"""Maximum number of rows and partial sums in memory. If there are more, they are summed by bucket."""
+
+RAW = 1.5
+"""Estimated time to process a row of a data file, relative to that for a precomputed sum."""
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +149,7 @@ def frame(
         raise ValueError(f"an empty window: {window}, {pixels} pixels")
     keys = [lane.key for lane in snapshot.lanes] if lanes is None else list(lanes)
     finest = log_at_most(Fraction(window.end - window.begin, pixels))
-    found = drawn(snapshot, window, finest, keys)
+    found = Painter(snapshot, keys).draw(window, finest)
     snapshot.same()
     texts = FrameNames(snapshot, found.texts, keys)
     # the drawn streams and, for the session of each, the unknown stream ""
@@ -174,62 +180,112 @@ class Drawing(NamedTuple):
     counters: Drawn
 
 
-def drawn(
-    snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
-) -> Drawing:
-    """Return the rows of a frame. If a sidecar turns out to be damaged or gone, forget it and draw again."""
-    while True:
-        try:
-            return _draw(snapshot, window, finest, keys)
-        except (duckdb.Error, OSError, pa.ArrowException) as error:
-            if is_interrupt(error):
-                raise QueryError("the statement was interrupted") from error
-            if snapshot.cache.drop_damaged():
-                continue
-            if snapshot.engine.table.missing_files():
-                raise BrokenOffError(DELETED) from error
-            logger.warning("a frame failed: %s", line(error))
-            text = "the rows of this range could not be read; the log has the details"
-            raise QueryError(text) from error
+class Painter:
+    """Draws windows of time of some lanes (`keys`) of a snapshot."""
 
+    def __init__(self, snapshot: TimelineSnapshot, keys: Sequence[LaneKey]) -> None:
+        self.snapshot = snapshot
+        self.keys = keys
 
-def _draw(
-    snapshot: TimelineSnapshot, window: Range, finest: int, keys: Sequence[LaneKey]
-) -> Drawing:
-    """Return the rows of a frame, in buckets so wide that there are at most `MOST_ROWS` rows of each kind.
+    @cached_property
+    def numbers(self) -> NDArray[np.int32]:
+        """The index of a lane in `keys`, or `NONE`, by the id of the lane in the cache."""
+        cache = self.snapshot.cache
+        found = np.full(cache.lanes + len(self.keys), NONE, np.int32)
+        for number, key in enumerate(self.keys):
+            found[cache.id_of(key)] = number
+        return found
 
-    Wider buckets are computed from the rows in memory. Only if the width grows by more than 2 ** `SPARE`, the files
-    are read again."""
-    log = finest
-    while log < WIDEST and expected(snapshot, keys, _scales(snapshot, window, log, keys)) > 1.5 * MOST_ROWS:  # fmt: skip
-        log += 1
-    while True:
-        scales, texts = _scales(snapshot, window, log, keys), FrameTexts()
-        pieces, one_in = pieces_of(snapshot, keys, scales, texts)
-        widest = min(log + SPARE, WIDEST)
-        while pieces.rows > MOST_ROWS and log < widest:
+    def draw(self, window: Range, finest: int) -> Drawing:
+        """Draw a window in buckets of at least 2 ** `finest` ns. If a sidecar turns out to be damaged or gone, forget it
+        and draw again."""
+        while True:
+            try:
+                return self._draw(window, finest)
+            except (duckdb.Error, OSError, pa.ArrowException) as error:
+                if is_interrupt(error):
+                    raise QueryError("the statement was interrupted") from error
+                if self.snapshot.cache.drop_damaged():
+                    continue
+                if self.snapshot.engine.table.missing_files():
+                    raise BrokenOffError(DELETED) from error
+                logger.warning("a frame failed: %s", line(error))
+                text = "the rows of this range could not be read; the log has the details"
+                raise QueryError(text) from error
+
+    def is_sampled(self, window: Range, log: int) -> bool:
+        """Return whether a drawing in buckets of 2 ** `log` ns would have only a sample of the rows. Read no rows."""
+        with self.snapshot.cache.lock:
+            return WindowParts(self, self._scales(window, log)).sample.before > 1
+
+    def reached(self, scales: Scales) -> Iterator[tuple[str, FileLanes, Reach]]:
+        """Yield each data file in which drawn lanes may overlap the window: its path, its lanes, and which may."""
+        # The lanes of the files get their ids here, before `numbers` is computed.
+        for path, lanes in self.snapshot.file_lanes.items():
+            found = reach(lanes, self.numbers, scales)
+            if len(found.lanes):
+                yield path, lanes, found
+
+    def _draw(self, window: Range, finest: int) -> Drawing:
+        """Draw a window in buckets so wide that there are at most `MOST_ROWS` rows of each kind.
+
+        Wider buckets are computed from the rows in memory. Only if the width grows by more than 2 ** `SPARE`, the files
+        are read again."""
+        log = finest
+        while log < WIDEST and self._expected(self._scales(window, log)) > 1.5 * MOST_ROWS:
             log += 1
-            scales = _scales(snapshot, window, log, keys)
-            pieces = summed(joined(pieces), scales)
-        if pieces.rows <= MOST_ROWS or log == WIDEST:
-            return Drawing(log, one_in, texts, spans(pieces, scales), instants(pieces, scales), counters(pieces, scales))  # fmt: skip
-        log += 1
+        while True:
+            scales, texts = self._scales(window, log), FrameTexts()
+            pieces, one_in = self._read(scales, texts)
+            widest = min(log + SPARE, WIDEST)
+            while pieces.rows > MOST_ROWS and log < widest:
+                log += 1
+                scales = self._scales(window, log)
+                pieces = summed(joined(pieces), scales)
+            if pieces.rows <= MOST_ROWS or log == WIDEST:
+                kinds = spans(pieces, scales), instants(pieces, scales), counters(pieces, scales)
+                return Drawing(log, one_in, texts, *kinds)
+            log += 1
 
+    def _scales(self, window: Range, log: int) -> Scales:
+        sessions = [self.snapshot.session(key) for key in self.keys]
+        found = {each: scale(each, window, log) for each in set(sessions)}
+        return Scales([found[each] for each in sessions], log)
 
-def is_sampled(
-    snapshot: TimelineSnapshot, window: Range, log: int, keys: Sequence[LaneKey]
-) -> bool:
-    """Return whether a drawing of a window in buckets of 2 ** `log` ns would have only a sample of the rows. This reads
-    no rows."""
-    with snapshot.cache.lock:
-        parts = WindowParts(snapshot, keys, _scales(snapshot, window, log, keys))
-    return parts.sample.before > 1
+    def _expected(self, scales: Scales) -> float:
+        """Return an estimate of the number of drawn spans. A file without a sidecar counts at most one row for each
+        bucket and lane, because its rows are read whatever the width of the buckets."""
+        found = 0.0
+        for path, lanes, reached in self.reached(scales):
+            file = self.snapshot.files.get(path)
+            events = _shares(lanes, reached, reached.opens) * lanes.events[reached.lanes]
+            if file is None:
+                width = np.where(reached.timed, scales.log, scales.short[reached.number])
+                inside = np.maximum(_inside(lanes, reached, reached.opens), 0)
+                found += float(np.minimum(events, inside / 2.0**width + 1).sum())
+                continue
+            place = int(np.searchsorted(file.levels, scales.log, "right")) - 1
+            if place < 0:
+                found += float(events.sum()) * RAW
+            else:
+                sums = file.sizes[place] / 2.0 ** (scales.log - file.levels[place])
+                longs = file.longs.rows[file.longs.outer[1] >= 1 << scales.log].sum()
+                found += float(events.sum()) / lanes.all_events * float(sums + longs)
+        return found
 
-
-def _scales(snapshot: TimelineSnapshot, window: Range, log: int, keys: Sequence[LaneKey]) -> Scales:
-    sessions = [snapshot.session(key) for key in keys]
-    found = {each: scale(each, window, log) for each in set(sessions)}
-    return Scales([found[each] for each in sessions], log)
+    def _read(self, scales: Scales, texts: FrameTexts) -> tuple[Summed, int]:
+        """Read the rows and precomputed sums of a window. Return them summed by bucket, and a number n: one row in n was
+        read where there are no precomputed sums. Raise OSError, or the errors of Arrow and DuckDB, if a file cannot be
+        read."""
+        waiting: list[Pieces] = []
+        with self.snapshot.cache.lock:
+            parts = WindowParts(self, scales)
+            for part in parts.read(texts):
+                waiting.append(part)
+                if sum(each.rows for each in waiting) > ENOUGH:
+                    waiting = [joined(summed(joined(waiting), scales))]
+        found = summed(with_equal_texts(joined(waiting), texts), scales)
+        return found, parts.sample.before
 
 
 class FrameNames:
@@ -344,13 +400,6 @@ def _masked(values: Longs, missing: Truths) -> list[int | None]:
     return found
 
 
-ENOUGH = 300_000
-"""Maximum number of rows and partial sums in memory. If there are more, they are summed by bucket."""
-
-RAW = 1.5
-"""Estimated time to process a row of a data file, relative to that for a precomputed sum."""
-
-
 class FileRows(NamedTuple):
     """The rows that a window needs from one data file: for each lane in `reached`, those from its entry in `since`
     to the end of the window."""
@@ -381,71 +430,21 @@ class FileRows(NamedTuple):
         return float((_shares(self.lanes, self.reached, since) * events).sum())
 
 
-def expected(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales) -> float:
-    """Return an estimate of the number of drawn spans. A file without a sidecar counts at most one row for each
-    bucket and lane, because its rows are read whatever the width of the buckets."""
-    found = 0.0
-    numbers = _numbers(snapshot.cache, lanes)
-    for path, lanes_of in snapshot.file_lanes.items():
-        reached = reach(lanes_of, numbers, scales)
-        if not len(reached.lanes):
-            continue
-        file = snapshot.files.get(path)
-        events = _shares(lanes_of, reached, reached.opens) * lanes_of.events[reached.lanes]
-        if file is None:
-            width = np.where(reached.timed, scales.log, scales.short[reached.number])
-            inside = np.maximum(_inside(lanes_of, reached, reached.opens), 0)
-            found += float(np.minimum(events, inside / 2.0**width + 1).sum())
-            continue
-        place = int(np.searchsorted(file.levels, scales.log, "right")) - 1
-        if place < 0:
-            found += float(events.sum()) * RAW
-        else:
-            sums = file.sizes[place] / 2.0 ** (scales.log - file.levels[place])
-            longs = file.longs.rows[file.longs.outer[1] >= 1 << scales.log].sum()
-            found += float(events.sum()) / lanes_of.all_events * float(sums + longs)
-    return found
-
-
-def pieces_of(
-    snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales, texts: FrameTexts
-) -> tuple[Summed, int]:
-    """Read the rows and precomputed sums from which the window is drawn. Return them summed by bucket, and a number n:
-    one row in n was read where there are no precomputed sums.
-
-    Raise OSError, or the errors of Arrow and DuckDB, if a file cannot be read."""
-    waiting: list[Pieces] = []
-    with snapshot.cache.lock:
-        parts = WindowParts(snapshot, lanes, scales)
-        for part in parts.read(texts):
-            waiting.append(part)
-            if sum(each.rows for each in waiting) > ENOUGH:
-                waiting = [joined(summed(joined(waiting), scales))]
-    found = summed(with_equal_texts(joined(waiting), texts), scales)
-    return found, parts.sample.before
-
-
 class WindowParts:
     """The files from which one window is drawn: files whose precomputed sums are read, files whose sums have too
     wide buckets, and files without a sidecar."""
 
-    def __init__(
-        self, snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], scales: Scales
-    ) -> None:
-        self._snapshot = snapshot
-        self._lanes = lanes
-        self._numbers = _numbers(snapshot.cache, lanes)
+    def __init__(self, painter: Painter, scales: Scales) -> None:
+        self._painter = painter
+        snapshot = painter.snapshot
         self._sums: list[tuple[CachedFile, Reach, Longs]] = []
         self._raw: list[tuple[CachedFile, Reach]] = []
         self._plain: list[FileRows] = []
-        for path, lanes_of in snapshot.file_lanes.items():
-            reached = reach(lanes_of, self._numbers, scales)
-            if not len(reached.lanes):
-                continue
+        for path, lanes, reached in painter.reached(scales):
             file = snapshot.files.get(path)
             if file is None or snapshot.cache.files.get(path) is not file:
-                longest = lanes_of.longest[reached.lanes]
-                self._plain.append(FileRows.of(path, lanes_of, reached, longest))
+                longest = lanes.longest[reached.lanes]
+                self._plain.append(FileRows.of(path, lanes, reached, longest))
             elif (level := levels(file, reached)) is None:
                 self._raw.append((file, reached))
             else:
@@ -461,13 +460,17 @@ class WindowParts:
     def read(self, texts: FrameTexts) -> Iterator[Pieces]:
         """Yield all rows and sums of the window. Each sampled row also counts for the rows that the sample leaves
         out."""
-        snapshot, cache = self._snapshot, self._snapshot.cache
-        yield snapshot.begun.pieces(self._numbers, texts)
+        painter, snapshot, cache = (
+            self._painter,
+            self._painter.snapshot,
+            self._painter.snapshot.cache,
+        )
+        yield snapshot.begun.pieces(painter.numbers, texts)
         for file, reached, level in self._sums:
             reader = SidecarReader(cache, file, texts)
             yield from reader.sums(reached, level)
             yield from reader.longs(reached, bounds(reached, level), reached.closes)
-        rows = RowReader(snapshot.database, snapshot.rows, self._lanes, texts, cache.blocks)
+        rows = RowReader(snapshot.rows, painter.keys, texts, cache.blocks)
         short = [FileRows.of(file.sidecar.header.path, file.lanes, reached, _lowest(file, reached)) for file, reached in self._raw]  # fmt: skip
         near = least_since(short)
         for file, reached in self._raw:
@@ -509,11 +512,3 @@ def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
 
 def _lowest(file: CachedFile, reached: Reach) -> Longs:
     return bounds(reached, np.full(len(reached.lanes), file.levels[0]))
-
-
-def _numbers(cache: FileCache, lanes: Sequence[LaneKey]) -> NDArray[np.int32]:
-    """Return an array that maps a lane's id in `cache` to its index in `lanes`, or to `NONE`."""
-    found = np.full(cache.lanes + len(lanes), NONE, np.int32)
-    for number, key in enumerate(lanes):
-        found[cache.id_of(key)] = number
-    return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
@@ -203,11 +202,7 @@ class GapPlaces:
         self._known: dict[Gap, _Nearest] = {}
 
     def placed(
-        self,
-        gaps: Sequence[Gap],
-        rows: RowSource,
-        database: duckdb.DuckDBPyConnection,
-        sessions: dict[tuple[str, str], SessionClock],
+        self, gaps: Sequence[Gap], rows: RowSource, sessions: dict[tuple[str, str], SessionClock]
     ) -> list[PlacedGap]:
         """Return the gaps with the times between which they lie. Raise DuckDB's errors if a data file cannot be
         read."""
@@ -216,7 +211,7 @@ class GapPlaces:
         paths = set(rows.paths)
         for unread, wanted in ((paths - self._files, known), (paths, new)):
             if unread:
-                files = _Files(rows, database, unread)
+                files = _Files(rows, unread)
                 files.find_beside([each for each in wanted.values() if not each.exact])
                 files.find_around([each for each in wanted.values() if not each.exact])
         self._known, self._files = known | new, paths
@@ -227,7 +222,6 @@ class _Files(NamedTuple):
     """The data files `paths`, in which the events nearest to gaps are searched."""
 
     rows: RowSource
-    database: duckdb.DuckDBPyConnection
     paths: Collection[str]
 
     def find_beside(self, gaps: Sequence[_Nearest]) -> None:
@@ -271,13 +265,14 @@ class _Files(NamedTuple):
         numbered = [("seq", f"format NOT IN {_OTHERWISE}")] if formats - set(_OTHERWISE) else []
         if formats & set(_OTHERWISE):
             numbered.append((NUMBERS, f"format IN {_OTHERWISE}"))
-        self.database.register(name, pa.Table.from_arrays(arrays, names=list(columns)))
+        database = self.rows.database
+        database.register(name, pa.Table.from_arrays(arrays, names=list(columns)))
         try:
             found = []
             for number, chosen in numbered:
                 rows = self.rows.of(self.paths, "gap_rows")
                 events = _EVENTS.format(number=number, formats=chosen, rows=rows)
-                found += self.database.execute(sql.format(events=events)).fetchall()
+                found += database.execute(sql.format(events=events)).fetchall()
             return found
         finally:
-            self.database.unregister(name)
+            database.unregister(name)

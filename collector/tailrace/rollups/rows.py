@@ -184,8 +184,8 @@ class RowSource:
 
     def __init__(self, table: TableReader, database: duckdb.DuckDBPyConnection) -> None:
         self.paths = [file.path for file in table.files()]
+        self.database = database
         self._table = table
-        self._database = database
 
     def of(self, paths: Collection[str], name: str) -> str:
         """Return SQL for the rows of the given data files. For a table at a URL, register the files in DuckDB as
@@ -203,7 +203,7 @@ class RowSource:
         of_files = ds.FileSystemDataset(
             fragments, dataset.schema, dataset.format, dataset.filesystem
         )
-        self._database.register(name, of_files)
+        self.database.register(name, of_files)
         return name
 
 
@@ -237,14 +237,8 @@ class RowReader:
     """Reads rows of data files for the drawing of one window. `lanes` are the keys of the drawn lanes."""
 
     def __init__(
-        self,
-        database: duckdb.DuckDBPyConnection,
-        rows: RowSource,
-        lanes: Sequence[StoredLane],
-        texts: FrameTexts,
-        kept: KeptBlocks,
+        self, rows: RowSource, lanes: Sequence[StoredLane], texts: FrameTexts, kept: KeptBlocks
     ) -> None:
-        self._database = database
         self._rows = rows
         self._lanes = lanes
         self._texts = texts
@@ -302,18 +296,19 @@ class RowReader:
             # All rows have a stored time in this range, so that DuckDB can skip parts of files.
             since, before = min(each.since for each in near), max(each.before for each in near)
             times = f"time >= {max(since, 0)} AND time < {before}"
-        self._database.register("near", self._near(near))
+        database = self._rows.database
+        database.register("near", self._near(near))
         condition = f"{times} AND {sample.sql} AND {_IN_STREAMS}"
         events = EVENTS.format(rows=self._rows.of(paths, "near_rows"), condition=condition)
         try:
             # Close the reader even if the caller stops early. An open result would block the next statement of this
             # connection.
-            with self._database.sql(_SQL.format(events=events)).to_arrow_reader(BATCH) as reader:
+            with database.sql(_SQL.format(events=events)).to_arrow_reader(BATCH) as reader:
                 yield reader.schema.empty_table()
                 for batch in reader:
                     yield pa.Table.from_batches([batch])
         finally:
-            self._database.unregister("near")
+            database.unregister("near")
 
     def _near(self, near: Collection[Since]) -> pa.Table:
         rows: dict[int, list[object]] = {}

@@ -180,8 +180,6 @@ class Sidecars:
         cache = user_directory(environ, "XDG_CACHE_HOME", "~/.cache")
         shared = [] if cache is None else [cache / "rollups" / name / version]
         self.directories = [*own, *shared]
-        self.refused = 0
-        """Number of sidecars that were removed because they were damaged or belonged to another data file."""
 
     def find(self, path: str) -> Sidecar | None:
         """Return the sidecar of a data file, or None if it does not exist or cannot be read now. Remove it if it is
@@ -202,7 +200,6 @@ class Sidecars:
                 header = None
             if header is not None and header.path == path:
                 return Sidecar(header, str(cells), str(longs))
-            self.refused += 1
             remove(cells, longs)
         return None
 
@@ -216,7 +213,6 @@ class Sidecars:
         except (OSError, pa.ArrowException) as error:
             if _passing(error):
                 return False
-            self.refused += 1
             remove(Path(sidecar.cells), Path(sidecar.longs))
             return True
         return False

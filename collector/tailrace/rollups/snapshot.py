@@ -59,8 +59,7 @@ class BegunSpans:
         )
 
     def pieces(self, numbers: NDArray[np.int32], texts: FrameTexts) -> Pieces:
-        """Return these spans in drawn lanes. `numbers` maps the id of a lane to its index in the drawing, or to
-        `NONE`."""
+        """Return the spans in drawn lanes. `numbers` has the index of a lane in the drawing, or `NONE`, by its id."""
         number = numbers[self._lanes]
         rows = np.flatnonzero(number != NONE)
         label = texts.numbered(rows.astype(np.int32), self._labels)
@@ -142,13 +141,11 @@ class TimelineSnapshot:
     move to another version."""
 
     def __init__(self, engine: Engine, cache: FileCache | None = None) -> None:
-        """Open the timeline of the version that `engine` shows. If `cache` is None, draw all windows from stored
-        rows."""
+        """Open the timeline of the engine's version. Without a cache, draw all windows from stored rows."""
         self.engine = engine
         self.version = engine.version
         self.cache = FileCache(None) if cache is None else cache
-        self.database = self.cache.database.cursor()
-        self.rows = RowSource(engine.table, self.database)
+        self.rows = RowSource(engine.table, self.cache.database.cursor())
         self.take_up()
         self._names: dict[AskedLabel, str | None] = {}
         self.begun = BegunSpans(self.cache, list(engine.rows(BEGUN)))
@@ -160,7 +157,7 @@ class TimelineSnapshot:
 
     def interrupt(self) -> None:
         """Interrupt the SQL statement that another thread runs for this snapshot."""
-        self.database.interrupt()
+        self.rows.database.interrupt()
 
     def take_up(self) -> None:
         """Use the sidecars that were written since the snapshot was opened."""
@@ -177,7 +174,7 @@ class TimelineSnapshot:
             lanes = self.cache.plain.get(path)
             if lanes is None:
                 sql = EXTENTS.format(rows=self.rows.of([path], "extent_rows"))
-                extents = [LaneExtent(*row) for row in self.database.execute(sql).fetchall()]
+                extents = [LaneExtent(*row) for row in self.rows.database.execute(sql).fetchall()]
                 lanes = self.cache.learn(path, extents)
             found[path] = lanes
         return found
@@ -205,11 +202,11 @@ class TimelineSnapshot:
         """All gaps by stream, each with the times of the events between which it lies."""
         gaps = [Gap(*row) for row in self.engine.rows(GAPS_OF.format(gaps="true"))]
         with self.cache.lock:
-            return self.cache.places.placed(gaps, self.rows, self.database, self.sessions)
+            return self.cache.places.placed(gaps, self.rows, self.sessions)
 
     @cached_property
     def losses(self) -> GapTable:
-        """All gaps as a table, from which a frame selects those of its window."""
+
         return GapTable(self.gaps)
 
     @cached_property
@@ -243,8 +240,7 @@ class TimelineSnapshot:
         return found
 
     def on(self, axis: str) -> set[SessionKey]:
-        """Return the sessions that share a time axis; perhaps none for the axis `WALL`. Raise UnknownError if there is
-        no axis of this name."""
+        """Return the sessions on a time axis. Raise UnknownError if there is no such axis, except for `WALL`."""
         found = {lane.key[:2] for lane in self.lanes if lane.axis == axis}
         if not found and axis != WALL:
             raise UnknownError(f"there is no axis {axis[:100]!r}; each lane names its axis")
@@ -256,8 +252,7 @@ class TimelineSnapshot:
         return [0 if each is None or each.deepest is None else each.deepest + 1 for each in known]
 
     def session(self, key: LaneKey) -> SessionClock:
-        """Return the clock of a lane's session. The clock lacks tick rate and epoch if the table has only gaps of the
-        session."""
+        """Return the clock of a lane's session. Without rows other than gaps, its tick rate and epoch are unknown."""
         return self.sessions.get(key[:2]) or SessionClock(key.source, "", key.session)
 
     def names(self, labels: set[AskedLabel]) -> dict[AskedLabel, str | None]:

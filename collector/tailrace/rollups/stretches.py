@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tailrace.rollups.frame import Drawing, drawn, is_sampled
+from tailrace.rollups.frame import Drawing, Painter
 from tailrace.rollups.pieces import Longs
 from tailrace.rollups.scale import WIDEST, Range
 from tailrace.rollups.snapshot import LaneKey, TimelineSnapshot
@@ -61,11 +61,12 @@ def stretches(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey]) -> list[Rang
     everything = Range(int(begins.min()), int(ends.max()))
     certain = not any(each.open for each in known)
     found = _long(_between(begins, ends, EXACT), everything) if certain else []
+    painter = Painter(snapshot, lanes)
     for _ in range(_ROUNDS):
         edges = [everything.begin, *(edge for each in found for edge in each[:2]), everything.end]
         between = [Range(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
-        more = [each for piece in between for each in _inside(snapshot, lanes, piece)]
-        better = [_sharpened(snapshot, lanes, each) for each in _long([*found, *more], everything)]
+        more = [each for piece in between for each in _inside(painter, piece)]
+        better = [_sharpened(painter, each) for each in _long([*found, *more], everything)]
         if len(better) == len(found):
             break
         found = better
@@ -85,14 +86,13 @@ def _long(found: Sequence[_Stretch], everything: Range) -> list[_Stretch]:
     return sorted(longest)
 
 
-def _inside(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], piece: Range) -> list[_Stretch]:
-    """Return the stretches inside a piece of time that begins and ends with an event; none if only a sample can be
-    drawn."""
+def _inside(painter: Painter, piece: Range) -> list[_Stretch]:
+    """Return the stretches inside a range that begins and ends with an event; none if only a sample can be drawn."""
     log = min(max((piece.end - piece.begin).bit_length() - _STEP, 0), WIDEST)
     window = _aligned(piece.begin, piece.end + 1, log)
-    if is_sampled(snapshot, window, log, lanes):
+    if painter.is_sampled(window, log):
         return []  # Do not read the sample: the first frame of the page would wait for it.
-    found = drawn(snapshot, window, log, lanes)
+    found = painter.draw(window, log)
     begins, ends = _busy(found)
     inside = (begins <= piece.end) & (ends >= piece.begin)
     return [] if found.one_in > 1 else _between(begins[inside], ends[inside], found.log)
@@ -131,13 +131,13 @@ def _between(begins: Longs, ends: Longs, log: int) -> list[_Stretch]:
     ]
 
 
-def _sharpened(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], stretch: _Stretch) -> _Stretch:
+def _sharpened(painter: Painter, stretch: _Stretch) -> _Stretch:
     """Return a stretch with edges that are exact to a few of the narrowest buckets, or as far as all events can be drawn."""
     begin, end = stretch[:2]
     before = after = stretch.log
     while before > EXACT:
         beside = _aligned(begin - (2 << before), begin + 1, before)
-        found = drawn(snapshot, beside, max(before - _STEP, 0), lanes)
+        found = painter.draw(beside, max(before - _STEP, 0))
         if found.one_in > 1 or found.log >= before:
             break
         begins, ends = _busy(found)
@@ -146,9 +146,7 @@ def _sharpened(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey], stretch: _S
         begin = min(begin, int(ends[begins < end].max(initial=least)))
         before = found.log
     while after > EXACT:
-        found = drawn(
-            snapshot, _aligned(end, end + (1 << after), after), max(after - _STEP, 0), lanes
-        )
+        found = painter.draw(_aligned(end, end + (1 << after), after), max(after - _STEP, 0))
         begins, _ = _busy(found)
         later = begins[begins >= end]
         if found.one_in > 1 or found.log >= after or not len(later):

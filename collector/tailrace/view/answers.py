@@ -1,5 +1,4 @@
-"""Answer requests: parse the parameters, lease snapshots, run the endpoint in a thread, and encode its answer or error
-as JSON.
+"""Answer requests: parse the parameters, lease snapshots, run the endpoint in a thread, encode its answer or error.
 
 Work is interrupted if the client disconnects or after `SECONDS`. The latest answers are cached.
 """
@@ -131,8 +130,7 @@ def members(text: str | None) -> dict[str, Any]:
 
 
 def from_attributes(type_: type[S], given: object, **others: object) -> S:
-    """Return an object of the API class `type_`. Take each field from `others` if it is there, otherwise from the
-    attribute of `given` with the same name."""
+    """Return an object of the API class `type_`. Each field comes from `others` or, if absent there, from `given`."""
     names = type_.__struct_fields__
     return from_row(type_, [others[n] if n in others else getattr(given, n) for n in names])
 
@@ -142,8 +140,7 @@ def whole(found: Completeness) -> Whole:
 
 
 def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
-    """Return a JSON value with long texts cut. Integers beyond 2^53, and what is nested deeper than 20 levels, become
-    texts."""
+    """Return a JSON value with long texts cut. Integers beyond 2^53, and what lies over 20 levels deep, become texts."""
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
@@ -289,7 +286,7 @@ class AnswerPool:
                 while not working.done():
                     lease.interrupt()
                     await asyncio.wait({working}, timeout=INTERRUPT_SECONDS)
-                # Retrieve the exception of the interrupted work. Otherwise asyncio would log that it was never retrieved.
+                # Retrieve the exception of the interrupted work, or asyncio would log that nobody did.
                 working.exception()
 
     def close(self) -> None:

@@ -97,8 +97,7 @@ class Door:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _answer(self, scope: Scope, *, at_page: bool) -> Response | None:
-        """Return the response to a request that `app` must not answer; otherwise None. `at_page` states whether the
-        request has the path at which the cookie is valid."""
+        """Return the response to a request that `app` must not answer, or None. `at_page`: the cookie is valid there."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if _name(host) not in self._hosts:

@@ -183,10 +183,8 @@ class ServedStore:
             return live
 
     def names(self, engine: Engine) -> ProgramNames:
-        """Return the names of all sessions and threads in the snapshot of an engine.
-
-        Keep the last result until the version or the running collectors change, on which it depends which sessions are
-        alive."""
+        """Return the names of all sessions and threads in an engine's snapshot. Keep the last result until the version or
+        the running collectors change, because these determine which sessions are alive."""
         with self._names_lock:
             if self._names is None or self._names[0] != (engine.version, engine.watchers):
                 read = ProgramNames.read(lambda *asked: list(engine.rows(*asked)), EVERY_ROW)
@@ -256,8 +254,7 @@ class SnapshotLease:
         return self._timeline
 
     def own_snapshot(self, limits: Limits) -> LeasedSnapshot:
-        """Return the newest snapshot of the first store, with a new engine that has the given limits. The caller must
-        close this engine."""
+        """Return the newest snapshot of the first store, with a new engine, which the caller must close."""
         self.still_wanted()
         store = self.stores[0]
         engine = Engine(store.store, store.options, limits)

@@ -146,8 +146,7 @@ async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None])
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket's file that nobody listens on. Raise OSError if another server listens on it, or if the file is
-    no socket."""
+    """Remove a socket's file on which nobody listens. Raise OSError for any other file, or if a server listens on it."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

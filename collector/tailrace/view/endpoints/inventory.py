@@ -155,8 +155,7 @@ def streams(lease: SnapshotLease, asked: OfStreams) -> wire.Streams:
 
 
 def streams_of(lease: SnapshotLease, asked: OfStreams) -> list[wire.Stream]:
-    """Return the part of the list of streams that the question `asked` selects. In both sort orders, unknown values
-    come last."""
+    """Return a part of the list of streams. In both sort orders, unknown values come last."""
     condition = _matching(asked)
     direction = "DESC" if asked.descending else "ASC"
     sql = (

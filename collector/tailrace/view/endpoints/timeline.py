@@ -107,8 +107,7 @@ def frame(lease: SnapshotLease, asked: OfFrame) -> wire.FrameAnswer:
 
 
 def _key(text: str) -> LaneKey:
-    """Parse the key of a lane (a stream or substream), which is a JSON list. Raise QueryError if `text` has another
-    form."""
+    """Parse the key of a lane, a JSON list. Raise QueryError if `text` has another form."""
     try:
         return LaneKey(
             *msgspec.json.decode(text, type=tuple[str, str, str, int | None], strict=False)
@@ -167,11 +166,9 @@ _FARTHEST = 2**61
 
 
 def search(lease: SnapshotLease, asked: OfSearch) -> wire.FoundEvents:
-    """Serve the next events after (or before) the time `after` whose name contains a given text. Upper and lower case
-    count as equal.
+    """Serve the next events after (or before) the time `after` whose name contains a text, in upper or lower case.
 
-    Raise UnknownError if no lane (stream or substream) has the given time axis (`axis`).
-    """
+    Raise UnknownError if no lane (stream or substream) has the given time axis (`axis`)."""
     snapshot = lease.snapshot()
     found = snapshot.whole(asked.window.scope)
     by_wall_time = asked.axis in {"", WALL}
@@ -191,10 +188,7 @@ def shown_event(source: str, session: str, offset: int, *rest: object) -> wire.S
 
 
 def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return the events that match a search, ordered by wall time.
-
-    At most `limit` + 1 events are returned; the last one only shows that there are more than `limit`.
-    """
+    """Return the events that match a search, ordered by wall time, and one more than `limit` if there are more."""
     conditions = [RowCondition("contains(lower(name), lower(?))", (asked.name,))]
     if asked.after is None:
         conditions.append(RowCondition("time IS NOT NULL"))
@@ -212,8 +206,7 @@ def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent
 
 
 def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return the events that match a search on an axis without wall time, ordered by time. The result may have more
-    than `limit` events, which shows the caller that there are more."""
+    """Return the events that match a search on an axis without wall time, by time; perhaps more than `limit`."""
     timeline = lease.timeline()
     sessions = timeline.on(asked.axis)
     placed = asked.placed(lease.snapshot().engine)
