@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from heapq import merge
 from typing import Any, NamedTuple, TypedDict
@@ -107,11 +108,13 @@ class Item(NamedTuple):
 
     def values(self) -> dict[str, int | float]:
         """Return the values of a counter by name; an empty dict if the counter has no number."""
-        return {
-            self.name if member is None else f"{self.name}.{member}": number
-            for member, number in map(_read, self.numbers or ())
-            if number is not None
-        }
+        found: dict[str, int | float] = {}
+        for number in self.numbers or ():
+            member = number["member"]
+            with suppress(ValueError):  # msgspec cannot represent every number.
+                value = msgspec.json.decode(number["value"], type=int | float)
+                found[self.name if member is None else f"{self.name}.{member}"] = value
+        return found
 
 
 class DrawnRows:
@@ -213,11 +216,3 @@ def _place(row: _Row) -> tuple[object, ...]:
 
 def _first_if_null(value: int | None) -> tuple[bool, int]:
     return value is not None, value or 0
-
-
-def _read(given: Number) -> tuple[str | None, int | float | None]:
-    """Return the member name and the value of a counter's number; None for a value that msgspec cannot represent."""
-    try:
-        return given["member"], msgspec.json.decode(given["value"], type=int | float)
-    except ValueError:
-        return given["member"], None
