@@ -371,12 +371,7 @@ def facts(made: Made) -> dict[str, object]:
     """Return name, content, size and failure of one part for the JSON output."""
     size = None if made.text is None else len(made.text.encode())
     failure = made.failure if made.text is None else None
-    return {
-        "name": made.part.name,
-        "meaning": made.part.meaning,
-        "bytes": size,
-        "failure": failure,
-    }
+    return {"name": made.part.name, "meaning": made.part.meaning, "bytes": size, "failure": failure}
 
 
 def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:

@@ -76,29 +76,33 @@ TYPES = {
 _STORED = {c.name: ViewColumn(c.name, TYPES[c.type], c.meaning) for c in COLUMNS}
 
 
-def _as_stored(names: str) -> tuple[ViewColumn, ...]:
-    return tuple(_STORED[name] for name in names.split())
+def _view(name: str, meaning: str, columns: str, sql: str, order: str = "") -> View:
+    """Return a view. Each line of `columns` has a column's name, type and meaning, or the names of columns that the view
+    shows as the table stores them."""
+    found: list[ViewColumn] = []
+    for line in columns.strip().splitlines():
+        head, text = line.split(": ", 1)
+        if head.strip() == "as stored":
+            found += (_STORED[each] for each in text.split())
+        else:
+            column, type_ = head.split()
+            found.append(ViewColumn(column, type_, " ".join(text.split())))
+    return View(name, meaning, tuple(found), sql, order)
 
 
-_ALIGNED = ViewColumn(
-    "aligned",
-    "BIGINT",
-    "start on the clock that the sessions of a run share, in ticks: start + clock_offset",
-)
+_TIME = "time BIGINT: start as Unix nanoseconds; null where the session's epoch is unknown"
+_ALIGNED = "aligned BIGINT: start on the clock that the sessions of a run share, in ticks: start + clock_offset"
 
-EVENTS = View(
+EVENTS = _view(
     "events",
     "every row of the table but begins of ended spans, with the names and wall times that are known now",
-    (
-        *_as_stored("day source format session stream substream seq kind name category id parent"),
-        *_as_stored("depth start end"),
-        ViewColumn(
-            "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
-        ),
-        _STORED["wall"],
-        _ALIGNED,
-        *_as_stored("missing attributes offset end_offset"),
-    ),
+    f"""
+    as stored: day source format session stream substream seq kind name category id parent depth start end
+    {_TIME}
+    as stored: wall
+    {_ALIGNED}
+    as stored: missing attributes offset end_offset
+    """,
     """
     SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq, e.kind, e.name, e.category, e.id, e.parent,
       e.depth, e.start, e."end", e.time, part.readable(e.time) AS wall,
@@ -109,31 +113,22 @@ EVENTS = View(
     """,
 )
 
-SPANS = View(
+SPANS = _view(
     "spans",
     "one row for each span, ended or still open",
-    (
-        *_as_stored("day source format session stream substream seq name category id parent"),
-        *_as_stored("depth start"),
-        ViewColumn("end", "BIGINT", "end in the session's own ticks; null while the span is open"),
-        ViewColumn("open", "BOOLEAN", "whether the span has begun and not ended"),
-        ViewColumn("ticks", "BIGINT", "duration: end minus start"),
-        ViewColumn(
-            "duration", "BIGINT", "duration in nanoseconds; null where the clock has no tick rate"
-        ),
-        ViewColumn(
-            "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
-        ),
-        _STORED["wall"],
-        _ALIGNED,
-        ViewColumn(
-            "attributes",
-            "VARCHAR",
-            "JSON object: the members of the span's end, then those that only its begin has; `$begin`"
-            " holds the begin's values where they differ",
-        ),
-        *_as_stored("offset end_offset"),
-    ),
+    f"""
+    as stored: day source format session stream substream seq name category id parent depth start
+    end BIGINT: end in the session's own ticks; null while the span is open
+    open BOOLEAN: whether the span has begun and not ended
+    ticks BIGINT: duration: end minus start
+    duration BIGINT: duration in nanoseconds; null where the clock has no tick rate
+    {_TIME}
+    as stored: wall
+    {_ALIGNED}
+    attributes VARCHAR: JSON object: the members of the span's end, then those that only its begin has; `$begin` \
+      holds the begin's values where they differ
+    as stored: offset end_offset
+    """,
     """
     SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq, e.name, e.category, e.id, e.parent,
       e.depth, e.start, e."end", e.open, try_cast(e."end"::HUGEINT - e.start AS BIGINT) AS ticks,
@@ -146,30 +141,21 @@ SPANS = View(
     """,
 )
 
-COUNTERS = View(
+COUNTERS = _view(
     "counters",
     "the values of counters: one row for each number that a counter gave",
-    (
-        *_as_stored("day source format session stream substream seq"),
-        ViewColumn(
-            "name",
-            "VARCHAR",
-            "the counter's name; for one of several numbers in `args`, followed by `.` and the number's name there",
-        ),
-        ViewColumn(
-            "value",
-            "DOUBLE",
-            "the member `value` or `tailrace.counter` of its attributes, or a number in `args`; whole numbers"
-            " beyond 2^53 are rounded, `attributes` has them exactly; null where the counter gave no number",
-        ),
-        *_as_stored("category id start"),
-        ViewColumn(
-            "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
-        ),
-        _STORED["wall"],
-        _ALIGNED,
-        *_as_stored("attributes offset"),
-    ),
+    f"""
+    as stored: day source format session stream substream seq
+    name VARCHAR: the counter's name; for one of several numbers in `args`, followed by `.` and the number's name \
+      there
+    value DOUBLE: the member `value` or `tailrace.counter` of its attributes, or a number in `args`; whole numbers \
+      beyond 2^53 are rounded, `attributes` has them exactly; null where the counter gave no number
+    as stored: category id start
+    {_TIME}
+    as stored: wall
+    {_ALIGNED}
+    as stored: attributes offset
+    """,
     """
     SELECT e.day, source, e.format, session, e.stream, e.substream, e.seq,
       CASE WHEN e.number.member IS NULL THEN e.name ELSE concat_ws('.', e.name, e.number.member) END AS name,
@@ -183,34 +169,22 @@ COUNTERS = View(
     """,
 )
 
-GAPS = View(
+GAPS = _view(
     "gaps",
     "what is missing: gaps minus events that arrived later (all_gaps also has healed gaps)",
-    (
-        *_as_stored("day source format session stream"),
-        ViewColumn("reason", "VARCHAR", "why the events are missing (model.gap.Reason)"),
-        ViewColumn(
-            "detail",
-            "VARCHAR",
-            "how the collector knows, in a word of the format or of the collector",
-        ),
-        ViewColumn(
-            "first", "BIGINT", "the first missing number; null where the producer has no counter"
-        ),
-        ViewColumn(
-            "last",
-            "BIGINT",
-            "the last missing number; if count is smaller than the range, some numbers in it are not missing",
-        ),
-        ViewColumn("count", "BIGINT", "events missing when the gap was found; null if unknown"),
-        ViewColumn(
-            "healed", "BIGINT", "how many of them arrived later, or went to another collector"
-        ),
-        ViewColumn("remaining", "BIGINT", "how many are still missing; null if unknown"),
-        ViewColumn("of", "VARCHAR", "kind of the missing records, if known"),
-        ViewColumn("id", "BIGINT", "id of the missing record, if known"),
-        *_as_stored("attributes offset"),
-    ),
+    """
+    as stored: day source format session stream
+    reason VARCHAR: why the events are missing (model.gap.Reason)
+    detail VARCHAR: how the collector knows, in a word of the format or of the collector
+    first BIGINT: the first missing number; null where the producer has no counter
+    last BIGINT: the last missing number; if count is smaller than the range, some numbers in it are not missing
+    count BIGINT: events missing when the gap was found; null if unknown
+    healed BIGINT: how many of them arrived later, or went to another collector
+    remaining BIGINT: how many are still missing; null if unknown
+    of VARCHAR: kind of the missing records, if known
+    id BIGINT: id of the missing record, if known
+    as stored: attributes offset
+    """,
     "SELECT * FROM all_gaps WHERE remaining > 0 OR remaining IS NULL",
     'source, session, try_cast(stream AS BIGINT), stream, first, "offset", reason, detail, "last", "count", id, attributes',
 )
@@ -221,61 +195,36 @@ STATES = (
     " unwatched: its collector does not run, and no end mark is known to be missing; ended: it was closed, or its file rests behind the end mark"
 )
 
-SESSIONS = View(
+SESSIONS = _view(
     "sessions",
     "one row for each session: producer, times, clock, and how much of it is in the table",
-    (
-        *_as_stored("source format session"),
-        ViewColumn("opened", "BIGINT", "when its first bytes arrived (Unix ns)"),
-        ViewColumn("closed", "VARCHAR", "why it ended; null while it is open"),
-        ViewColumn("closed_at", "BIGINT", "when it ended (Unix ns)"),
-        ViewColumn(
-            "continues",
-            "VARCHAR",
-            "the previous session of the same producer, which restarted, came back or moved here",
-        ),
-        ViewColumn("peer", "VARCHAR", "address or path it came from"),
-        ViewColumn("transport", "VARCHAR", "udp, tcp, unix or tail"),
-        ViewColumn(
-            "run", "VARCHAR", "for a file, the group whose sessions share names and a clock, if any"
-        ),
-        ViewColumn("rank", "BIGINT", "its rank in the job, as the launcher says; null if unknown"),
-        ViewColumn("node", "VARCHAR", "the node of the job on which it ran; null outside of jobs"),
-        ViewColumn(
-            "job",
-            "VARCHAR",
-            "the job: the scheduler's id, `.`, and the step or the launcher's own id; null if unknown",
-        ),
-        ViewColumn("clock", "VARCHAR", "unix_ns, monotonic_ns, clk or logical"),
-        ViewColumn("ticks_per_second", "DOUBLE", "ticks in a second, for start and end"),
-        ViewColumn("epoch", "BIGINT", "time of tick 0 (Unix ns)"),
-        ViewColumn(
-            "clock_offset",
-            "BIGINT",
-            "offset from its clock to its run's clock (ns); null if unknown",
-        ),
-        ViewColumn(
-            "producer",
-            "VARCHAR",
-            "JSON object: what the producer says of itself, with keys resolved to names",
-        ),
-        ViewColumn(
-            "totals",
-            "VARCHAR",
-            "JSON object: how many records of each kind the producer says it wrote",
-        ),
-        ViewColumn("rows", "BIGINT", "the number of its rows in the table"),
-        ViewColumn("events", "BIGINT", "its events in the table"),
-        ViewColumn("missing", "BIGINT", "its events known to be missing"),
-        ViewColumn("unknown", "BOOLEAN", "whether an unknown number of further events is missing"),
-        ViewColumn("state", "VARCHAR", STATES),
-        ViewColumn(
-            "copies",
-            "VARCHAR",
-            "JSON list: the paths of other followed files that do not grow and whose content its own file has, alone or"
-            " together with further files; all views leave out the rows of these files, and the table `stored` has them",
-        ),
-    ),
+    f"""
+    as stored: source format session
+    opened BIGINT: when its first bytes arrived (Unix ns)
+    closed VARCHAR: why it ended; null while it is open
+    closed_at BIGINT: when it ended (Unix ns)
+    continues VARCHAR: the previous session of the same producer, which restarted, came back or moved here
+    peer VARCHAR: address or path it came from
+    transport VARCHAR: udp, tcp, unix or tail
+    run VARCHAR: for a file, the group whose sessions share names and a clock, if any
+    rank BIGINT: its rank in the job, as the launcher says; null if unknown
+    node VARCHAR: the node of the job on which it ran; null outside of jobs
+    job VARCHAR: the job: the scheduler's id, `.`, and the step or the launcher's own id; null if unknown
+    clock VARCHAR: unix_ns, monotonic_ns, clk or logical
+    ticks_per_second DOUBLE: ticks in a second, for start and end
+    epoch BIGINT: time of tick 0 (Unix ns)
+    clock_offset BIGINT: offset from its clock to its run's clock (ns); null if unknown
+    producer VARCHAR: JSON object: what the producer says of itself, with keys resolved to names
+    totals VARCHAR: JSON object: how many records of each kind the producer says it wrote
+    rows BIGINT: the number of its rows in the table
+    events BIGINT: its events in the table
+    missing BIGINT: its events known to be missing
+    unknown BOOLEAN: whether an unknown number of further events is missing
+    state VARCHAR: {STATES}
+    copies VARCHAR: JSON list: the paths of other followed files that do not grow and whose content its own file \
+      has, alone or together with further files; all views leave out the rows of these files, and the table `stored` \
+      has them
+    """,
     """
     WITH words AS (
       SELECT source, session,
@@ -314,40 +263,24 @@ SESSIONS = View(
     "source, opened, session",
 )
 
-STREAMS = View(
+STREAMS = _view(
     "streams",
     "one row for each stream: how far it got, and how much of it is in the table",
-    (
-        *_as_stored("source format session stream"),
-        ViewColumn(
-            "first_seq", "BIGINT", "the lowest number seen; null if the producer has no counter"
-        ),
-        ViewColumn("last_seq", "BIGINT", "the highest number seen"),
-        ViewColumn("events", "BIGINT", "its events in the table"),
-        ViewColumn("missing", "BIGINT", "its events known to be missing"),
-        ViewColumn(
-            "completeness",
-            "DOUBLE",
-            "the share that is in the table, at least: events / (events + missing). For a stream without"
-            " numbers, missing includes the session's missing events of no known stream. Null if an"
-            " amount is unknown",
-        ),
-        ViewColumn(
-            "first_time", "BIGINT", "time of its earliest start (Unix ns); null without an epoch"
-        ),
-        ViewColumn("last_time", "BIGINT", "time of its latest start (Unix ns)"),
-        ViewColumn("open_spans", "BIGINT", "number of spans without an end"),
-        ViewColumn(
-            "state",
-            "VARCHAR",
-            "state of its session: open, silent, unfinished?, unfollowed, unwatched or ended",
-        ),
-        ViewColumn(
-            "silent_since",
-            "BIGINT",
-            "when its file was last written, if the file rests, or its latest start (Unix ns); null once ended",
-        ),
-    ),
+    """
+    as stored: source format session stream
+    first_seq BIGINT: the lowest number seen; null if the producer has no counter
+    last_seq BIGINT: the highest number seen
+    events BIGINT: its events in the table
+    missing BIGINT: its events known to be missing
+    completeness DOUBLE: the share that is in the table, at least: events / (events + missing). For a stream without \
+      numbers, missing includes the session's missing events of no known stream. Null if an amount is unknown
+    first_time BIGINT: time of its earliest start (Unix ns); null without an epoch
+    last_time BIGINT: time of its latest start (Unix ns)
+    open_spans BIGINT: number of spans without an end
+    state VARCHAR: state of its session: open, silent, unfinished?, unfollowed, unwatched or ended
+    silent_since BIGINT: when its file was last written, if the file rests, or its latest start (Unix ns); null once \
+      ended
+    """,
     """
     SELECT source, format, session, stream, first_seq, last_seq, events, missing,
       CASE WHEN NOT unknown AND (events > 0 OR missing > 0)
@@ -379,14 +312,14 @@ STREAMS = View(
     "source, first_time, session, try_cast(stream AS BIGINT), stream",
 )
 
-LABELS = View(
+LABELS = _view(
     "labels",
     "the labels of runs: one row for each label of a session, to filter any other view by",
-    (
-        *_as_stored("source session"),
-        ViewColumn("key", "VARCHAR", "the label's name"),
-        ViewColumn("value", "VARCHAR", "its text; the last one that the producer gave"),
-    ),
+    """
+    as stored: source session
+    key VARCHAR: the label's name
+    value VARCHAR: its text; the last one that the producer gave
+    """,
     """
     SELECT source, session, each.key AS key, arg_max(each.value ->> '$', place) AS value
     FROM part.session_words, json_each(words, '$.labels') AS each
@@ -396,29 +329,21 @@ LABELS = View(
     "source, session, key",
 )
 
-PROGRAMS = View(
+PROGRAMS = _view(
     "programs",
     "the names of what wrote each stream: one row for each stream, to join with any other view",
-    (
-        *_as_stored("source format session stream"),
-        ViewColumn(
-            "process",
-            "VARCHAR",
-            "the name of the process, as its client or tracer states; of JETS, the hardware; null if unknown",
-        ),
-        ViewColumn("pid", "BIGINT", "its process id"),
-        ViewColumn(
-            "thread",
-            "VARCHAR",
-            "the name or id of the thread; null in formats without a stream for each thread",
-        ),
-        ViewColumn("host", "VARCHAR", "the host on which it ran"),
-        ViewColumn("node", "VARCHAR", "the node of the job on which it ran; null outside of jobs"),
-        ViewColumn("rank", "BIGINT", "its rank in the job; null if unknown"),
-        ViewColumn("job", "VARCHAR", "the job; null if unknown"),
-        ViewColumn("file", "VARCHAR", "the path of the file from which the stream was read"),
-        ViewColumn("labels", "VARCHAR", "JSON object: the labels that its client announced"),
-    ),
+    """
+    as stored: source format session stream
+    process VARCHAR: the name of the process, as its client or tracer states; of JETS, the hardware; null if unknown
+    pid BIGINT: its process id
+    thread VARCHAR: the name or id of the thread; null in formats without a stream for each thread
+    host VARCHAR: the host on which it ran
+    node VARCHAR: the node of the job on which it ran; null outside of jobs
+    rank BIGINT: its rank in the job; null if unknown
+    job VARCHAR: the job; null if unknown
+    file VARCHAR: the path of the file from which the stream was read
+    labels VARCHAR: JSON object: the labels that its client announced
+    """,
     """
     SELECT source, s.format, session, stream, n.process, try_cast(n.pid AS BIGINT) AS pid,
       coalesce(t.thread, nullif(CASE s.format
@@ -439,32 +364,21 @@ PROGRAMS = View(
     "source, session, stream",
 )
 
-NESTING = View(
+NESTING = _view(
     "nesting",
     "one row for each span: how many spans of its stream and substream enclose it, and the innermost of them. It reads"
     " all spans of the streams that are asked for",
-    (
-        *_as_stored("source session stream substream offset name start"),
-        ViewColumn("end", "BIGINT", "end in the session's own ticks; null while the span is open"),
-        ViewColumn(
-            "time", "BIGINT", "start as Unix nanoseconds; null where the session's epoch is unknown"
-        ),
-        ViewColumn(
-            "duration", "BIGINT", "duration in nanoseconds; null where the clock has no tick rate"
-        ),
-        ViewColumn(
-            "level",
-            "BIGINT",
-            "how many spans of the stream and substream are open when it begins; an open span encloses all later ones",
-        ),
-        ViewColumn(
-            "parent_offset",
-            "BIGINT",
-            "`offset` of the innermost span that encloses it, by times. In streams whose spans overlap without one"
-            " inside the other, it may be a span further out, or null",
-        ),
-        ViewColumn("parent_name", "VARCHAR", "its name"),
-    ),
+    f"""
+    as stored: source session stream substream offset name start
+    end BIGINT: end in the session's own ticks; null while the span is open
+    {_TIME}
+    duration BIGINT: duration in nanoseconds; null where the clock has no tick rate
+    level BIGINT: how many spans of the stream and substream are open when it begins; an open span encloses all \
+      later ones
+    parent_offset BIGINT: `offset` of the innermost span that encloses it, by times. In streams whose spans overlap \
+      without one inside the other, it may be a span further out, or null
+    parent_name VARCHAR: its name
+    """,
     NESTED,
     'source, session, stream, substream, start, "end" DESC, "offset"',
 )
