@@ -116,6 +116,16 @@ def test_arrow_gets_a_new_snapshot_as_well(tmp_path):
     assert engine.ask_arrow("SELECT name FROM events").next_batch().num_rows == 2
 
 
+def test_facts_about_a_snapshot_are_replaced_with_it(tmp_path):
+    """The log of the first version states one row without a time, and so do the rare rows of the second one."""
+    engine = Engine(make(tmp_path, [clocked(epoch=0), row(name="a", time=1)]))
+    commit(tmp_path, [row(name="b", start=2)])
+    compact(tmp_path)
+    vacuum(tmp_path)
+    engine.restrict("sim")
+    assert list(engine.rows("SELECT time FROM events WHERE name = 'b'")) == [(2,)]
+
+
 def test_a_file_that_the_table_lacks_is_named(tmp_path):
     engine = Engine(make(tmp_path, [row(name="a")], [row(name="b")]))
     (file, _) = engine.table.file_uris()

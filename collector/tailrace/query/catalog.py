@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import duckdb
 
@@ -32,11 +32,12 @@ from tailrace.query.rows import (
     MOVED_NUMBERS,
     MOVED_SESSIONS,
     NAMES,
+    PRODUCERS,
     RowFacts,
     gap_views,
     row_views,
 )
-from tailrace.query.table import Bounds, Region, started_in
+from tailrace.query.table import Bounds, FileStatistics, Region, started_in
 from tailrace.query.views import TYPES, VIEWS
 from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
 
@@ -68,8 +69,6 @@ _BEGINS, _OPEN = "part.kept_begins", "part.kept_open"
 _STARTS = f"SELECT count(*), count(start), min(start), max(start) FROM {_BEGINS}"  # noqa: S608 - our own words
 _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL)"
 
-_SHOWN = shown(replacing=False, moved=False)
-
 REGIONS_KEPT = 8
 """Maximum number of regions (ranges of start times that statements read) for which only their own begin rows are
 copied. Once statements read more regions, all begin rows of the snapshot are copied."""
@@ -79,22 +78,9 @@ Pick = Callable[[list[Region] | None], None]
 rows."""
 
 
-def _pick_all(_: list[Region] | None) -> None:
-    """Do nothing, so that the view `stored` reads all files of the snapshot."""
-
-
-class Stated(Protocol):
-    """Facts about a snapshot that are in the table's log, so that no data file has to be read for them."""
-
-    @property
-    def untimed(self) -> int | None:
-        """Number of the snapshot's rows that have no time, or None if the log does not state it."""
-
-
 class Definition(NamedTuple):
     """The SQL that defines a view or macro, and the names of the views, macros and tables that it uses."""
 
-    name: str
     sql: str
     needs: frozenset[str]
 
@@ -104,9 +90,9 @@ class ViewCatalog:
 
     def __init__(self) -> None:
         self._defined: dict[str, str] = {}
-        self._shown = _SHOWN
+        self._shown = shown(replacing=False, moved=False)
         self._facts = RowFacts()
-        self._stated: Stated | None = None
+        self._stated: FileStatistics | None = None
         self._filled: set[str] = set()
         self._timed_known = False
         self._begun_in: list[str] = []
@@ -120,7 +106,7 @@ class ViewCatalog:
         """Whether it is certain that every row with a start tick (`start`) also has a stored time."""
         return not self._facts.untimed
 
-    def forget(self, stated: Stated | None = None) -> None:
+    def forget(self, stated: FileStatistics | None = None) -> None:
         """Forget all facts about the rows in the view `stored`, because it now shows other rows. `stated` has the facts
         about their snapshot from the table's log."""
         self._stated = stated
@@ -132,26 +118,14 @@ class ViewCatalog:
     def prepare(
         self,
         connection: duckdb.DuckDBPyConnection,
-        statement: str,
-        pick: Pick = _pick_all,
+        statement: str | None,
+        pick: Pick = lambda _: None,
         regions: list[Region] | None = None,
     ) -> None:
-        """Define the views that an SQL statement names, and fill the tables of copied rows that these views read. The
-        statement reads only rows in one of `regions`; None stands for all rows. Raise DuckDB's errors if a data file
-        cannot be read."""
-        self._prepare(connection, _named_in(statement), pick, regions)
-
-    def prepare_all(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Define all views. Raise DuckDB's errors if a data file cannot be read."""
-        self._prepare(connection, _GENERAL, pick, None)
-
-    def _prepare(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        names: Iterable[str],
-        pick: Pick,
-        regions: list[Region] | None,
-    ) -> None:
+        """Define the views that an SQL statement names, or all if it is None, and fill the tables of copied rows that
+        these views read. The statement reads only rows in one of `regions`; None stands for all rows. Raise DuckDB's
+        errors if a data file cannot be read."""
+        names = _GENERAL if statement is None else _named_in(statement)
         needed = _closure(names, _GENERAL)
         if FEW_ROWS not in needed and _BASE not in needed:
             return self._define(connection, needed)
@@ -160,14 +134,20 @@ class ViewCatalog:
             self._fill_few(connection, pick)
             pick(None)
         if not needed.isdisjoint(("part.timed_rows", "part.timed_spans")) and not self._timed_known:
-            self._look_for_times(connection)
+            untimed = connection.execute(_UNTIMED).fetchall()[0][0]
+            self._facts = self._facts._replace(untimed=untimed)
+            self._timed_known = True
         definitions = _definitions(self._facts)
         needed = _closure((n for n in names if n in definitions or n in KEPT), definitions)
         if _OPEN in needed:
             self._fill_open(connection, pick, regions)
         for table in KEPT:
             if table in needed and table not in self._filled:
-                self._fill(connection, table)
+                connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
+                if table == "part.kept_names" and self._facts.asked:
+                    self._define(connection, _closure(["part.learnt"], _GENERAL))
+                    connection.execute(GIVEN)
+                self._filled.add(table)
         return self._define(connection, needed)
 
     def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
@@ -193,15 +173,6 @@ class ViewCatalog:
         self._facts = RowFacts(begun, asked, late, not timed, lacking, moved=bool(sessions))
         self._filled.add(FEW_ROWS)
 
-    def _fill(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Fill one of the tables in `KEPT` from the rows of rare kinds. After the table of names, fill `part.known`
-        with the names for keys, if there are any."""
-        connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
-        if table == "part.kept_names" and self._facts.asked:
-            self._define(connection, _closure(_references(GIVEN, _GENERAL), _GENERAL))
-            connection.execute(GIVEN)
-        self._filled.add(table)
-
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
@@ -226,11 +197,6 @@ class ViewCatalog:
         connection.execute(f"CREATE OR REPLACE TABLE {_OPEN} AS {OPEN.format(within=within)}")
         pick(None)
         self._filled |= {_BEGINS, _OPEN}
-
-    def _look_for_times(self, connection: duckdb.DuckDBPyConnection) -> None:
-        untimed = connection.execute(_UNTIMED).fetchall()[0][0]
-        self._facts = self._facts._replace(untimed=untimed)
-        self._timed_known = True
 
     def _define(self, connection: duckdb.DuckDBPyConnection, needed: set[str]) -> None:
         """Define those views and macros in `needed` that are not defined yet. Meanwhile `part.shown` has no rows,
@@ -275,26 +241,21 @@ def _definitions(facts: RowFacts) -> dict[str, Definition]:
     of the snapshot decide which SQL defines a view."""
     rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
-    parts, producers = NAMES
     gaps = gap_views(moved=facts.moved)
-    text = f"{PARTS}{LOST if facts.lacking else ''};\n{gaps}\n{SUMS}\n{parts}\n{rows}\n{producers}\n{NAMED}\n{public}"
+    text = f"{PARTS}{LOST if facts.lacking else ''};\n{gaps}\n{SUMS}\n{NAMES}\n{rows}\n{PRODUCERS}\n{NAMED}\n{public}"
     # Remove comments, because they name views that the SQL does not use.
     text = _COMMENT.sub("", text)
     starts = [match.start() for match in _HEAD.finditer(text)]
     texts = [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
     names = [_HEAD.findall(each)[0][1] for each in texts]
     return {
-        name: Definition(name, _HEAD.sub(r"CREATE OR REPLACE \1 \2", each, count=1), frozenset(_INNER.findall(each)) - {name})
+        name: Definition(_HEAD.sub(r"CREATE OR REPLACE \1 \2", each, count=1), frozenset(_INNER.findall(each)) - {name})
         for name, each in zip(names, texts, strict=True)
     }  # fmt: skip
 
 
 _GENERAL = _definitions(RowFacts())
 _PUBLIC = frozenset(name for name in _GENERAL if "." not in name)
-
-
-def _references(sql: str, definitions: dict[str, Definition]) -> set[str]:
-    return {name for name in _INNER.findall(sql) if name in definitions}
 
 
 def _closure(names: Iterable[str], definitions: dict[str, Definition]) -> set[str]:

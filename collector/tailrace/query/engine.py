@@ -13,12 +13,11 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 import duckdb
 
-from tailrace.errors import QueryError, StoreError, TailraceError
+from tailrace.errors import QueryError, TailraceError
 from tailrace.query.answer import ArrowAnswer, RowAnswer, RowPages, Shape, count
 from tailrace.query.catalog import ViewCatalog, nothing, null
 from tailrace.query.database import finalize, first_opened, is_whole, keep
@@ -72,11 +71,11 @@ class Engine:
             self.table.enter(room)
         self._catalog = ViewCatalog()
         self._limits = limits or Limits()
-        self.watchers = self.table.watchers
+        self.watchers: list[str] | None = None
         """Names of the collectors that ran on the store when the views were last prepared; None if unknown."""
-        self.connection = connect(self.table, self._limits, room)
-        self._catalog.forget(self.table.statistics)
         self._picked: list[str] | None = None
+        self.connection = _connect(self.table, self._limits, room)
+        self._show()
         keep(self)
 
     def beside(self) -> Engine:
@@ -86,8 +85,7 @@ class Engine:
         other = copy.copy(self)
         other._origin = self  # noqa: SLF001 - our own class; both spill to the same directory
         other.connection = self.connection.cursor()
-        attach(other.connection, self.table, self._source)
-        other._picked = None  # noqa: SLF001 - our own class
+        other._attach()  # noqa: SLF001
         return keep(other)
 
     def restrict(self, source: str) -> None:
@@ -151,26 +149,7 @@ class Engine:
             self.connection.close()
 
     def prepare_all(self) -> None:
-        self._based(self._prepare_all)
-
-    def _prepare_all(self) -> None:
-        self._pick(None)
-        self._catalog.prepare_all(self.connection, self._pick)
-
-    def _prepare(self, sql: str, parameters: Parameters) -> None:
-        regions = regions_of(self.connection, sql, parameters)
-        self._pick(None)
-        self._catalog.prepare(self.connection, sql, self._pick, regions)
-        self._pick(regions)
-
-    def _pick(self, regions: list[Region] | None) -> None:
-        """Limit the view `stored` to the files of a local table that may contain rows in one of `regions`."""
-        if not self.table.local:
-            return
-        picked = None if regions is None else self.table.picked(regions, timed=self._catalog.timed)
-        if picked != self._picked:
-            read(self.connection, self.table.file_uris() if picked is None else picked)
-            self._picked = picked
+        self._prepare(None, ())
 
     def _ask(self, sql: str, parameters: Parameters, run: Callable[[Statement], T]) -> T:
         return self._run(sql, parameters, lambda: run(self._examined(sql, parameters)))
@@ -180,10 +159,10 @@ class Engine:
         deletes files of the snapshot meanwhile, repeat this on the newest version of the table."""
 
         def attempt() -> T:
-            self._based(lambda: self._prepare(sql, parameters))
+            self._prepare(sql, parameters)
             return run()
 
-        return on_current(self.table, attempt, lambda error: QueryError(str(error)), self._show)
+        return self._on_current(attempt, lambda error: QueryError(str(error)), self._show)
 
     def _examined(self, sql: str, parameters: Parameters) -> Statement:
         """Return the statement if it passes `statement.examine`. If it contains an unknown name, define all views
@@ -196,118 +175,114 @@ class Engine:
         self.prepare_all()
         return examine(self.connection, sql, parameters)
 
-    def _based(self, prepare: Callable[[], None]) -> None:
-        """Call `prepare`, which reads the table, and again on the newest version if upkeep deletes files meanwhile.
-        Raise StoreError if the table cannot be read, and QueryError if the call was interrupted."""
-        on_current(self.table, prepare, partial(unreadable, self.table), self._show)
+    def _prepare(self, sql: str | None, parameters: Parameters) -> None:
+        """Define the views that an SQL statement needs, or all if it is None, and limit the files."""
+
+        def attempt() -> None:
+            regions = regions_of(self.connection, sql, parameters) if sql else None
+            self._pick(None)
+            self._catalog.prepare(self.connection, sql, self._pick, regions)
+            self._pick(regions)
+
+        self._on_current(attempt, self.table.unreadable, self._show)
+
+    def _pick(self, regions: list[Region] | None) -> None:
+        """Limit the view `stored` to the files of a local table that may contain rows in one of `regions`."""
+        if not self.table.local:
+            return
+        picked = None if regions is None else self.table.picked(regions, timed=self._catalog.timed)
+        if picked != self._picked:
+            self._read(self.table.file_uris() if picked is None else picked)
+            self._picked = picked
+
+    def _read(self, files: Iterable[str]) -> None:
+        paths = [literal(file) for file in sorted(files)]
+        self.connection.execute("SET VARIABLE files = ?", [paths])
 
     def _show(self) -> None:
-        self.watchers = self.table.watchers
-        self._catalog.forget(self.table.statistics)
+        """Define the view `stored` with the rows of the snapshot or, if upkeep deletes files meanwhile, of the newest
+        version."""
+
+        def attempt() -> None:
+            self.watchers = self.table.watchers
+            self._catalog.forget(self.table.statistics)
+            self._attach()
+            if self.table.local:
+                view = f"CREATE OR REPLACE VIEW stored AS {_reading(self.table)}{self._where}"
+                self.connection.execute(view)
+
+        self._on_current(attempt, self.table.unreadable)
+
+    def _attach(self) -> None:
+        """Give the connection the table's rows, and set two SQL variables: `watchers` names the running collectors of
+        the store, and `watched` states whether there are any. A table at a URL also gets its view `stored`."""
+        watchers = self.table.watchers
+        self.connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
+        self.connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])
         self._picked = None
-        show(self.connection, self.table, self._source)
+        if self.table.local:
+            self._read(self.table.file_uris())
+            return
+        self.connection.execute("DROP VIEW IF EXISTS stored")
+        self.connection.register("snapshot" if self._where else "stored", self.table.dataset())
+        if self._where:
+            self.connection.execute(f"CREATE TEMP VIEW stored AS FROM snapshot{self._where}")
+
+    @property
+    def _where(self) -> str:
+        return "" if self._source is None else f" WHERE source = {quote(self._source)}"
+
+    def _on_current(
+        self,
+        attempt: Callable[[], T],
+        refusal: Callable[[Exception], TailraceError],
+        moved: Callable[[], None] | None = None,
+    ) -> T:
+        """Return the result of `attempt`, which reads the current version of the table. If upkeep has deleted files of
+        it, move to the newest version, call `moved`, and repeat.
+
+        Raise QueryError if `attempt` was interrupted, StoreError if upkeep deletes files faster than `attempt` reads
+        them, and for any other error the exception that `refusal` returns."""
+        for _ in range(ATTEMPTS):
+            try:
+                return attempt()
+            except (duckdb.Error, OSError) as error:
+                # Also catch OSError, which reading through a pyarrow dataset raises.
+                if is_interrupt(error):
+                    raise QueryError(str(error)) from error
+                if not self.table.overtaken():
+                    raise refusal(error) from error
+                if moved is not None:
+                    moved()
+        raise self.table.too_fast()
 
 
-def connect(
-    table: TableReader, limits: Limits, room: str | None = None
-) -> duckdb.DuckDBPyConnection:
-    """Return a DuckDB connection with a locked configuration, and with the view `stored` over the table's snapshot. If
-    `room` is given, it must be the working directory, and temporary data goes to a directory in it. Otherwise,
-    temporary data goes to a new directory, which is removed together with the connection."""
+def _connect(table: TableReader, limits: Limits, room: str | None) -> duckdb.DuckDBPyConnection:
+    """Return a DuckDB connection with a locked configuration. If `room` is given, it must be the working directory, and
+    temporary data goes to a directory in it. Otherwise, temporary data goes to a new directory, which is removed
+    together with the connection."""
     spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
         finalize(connection, shutil.rmtree, spill, True)  # noqa: FBT003 - ignore errors
-    connection.execute("SET VARIABLE watched = true; SET VARIABLE watchers = NULL::VARCHAR[]")
-    _bound_spill(connection, limits)
     connection.execute("CREATE SCHEMA part; SET GLOBAL TimeZone = 'UTC'")
+    most = limits.spill
+    if most is None and limits.memory is not None:
+        most = limits.memory * SPILL
+    if most is not None:
+        # DuckDB 2.0 ignores this limit in the configuration of `connect`.
+        connection.execute(f"SET max_temp_directory_size = '{int(most)}B'")
     if table.local:
         directories = f"{table.seen_at}/", f"{literal(table.seen_at)}/"
         allowed = ", ".join(quote(directory) for directory in directories)
         connection.execute(f"SET allowed_directories = [{allowed}]")
-    _count_progress(connection)
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
-    show(connection, table)
-    return connection
-
-
-def _bound_spill(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
-    """Limit DuckDB's temporary data on disk by SQL, because DuckDB 2.0 ignores the limit in the configuration."""
-    spill = limits.spill
-    if spill is None and limits.memory is not None:
-        spill = limits.memory * SPILL
-    if spill is not None:
-        connection.execute(f"SET max_temp_directory_size = '{int(spill)}B'")
-
-
-def _count_progress(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make DuckDB estimate the progress of statements. Do nothing if DuckDB refuses, as in a notebook without
-    ipywidgets."""
+    # Let DuckDB estimate the progress of statements. It refuses in a notebook without ipywidgets.
     with suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = true")
         connection.execute("SET enable_progress_bar_print = false")
-
-
-def show(
-    connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None = None
-) -> None:
-    """Define the view `stored` with the rows of the snapshot or, if upkeep deletes files meanwhile, of the newest
-    version. If `source` is given, the view has only the rows of this source. Raise StoreError if the table cannot be
-    read, and QueryError if the read was interrupted."""
-
-    def attempt() -> None:
-        attach(connection, table, source)
-        if table.local:
-            view = f"CREATE OR REPLACE VIEW stored AS {_reading(table)}{_of(source)}"
-            connection.execute(view)
-
-    on_current(table, attempt, partial(unreadable, table))
-
-
-def attach(connection: duckdb.DuckDBPyConnection, table: TableReader, source: str | None) -> None:
-    """Give a connection the table's rows as the view `stored`, and set two SQL variables: `watchers` names the
-    running collectors of the store, and `watched` states whether there are any."""
-    watchers = table.watchers
-    connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
-    connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])
-    if table.local:
-        read(connection, table.file_uris())
-    else:
-        connection.execute("DROP VIEW IF EXISTS stored")
-        connection.register("stored" if source is None else "snapshot", table.dataset())
-        if source is not None:
-            connection.execute(f"CREATE TEMP VIEW stored AS FROM snapshot{_of(source)}")
-
-
-def read(connection: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
-    connection.execute("SET VARIABLE files = ?", [[literal(file) for file in sorted(files)]])
-
-
-def on_current(
-    table: TableReader,
-    attempt: Callable[[], T],
-    refusal: Callable[[Exception], TailraceError],
-    moved: Callable[[], None] | None = None,
-) -> T:
-    """Return the result of `attempt`, which reads the current version of a table. If upkeep has deleted files of it,
-    move to the newest version, call `moved`, and repeat.
-
-    Raise QueryError if `attempt` was interrupted, StoreError if upkeep deletes files faster than `attempt` reads
-    them, and for any other error the exception that `refusal` returns.
-    """
-    for _ in range(ATTEMPTS):
-        try:
-            return attempt()
-        except (duckdb.Error, OSError) as error:
-            # Also catch OSError, which reading through a pyarrow dataset raises.
-            if is_interrupt(error):
-                raise QueryError(str(error)) from error
-            if not overtaken(table):
-                raise refusal(error) from error
-            if moved is not None:
-                moved()
-    raise too_fast(table)
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
 
 
 def is_interrupt(error: BaseException | None) -> bool:
@@ -331,27 +306,6 @@ def refused(error: QueryError, limits: Limits) -> QueryError:
         logger.warning("a statement failed: %s", line(cause))
         return QueryError("the table could not be evaluated; the log has the details")
     return error
-
-
-def unreadable(table: TableReader, error: Exception) -> StoreError:
-    return StoreError(f"{table.root}: cannot be read: {line(error)}")
-
-
-def overtaken(table: TableReader) -> bool:
-    """Move the table to its newest version if files of its present version were deleted. Return whether the version
-    has changed. Raise StoreError if a file is missing that also belongs to the newest version."""
-    missing = table.missing_files()
-    if table.local and not missing:
-        return False
-    if table.refresh():
-        return True
-    if missing:
-        raise StoreError(f"{missing[0]}: belongs to the table, but does not exist")
-    return False
-
-
-def too_fast(table: TableReader) -> StoreError:
-    return StoreError(f"{table.root}: files are deleted faster than they can be read")
 
 
 def _config(limits: Limits, spill: str) -> dict[str, Any]:
@@ -381,10 +335,6 @@ def _reading(table: TableReader) -> str:
     columns = ", ".join(null(c) if c.name in lacking else f'"{c.name}"' for c in COLUMNS[1:])
     read = "read_parquet(getvariable('files'), hive_partitioning = false)"
     return f"SELECT {_DAY}, {columns} FROM {read}"  # noqa: S608 - our own words
-
-
-def _of(source: str | None) -> str:
-    return "" if source is None else f" WHERE source = {quote(source)}"
 
 
 def literal(path: str) -> str:

@@ -220,7 +220,7 @@ class Follower:
             self._known = {file.path for file in files}
             self._next = self._table.version() + 1
             return
-        raise StoreError(f"{self._table.root}: files are deleted faster than they can be read")
+        raise self._table.too_fast()
 
     def _beyond_marks(self, files: list[AddedFile]) -> Iterator[list[FollowedRow]]:
         given = {key: (mark.offset, Counter(mark.hashes)) for key, mark in self._marks.items()}

@@ -542,11 +542,11 @@ DELETE FROM part.kept_few WHERE part.root(session) IN (SELECT root FROM part.hid
 """SQL that fills the table `part.hidden` with replaced and copied sessions, and deletes their rows of rare kinds."""
 
 HIDDEN = "SELECT count(*) > 0 FROM part.hidden"
-_NOT_HIDDEN = "part.root(session) NOT IN (SELECT root FROM part.hidden)"
-_NO_TWINS = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offset")'
 
 
 def shown(*, replacing: bool, moved: bool) -> str:
     """Return the SQL of the view `part.shown`: the rows of a snapshot. With `replacing`, it leaves out the rows of
     hidden sessions. With `moved`, it leaves out events that an earlier session of the same client also has."""
-    return f"FROM stored {_NO_TWINS if moved else ''} {f'WHERE {_NOT_HIDDEN}' if replacing else ''}"
+    twins = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offset")'
+    hidden = "WHERE part.root(session) NOT IN (SELECT root FROM part.hidden)"
+    return f"FROM stored {twins if moved else ''} {hidden if replacing else ''}"

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_NAMES = """
+NAMES = """
 -- The key that an event asks for, and the object of keys, or null. Only text that contains the word
 -- is parsed as JSON.
 CREATE MACRO part.asked_name(attributes) AS CASE
@@ -142,7 +142,7 @@ FROM (
 """SQL that replaces keys by the names that `name` rows assign to them. `rows` stands for the name of a view."""
 
 
-_PRODUCERS = """
+PRODUCERS = """
 -- The producers' own words, one a row: members of `producer`, Heph's options (a session row named
 -- after the option, with its `value`), and what a client reports about itself, without protocol members.
 -- A process may give its host and command as keys. The names that the row has for these keys, or got
@@ -173,9 +173,6 @@ FROM (
 WHERE value IS NOT NULL
 GROUP BY source, session, word;
 """
-
-NAMES = (_NAMES, _PRODUCERS)
-"""The macros and views that look up names, and the view with the facts that producers report about themselves."""
 
 
 class RowFacts(NamedTuple):
@@ -279,8 +276,9 @@ def row_views(facts: RowFacts) -> dict[str, str]:
         name: f"{end}(start) FILTER (time IS NULL)" if facts.untimed else "NULL::BIGINT"
         for name, end in (("first", "min"), ("last", "max"))
     }
+    session_rows = ANSWERED if facts.asked else "FROM {rows}"
     views = {
-        "part.session_rows": _session_rows(facts),
+        "part.session_rows": session_rows.format(rows="part.kept_sessions"),
         "part.seen_events": _SEEN.format(**ends),
         "part.session_times": _TIMES.format(**ends),
     }
@@ -293,11 +291,6 @@ def row_views(facts: RowFacts) -> dict[str, str]:
                 name = f"part.{step}_{what}"
         views.setdefault(f"part.timed_{what}", f"FROM {name}")
     return views
-
-
-def _session_rows(facts: RowFacts) -> str:
-    rows = "part.kept_sessions"
-    return ANSWERED.format(rows=rows) if facts.asked else f"FROM {rows}"
 
 
 _ANNOUNCED = """

@@ -209,6 +209,23 @@ class TableReader(TableSnapshot):
             return []
         return [file for file in self.file_uris() if not Path(file).exists()]
 
+    def overtaken(self) -> bool:
+        """Move to the newest version if files of this version were deleted. Return whether the version has changed.
+        Raise StoreError if a file is missing that also belongs to the newest version."""
+        missing = self.missing_files()
+        if self.local and not missing:
+            return False
+        newer = self.refresh()
+        if missing and not newer:
+            raise StoreError(f"{missing[0]}: belongs to the table, but does not exist")
+        return newer
+
+    def too_fast(self) -> StoreError:
+        return StoreError(f"{self.root}: files are deleted faster than they can be read")
+
+    def unreadable(self, error: Exception) -> StoreError:
+        return StoreError(f"{self.root}: cannot be read: {line(error)}")
+
     def lacking(self) -> set[str]:
         """Return the names of columns that this table lacks, because an older version of Tailrace created the table."""
         return {field.name for field in SCHEMA.fields} - {
@@ -220,7 +237,7 @@ class TableReader(TableSnapshot):
         try:
             dataset = self._table.to_pyarrow_dataset()
         except (DeltaError, OSError) as error:
-            raise StoreError(f"{self.root}: cannot be read: {line(error)}") from error
+            raise self.unreadable(error) from error
         if not self.lacking():
             return dataset
         import pyarrow  # noqa: PLC0415 - only an old table at a URL needs it here

@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from tailrace.errors import StoreError
 from tailrace.query.completeness import Completeness, Scope
 from tailrace.query.database import check_process, is_whole
-from tailrace.query.engine import ATTEMPTS, Engine, too_fast
+from tailrace.query.engine import ATTEMPTS, Engine
 from tailrace.query.limits import Limits
 from tailrace.query.live import LiveLook, beside
 from tailrace.query.patience import Patience
@@ -91,7 +91,7 @@ class SnapshotReader:
                 # The statement's process has moved to a newer table version: files of `self.version` were deleted.
                 if engine.version != self.version:
                     self._engine().refresh()
-            raise too_fast(self._engine().table)
+            raise self._engine().table.too_fast()
 
     def completeness(self, scope: Scope) -> Completeness:
         with self._alone():
