@@ -21,8 +21,9 @@ import pytest
 
 import tailrace
 from tailrace.errors import IncompleteError, QueryError
+from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits, make_room, verdict
-from tailrace.query.remote import RemoteEngine, StoreVersion
+from tailrace.query.remote import RemoteEngine
 from tests.cli.command import COMMAND, ENVIRONMENT, run
 from tests.query.tables import commit, make, row
 
@@ -155,7 +156,7 @@ def test_an_answer_that_nobody_reads_on_goes_when_it_is_closed_or_forgotten(stor
 
 
 def test_an_answer_that_is_read_to_its_end_stays_at_its_end(store, rooms):
-    remote = RemoteEngine(StoreVersion(store, {}, 1), Limits())
+    remote = RemoteEngine(Engine(store), Limits())
     answer = remote.ask("FROM events SELECT name")
     assert [len(answer.next_page()) for _ in range(3)] == [2, 0, 0]
     batches = remote.ask_arrow("FROM events SELECT name")

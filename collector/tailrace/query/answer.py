@@ -105,7 +105,11 @@ class RowAnswer(RowPages):
         self.columns = [
             AnswerColumn(i, name, type_, shape) for i, (name, type_) in enumerate(statement.columns)
         ]
-        sql = _converted(statement, self.columns)
+        given = ", ".join(f"c{i}" for i in range(len(self.columns)))
+        taken = ", ".join(column.sql for column in self.columns)
+        sql = statement.sql
+        if taken != given:
+            sql = f"SELECT {taken} FROM (\n{sql}\n) AS answer({given})"  # noqa: S608 - examined
         try:
             super().__init__(connection, sql, statement.parameters)
         except duckdb.Error as error:
@@ -132,11 +136,7 @@ class ArrowAnswer:
             return batch
         try:
             return next(self._reader, None)
-        except (
-            duckdb.Error,
-            OSError,
-            ValueError,
-        ) as error:  # reading through pyarrow also raises OSError and ValueError
+        except (duckdb.Error, OSError, ValueError) as error:  # the last two from pyarrow
             raise _broken_off(error) from error
 
 
@@ -149,16 +149,6 @@ def count(connection: duckdb.DuckDBPyConnection, statement: Statement) -> int:
     except duckdb.Error as error:
         error.args = (message(error),)
         raise
-
-
-def _converted(statement: Statement, columns: list[AnswerColumn]) -> str:
-    """Return SQL that runs the statement and, if Python cannot represent a column's values exactly, converts them to
-    text."""
-    given = ", ".join(f"c{i}" for i in range(len(columns)))
-    taken = ", ".join(column.sql for column in columns)
-    if taken == given:
-        return statement.sql
-    return f"SELECT {taken} FROM (\n{statement.sql}\n) AS answer({given})"  # noqa: S608 - examined
 
 
 def _broken_off(error: Exception) -> QueryError | BrokenOffError:

@@ -40,12 +40,17 @@ class Patience:
         shown = False
         try:
             while not wait([future], EVERY_SECONDS if shown else FIRST_SECONDS).done:
-                shown = self._show_waiting(time.monotonic() - began)
+                shown = True
+                if self._notice:
+                    share = self._engine.progress()
+                    percent = f", {share:.0%}" if share else ""
+                    waited = time.monotonic() - began
+                    self._notice.write(f"{_CLEAR}asking ... {waited:.0f} s{percent}")
+                    self._notice.flush()
             return future.result()
         except KeyboardInterrupt:
-            while (
-                not future.done()
-            ):  # repeat the interrupt, because an interrupt between two statements has no effect
+            # Repeat the interrupt, because an interrupt between two statements has no effect.
+            while not future.done():
                 self._engine.interrupt()
                 wait([future], EVERY_SECONDS)
             raise
@@ -61,11 +66,3 @@ class Patience:
     def batches(self, answer: ArrowAnswer | RemoteArrowAnswer) -> Iterator[pyarrow.RecordBatch]:
         while (batch := self.make(answer.next_batch)) is not None:
             yield batch
-
-    def _show_waiting(self, seconds: float) -> bool:
-        if self._notice:
-            share = self._engine.progress()
-            percent = f", {share:.0%}" if share else ""
-            self._notice.write(f"{_CLEAR}asking ... {seconds:.0f} s{percent}")
-            self._notice.flush()
-        return True

@@ -33,6 +33,8 @@ from tailrace.query.statement import Parameters
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]  # it has no types
 
+    from tailrace.query.engine import Engine
+
 
 LENGTH = struct.Struct("!Q")
 
@@ -103,42 +105,23 @@ def write_frame(stream: BinaryIO, content: object) -> None:
     stream.flush()
 
 
-def read_frame(stream: BinaryIO) -> bytes | None:
-    """Return the content of the next frame, or None at the end. Raise EOFError if the stream ends within a frame."""
-    start = stream.read(LENGTH.size)
-    if not start:
-        return None
-    if len(start) == LENGTH.size:
-        (length,) = LENGTH.unpack(start)
-        data = stream.read(length)
-        if len(data) == length:
-            return data
-    raise EOFError
-
-
 T = TypeVar("T")
 
 PIPE_BYTES = 2**16
 """Default size (bytes) of a pipe's buffer in Linux. An answer is read in pieces of this size."""
 
 
-class StoreVersion:
-    """The location of a store, and the version of its table that statements are to read."""
-
-    def __init__(self, store: str, options: dict[str, str], version: int) -> None:
-        self.store = store
-        self.options = options
-        self.version = version
-
-
 class RemoteEngine:
     """Runs statements over a store in separate processes. It has the same methods and errors as `Engine`."""
 
-    def __init__(self, place: StoreVersion, limits: Limits) -> None:
-        self._place = place
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        """Read the same version of the table as `engine`."""
+        self._store = engine.store
+        self._options = engine.options
+        self._snapshot = engine.version
         self._limits = limits
         self._worker: Worker | None = None
-        self.version = place.version
+        self.version = engine.version
         """Version number of the table that the latest statement has read."""
 
     def ask(
@@ -168,7 +151,17 @@ class RemoteEngine:
         self.interrupt()
 
     def _start(self, sql: str, parameters: Parameters, form: AnswerForm) -> tuple[Worker, Head]:
-        self._worker = worker = Worker(self._place, sql, parameters, form, self._limits)
+        question = FramedQuestion(
+            store=self._store,
+            options=self._options,
+            version=self._snapshot,
+            sql=sql,
+            parameters=parameters,
+            form=form,
+            limits=self._limits,
+            room=make_room(),
+        )
+        self._worker = worker = Worker(question)
         head = worker.frame(Head)
         if head is None:
             raise QueryError("the statement's process ended without an answer")
@@ -179,28 +172,10 @@ class RemoteEngine:
 class Worker:
     """The process that runs one statement, as its parent sees it. At its end, its private directory is removed."""
 
-    def __init__(
-        self,
-        place: StoreVersion,
-        sql: str,
-        parameters: Parameters,
-        form: AnswerForm,
-        limits: Limits,
-    ) -> None:
-        self._limits = limits
+    def __init__(self, question: FramedQuestion) -> None:
+        self._limits = question.limits
         self.finished = False
         """Whether the process has ended without an error, so that its answer is complete."""
-        room = make_room()
-        question = FramedQuestion(
-            store=place.store,
-            options=place.options,
-            version=place.version,
-            sql=sql,
-            parameters=parameters,
-            form=form,
-            limits=limits,
-            room=room,
-        )
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
             command("tailrace.query.worker"),
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -214,7 +189,8 @@ class Worker:
         self.answer = io.BufferedReader(answer_from, PIPE_BYTES)
         self._errors = io.BufferedReader(errors_from)
         lifeline = io.BufferedWriter(question_to)
-        self.end = finalize(self, _end, self._process, (lifeline, self.answer, self._errors), room)
+        ours = lifeline, self.answer, self._errors
+        self.end = finalize(self, _end, self._process, ours, question.room)
         try:
             pickle.dump(question, lifeline)
             lifeline.flush()
@@ -226,14 +202,14 @@ class Worker:
         or StoreError if the process has failed."""
         if self.finished:
             return None
-        try:
-            data = read_frame(self.answer)
-        except (EOFError, ValueError):  # another thread has closed the pipe (ValueError)
-            data = None
-        if data is None:
-            self.finish()
-            return None
-        return msgspec.msgpack.decode(data, type=type_)
+        length, data = -1, b""
+        with suppress(struct.error, ValueError):  # another thread has closed the pipe (ValueError)
+            (length,) = LENGTH.unpack(self.answer.read(LENGTH.size))
+            data = self.answer.read(length)
+        if len(data) == length:
+            return msgspec.msgpack.decode(data, type=type_)
+        self.finish()
+        return None
 
     def finish(self) -> None:
         """Wait until the process has ended, after its whole answer was read. Raise the error that it reports, or

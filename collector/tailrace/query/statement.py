@@ -95,18 +95,14 @@ def examine(
 ) -> Statement:
     """Return the SQL text as a statement that only reads. Raise QueryError if it must not run."""
     try:
-        statements = connection.extract_statements(sql)
-        kinds = [statement.type for statement in statements]
-    except (
-        duckdb.Error,
-        ValueError,
-        # DuckDB's Python binding raises ValueError for a kind of statement that it does not know
-    ) as error:
+        statements = [(each.query, each.type) for each in connection.extract_statements(sql)]
+    except (duckdb.Error, ValueError) as error:
+        # DuckDB's Python binding raises ValueError for a kind of statement that it does not know.
         raise QueryError(str(error)) from error
     if len(statements) != 1:
         raise QueryError(f"give one statement, not {len(statements)}")
-    statement = _without_semicolon(statements[0].query)
-    (kind,) = kinds
+    ((text, kind),) = statements
+    statement = _without_semicolon(text)
     if kind == duckdb.StatementType.MULTI:
         raise QueryError("a PIVOT must name its columns here: PIVOT ... ON column IN (...)")
     if kind not in _ROWS:
@@ -133,34 +129,43 @@ def _without_semicolon(statement: str) -> str:
     return statement
 
 
+def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> SyntaxNode:
+    """Return a statement's syntax tree. Raise RecursionError if the statement is nested too deeply."""
+    serialize = "SELECT json_serialize_sql($1::VARCHAR)"
+    ((text,),) = connection.execute(serialize, [statement]).fetchall()
+    tree: SyntaxNode = msgspec.json.decode(text)
+    return tree
+
+
 def _examine_words(connection: duckdb.DuckDBPyConnection, statement: str) -> SyntaxNode:
     """Return a statement's syntax tree, before DuckDB runs it. Raise QueryError for a function that is not allowed."""
-    serialized = connection.execute(
-        "SELECT json_serialize_sql($1::VARCHAR)", [statement]
-    ).fetchall()
     try:
-        tree: SyntaxNode = msgspec.json.decode(serialized[0][0])
+        tree = _parsed(connection, statement)
     except RecursionError:
         raise QueryError("the statement is nested too deeply") from None
     if tree["error"]:
         raise QueryError(f"{tree['error_type']}: {tree['error_message']}")
-    for function, gives_table in _calls(tree):
-        if function in REVEALING or (gives_table and function not in READERS):
-            raise QueryError(f"{function.lower()} is not available here: query the views")
+    of_tables: set[int] = set()
+    for node in _nodes(tree):
+        if node.get("type") == "TABLE_FUNCTION":
+            of_tables.add(id(node["function"]))
+        if "function_name" in node:
+            function = node["function_name"].upper()
+            if function in REVEALING or (id(node) in of_tables and function not in READERS):
+                raise QueryError(f"{function.lower()} is not available here: query the views")
     return tree
 
 
-def _calls(tree: object) -> Iterator[tuple[str, bool]]:
-    waiting = [(tree, False)]
+def _nodes(tree: object) -> Iterator[SyntaxNode]:
+    """Yield the nodes of a syntax tree, each before its children."""
+    waiting = [tree]
     while waiting:
-        node, gives_table = waiting.pop()
+        node = waiting.pop()
         if isinstance(node, dict):
-            if "function_name" in node:
-                yield node["function_name"].upper(), gives_table
-            is_table = node.get("type") == "TABLE_FUNCTION"
-            waiting += [(child, is_table and key == "function") for key, child in node.items()]
+            yield node
+            waiting += node.values()
         elif isinstance(node, list):
-            waiting += [(child, False) for child in node]
+            waiting += node
 
 
 def _examine_plan(
@@ -273,10 +278,7 @@ def regions_of(
     if READING.keys().isdisjoint(_WORD.findall(sql.lower())):
         return None
     try:
-        ((serialized,),) = connection.execute(
-            "SELECT json_serialize_sql($1::VARCHAR)", [sql]
-        ).fetchall()
-        tree = msgspec.json.decode(serialized)
+        tree = _parsed(connection, sql)
     except (duckdb.Error, RecursionError):
         return None
     return None if tree["error"] else regions(tree, parameters)
@@ -309,17 +311,6 @@ def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
         ):
             return None
     return found
-
-
-def _nodes(tree: object) -> Iterator[SyntaxNode]:
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            yield node
-            waiting += node.values()
-        elif isinstance(node, list):
-            waiting += node
 
 
 def _is_plain(table: SyntaxNode) -> bool:

@@ -19,7 +19,7 @@ from tailrace.query.engine import ATTEMPTS, Engine
 from tailrace.query.limits import Limits
 from tailrace.query.live import LiveLook, beside
 from tailrace.query.patience import Patience
-from tailrace.query.remote import RemoteEngine, StoreVersion
+from tailrace.query.remote import RemoteEngine
 from tailrace.query.unknown_names import checked_completeness
 
 T = TypeVar("T")
@@ -163,11 +163,7 @@ class SnapshotReader:
 
     def _new_engine(self) -> AnyEngine:
         engine = self._engine()
-        if self._limits is None:
-            return engine.beside()
-        return RemoteEngine(
-            StoreVersion(engine.store, engine.options, engine.version), self._limits
-        )
+        return engine.beside() if self._limits is None else RemoteEngine(engine, self._limits)
 
     def _begin(self, ask: Callable[[A], T], engine: A) -> tuple[T, Patience, A]:
         patience = Patience(engine, None)

@@ -20,7 +20,7 @@ from tailrace.query.filters import RowCondition
 from tailrace.query.limits import Limits
 from tailrace.query.live import NOBODY, Live, beside, look
 from tailrace.query.names import ProgramNames
-from tailrace.query.remote import RemoteEngine, StoreVersion
+from tailrace.query.remote import RemoteEngine
 from tailrace.query.unknown_names import checked_completeness
 from tailrace.rollups.building import SidecarWriter
 from tailrace.rollups.data_files import FileCache
@@ -264,8 +264,7 @@ class SnapshotLease:
     def in_own_process(self, snapshot: LeasedSnapshot, limits: Limits) -> RemoteEngine:
         """Return an engine that runs statements on the version of the snapshot, each in a separate process."""
         self.still_wanted()
-        engine = snapshot.engine
-        remote = RemoteEngine(StoreVersion(engine.store, engine.options, engine.version), limits)
+        remote = RemoteEngine(snapshot.engine, limits)
         self._remote.append(remote)
         return remote
 
