@@ -7,7 +7,6 @@ counts none, although events may have been lost, for example at the beginning of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.config.schema import OWN_SOURCE
@@ -50,7 +49,18 @@ class Completeness(NamedTuple):
         """The completeness of an answer, as a sentence for people."""
         if self.complete:
             return "nothing is known to be missing"
-        parts = [", and ".join(self._gaps())] if self.unknown or any(self.missing.values()) else []
+        gaps = []
+        if events := sum(self.missing.values()):
+            named = ", ".join(
+                f"{why} {count}" for why, count in sorted(self.missing.items()) if count
+            )
+            verb = "is" if events == 1 else "are"
+            gaps.append(f"{counted(events, 'event')} {verb} missing ({named})")
+        if self.unknown and gaps:
+            gaps.append(f"{counted(self.unknown, 'gap')} of unknown size")
+        elif self.unknown:
+            gaps.append("an unknown number of events is missing")
+        parts = [", and ".join(gaps)] if gaps else []
         if self.awaited:
             parts.append(f"{self.awaited} still awaited")
         if self.unasked:
@@ -62,28 +72,12 @@ class Completeness(NamedTuple):
         """The completeness of an answer, as a dictionary for JSON output."""
         return {"complete": self.complete, **self._asdict()}
 
-    def _gaps(self) -> list[str]:
-        parts = []
-        if events := sum(self.missing.values()):
-            reasons = [
-                f"{reason} {count}" for reason, count in sorted(self.missing.items()) if count
-            ]
-            verb = "is" if events == 1 else "are"
-            parts.append(f"{counted(events, 'event')} {verb} missing ({', '.join(reasons)})")
-        if self.unknown and not parts:
-            parts.append("an unknown number of events is missing")
-        elif self.unknown:
-            parts.append(f"{counted(self.unknown, 'gap')} of unknown size")
-        return parts
-
     def __str__(self) -> str:
         return self.text
 
     def demand(self, which: str) -> None:
-        """Raise IncompleteError if the answer is not complete.
-
-        `which` names the command or method that lists the missing events; the error recommends it.
-        """
+        """Raise IncompleteError if the answer is not complete. The error recommends the command or method `which`, which
+        lists the missing events."""
         if not self.complete:
             raise IncompleteError(f"{self.text}; {which} says which")
 
@@ -108,44 +102,30 @@ EVERYTHING = Scope.of(Selection())
 MISSING = "least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT"
 """SQL expression for the number of missing events in a group of gaps, at most 2^63 - 1."""
 
-_MOST = 2**63 - 1
-
 _EVENTS = "kind IN ('span', 'begin', 'instant', 'counter', 'annotation')"
 
 
 def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY) -> Completeness:
     """Return the completeness of an answer about `scope`, from the gaps in the snapshot, and from the events in
     `live`, for which running collectors still wait. Raise QueryError or StoreError if the gaps cannot be read."""
+    awaited = sum(each.events for each in live.of(scope.selection))
     if engine.empty:
-        awaited = sum(each.events for each in live.of(scope.selection))
         return Completeness({}, 0, awaited, live.unasked, selected=False)
-    found = _Missing(engine, scope)
-    return Completeness(
-        missing=found.by_reason,
-        unknown=found.unknown,
-        awaited=sum(each.events for each in live.of(scope.selection)),
-        unasked=live.unasked,
-        selected=_any_event(engine, scope),
+    gaps = scope.selection.gaps
+    sql = (
+        f"SELECT source, session, reason, {MISSING}, count(*) - count(remaining)"  # noqa: S608 - our own words
+        f" FROM gaps WHERE {gaps.sql} GROUP BY source, session, reason ORDER BY reason"
     )
-
-
-class _Missing:
-    def __init__(self, engine: Engine, scope: Scope) -> None:
-        self.by_reason: dict[str, int] = {}
-        self.unknown = 0
-        gaps = scope.selection.gaps
-        sql = (
-            f"SELECT source, session, reason, {MISSING}, count(*) - count(remaining)"  # noqa: S608 - our own words
-            f" FROM gaps WHERE {gaps.sql} GROUP BY source, session, reason ORDER BY reason"
-        )
-        rows = list(engine.rows(sql, gaps.values))
-        if rows and scope.then is not None:
-            then = open_then(engine, {row[:2] for row in rows}, scope.then)
-            rows = [row for row in rows if row[:2] in then]
-        for _, _, reason, count, unknown in rows:
-            self.unknown += unknown
-            if count:
-                self.by_reason[reason] = min(self.by_reason.get(reason, 0) + count, _MOST)
+    rows = list(engine.rows(sql, gaps.values))
+    if rows and scope.then is not None:
+        then = open_then(engine, {row[:2] for row in rows}, scope.then)
+        rows = [row for row in rows if row[:2] in then]
+    missing: dict[str, int] = {}
+    for *_, reason, count, _ in rows:
+        if count:
+            missing[reason] = min(missing.get(reason, 0) + count, 2**63 - 1)
+    unknown = sum(row[-1] for row in rows)
+    return Completeness(missing, unknown, awaited, live.unasked, _any_event(engine, scope))
 
 
 def missing_names(engine: Engine, where: RowCondition) -> dict[str, int | None]:
@@ -198,9 +178,8 @@ def _any_event(engine: Engine, scope: Scope) -> bool:
     """Return whether the table has any event that matches an answer's `Scope` or, for a range of time, any event of
     a session that may have been open in it. Events of the collector itself, such as heartbeats, count only if the
     selection names their source, because they prove nothing about a producer."""
-    producers = RowCondition("source <> ?", (OWN_SOURCE,))
     asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
-    of_producers = [] if asked_for_own else [producers]
+    of_producers = [] if asked_for_own else [RowCondition("source <> ?", (OWN_SOURCE,))]
     if scope.then is None:
         return _is_any(engine, "", all_of([scope.gaps, *of_producers]))
     if _is_any(engine, "", all_of([scope.rows, *of_producers])):
@@ -216,9 +195,6 @@ def _is_any(engine: Engine, joined: str, chosen: RowCondition) -> bool:
     return any(True for _ in engine.rows(sql, chosen.values))
 
 
-_SESSIONS_THEN = "(source, session) IN (SELECT (source, session) FROM part.session_times WHERE {})"
-
-
 class Window(NamedTuple):
     """Selects the rows of `selection` whose time lies from `since` (inclusive) to `until` (exclusive), in Unix ns;
     None stands for no limit. With a limit, rows without a time are not selected."""
@@ -230,7 +206,9 @@ class Window(NamedTuple):
     @property
     def rows(self) -> RowCondition:
         """SQL condition for the selected rows, in a view with a column `time`."""
-        return all_of([self.selection.condition, *self._times()])
+        bounds = (("time >= ?", self.since), ("time < ?", self.until))
+        times = [RowCondition(sql, (time,)) for sql, time in bounds if time is not None]
+        return all_of([self.selection.condition, *times])
 
     @property
     def of_sessions(self) -> RowCondition:
@@ -241,19 +219,14 @@ class Window(NamedTuple):
     def scope(self) -> Scope:
         """The scope of an answer about this window. Its gaps are those of sessions that may have been open in the
         window."""
-        sessions = list(self._sessions())
+        sessions = self._sessions()
         gaps = all_of([self.selection.gaps, *sessions])
-        return Scope(
-            self.selection, gaps, self.rows, OpenRange(self.since, self.until) if sessions else None
-        )
+        then = OpenRange(self.since, self.until) if sessions else None
+        return Scope(self.selection, gaps, self.rows, then)
 
-    def _times(self) -> Iterator[RowCondition]:
-        if self.since is not None:
-            yield RowCondition("time >= ?", (self.since,))
-        if self.until is not None:
-            yield RowCondition("time < ?", (self.until,))
-
-    def _sessions(self) -> Iterator[RowCondition]:
+    def _sessions(self) -> list[RowCondition]:
+        if self.since is None and self.until is None:
+            return []
         condition = OpenRange(self.since, self.until).by_times
-        if condition.values:
-            yield RowCondition(_SESSIONS_THEN.format(condition.sql), condition.values)
+        sql = f"(source, session) IN (SELECT (source, session) FROM part.session_times WHERE {condition.sql})"  # noqa: S608 - our own words
+        return [condition._replace(sql=sql)]

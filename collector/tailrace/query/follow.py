@@ -15,7 +15,6 @@ from datetime import date
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-import msgspec
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem  # type: ignore[import-untyped]  # it has no types
 from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]  # it has no types
@@ -24,6 +23,7 @@ from tailrace.errors import StoreError
 from tailrace.query.engine import Engine
 from tailrace.query.table import AddedFile, TableReader
 from tailrace.rows.schema import COLUMNS
+from tailrace.store.log import decode
 
 PAGE_ROWS = 2000
 
@@ -39,22 +39,6 @@ class Commit(NamedTuple):
     removed: list[str]
 
 
-class _Add(msgspec.Struct, rename="camel"):
-    path: str
-    data_change: bool
-    partition_values: dict[str, str]
-
-
-class _Remove(msgspec.Struct):
-    path: str
-
-
-class _Action(msgspec.Struct):
-    add: _Add | None = None
-    remove: _Remove | None = None
-
-
-_ACTION = msgspec.json.Decoder(_Action)
 _STORED = [column.name for column in COLUMNS if column.name != "day"]
 
 
@@ -70,22 +54,19 @@ class Commits:
         path = f"_delta_log/{version:020}.json"
         try:
             with self._files.open_input_file(path) as file:
-                lines = file.read().splitlines()
-            actions = [_ACTION.decode(line) for line in lines]
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError) as error:
-            raise StoreError(f"{self._root}/{path}: cannot be read: {error}") from error
-        adds = [action.add for action in actions if action.add]
-        return Commit(
-            [
-                AddedFile(unquote(add.path), date.fromisoformat(add.partition_values["day"]))
+                actions = decode(file.read())
+            adds = [action.add for action in actions if action.add]
+            new = [
+                AddedFile(unquote(add.path), date.fromisoformat(str(add.partition_values["day"])))
                 for add in adds
                 if add.data_change
-            ],
-            [unquote(add.path) for add in adds],
-            [unquote(action.remove.path) for action in actions if action.remove],
-        )
+            ]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self._root}/{path}: cannot be read: {error}") from error
+        removed = [unquote(action.remove.path) for action in actions if action.remove]
+        return Commit(new, [unquote(add.path) for add in adds], removed)
 
     def rows(self, file: AddedFile) -> Iterator[list[FollowedRow]]:
         """Yield the rows of a data file page by page. Raise FileNotFoundError if upkeep has deleted it, and StoreError
@@ -121,17 +102,7 @@ LOOK_EVERY = 16
 ATTEMPTS = 5
 
 FollowedKey = tuple[str, str, str]
-
-
-class Mark:
-    """How far a follower has yielded the rows of one session and one group of row kinds (`_GROUPS`): the greatest
-    offset, and the hashes of the rows at this offset, because several rows can have one offset."""
-
-    __slots__ = ("hashes", "offset")
-
-    def __init__(self, offset: int, hashes: list[int]) -> None:
-        self.offset = offset
-        self.hashes = hashes
+"""A session, by source and id, and one group of kinds of rows (`_GROUPS`)."""
 
 
 class Follower:
@@ -140,16 +111,25 @@ class Follower:
 
     def __init__(self, store: str, options: dict[str, str], *, from_start: bool = False) -> None:
         self.notices: list[str] = []
-        self._marks: dict[FollowedKey, Mark] = {}
+        self._marks: dict[FollowedKey, tuple[int, list[int]]] = {}
+        """How far the rows of each key were yielded: the greatest offset, and the hashes of the rows at this offset,
+        because several rows can have one offset."""
         self._misses = 0
+        self._known: set[str] = set()
         if from_start:
             self._table = TableReader(store, options)
+            self._backlog = self._table.files_by_age()
         else:
-            self._table = self._mark_all(store, options)
+            engine = Engine(store, options)
+            answer = engine.ask(_AT_MARKS)
+            while page := answer.next_page():
+                for row in page:
+                    self._mark(row)
+            engine.close()
+            self._table = engine.table
+            self._backlog = []
+            self._known = {file.path for file in self._table.files_by_age()}
         self._commits = Commits(self._table.root, options)
-        files = self._table.files_by_age()
-        self._backlog = files if from_start else []
-        self._known: set[str] = set() if from_start else {file.path for file in files}
         self._next = self._table.version() + 1
 
     def poll(self) -> Iterator[list[FollowedRow]]:
@@ -166,8 +146,12 @@ class Follower:
                 self._misses = 0
         except FileNotFoundError:
             yield from self._catch_up()
-        else:
-            if self._lacks_next_version():
+            return
+        # From time to time, find out whether the log lacks the next version, but not later ones.
+        self._misses += 1
+        if self._misses % LOOK_EVERY == 0:
+            self._table.refresh()
+            if self._table.version() >= self._next and self._commits.read(self._next) is None:
                 yield from self._catch_up()
 
     def _give(self, files: list[AddedFile]) -> Iterator[list[FollowedRow]]:
@@ -180,37 +164,30 @@ class Follower:
 
     def _mark(self, row: FollowedRow) -> None:
         key, offset = _key(row), _place(row)
-        mark = self._marks.get(key)
-        if mark is None or offset > mark.offset:
-            self._marks[key] = Mark(offset, [_hash(row)])
-        elif offset == mark.offset:
-            mark.hashes.append(_hash(row))
-
-    def _mark_all(self, store: str, options: dict[str, str]) -> TableReader:
-        """Record that all rows now in the table count as yielded. Return a reader of the version with these rows."""
-        engine = Engine(store, options)
-        answer = engine.ask(_AT_MARKS)
-        while page := answer.next_page():
-            for row in page:
-                self._mark(row)
-        engine.close()
-        return engine.table
-
-    def _lacks_next_version(self) -> bool:
-        """Return, at each `LOOK_EVERY`th call, whether the log lacks the next version, but not later ones."""
-        self._misses += 1
-        if self._misses % LOOK_EVERY:
-            return False
-        self._table.refresh()
-        return self._table.version() >= self._next and self._commits.read(self._next) is None
+        marked, hashes = self._marks.get(key, (-1, []))
+        if offset > marked:
+            self._marks[key] = offset, [_hash(row)]
+        elif offset == marked:
+            hashes.append(_hash(row))
 
     def _catch_up(self) -> Iterator[list[FollowedRow]]:
         """Yield the rows after the marks from the newest snapshot, because upkeep has deleted a log entry or files."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
             files = self._table.files_by_age()
+            given = {
+                key: (offset, Counter(hashes)) for key, (offset, hashes) in self._marks.items()
+            }
             try:
-                yield from self._beyond_marks([f for f in files if f.path not in self._known])
+                for file in files:
+                    if file.path in self._known:
+                        continue
+                    for page in self._commits.rows(file):
+                        new = [row for row in page if _is_new(row, given)]
+                        for row in new:
+                            self._mark(row)
+                        if new:
+                            yield new
             except FileNotFoundError:
                 continue
             self.notices.append(
@@ -222,21 +199,11 @@ class Follower:
             return
         raise self._table.too_fast()
 
-    def _beyond_marks(self, files: list[AddedFile]) -> Iterator[list[FollowedRow]]:
-        given = {key: (mark.offset, Counter(mark.hashes)) for key, mark in self._marks.items()}
-        for file in files:
-            for page in self._commits.rows(file):
-                new = [row for row in page if _is_new(row, given)]
-                for row in new:
-                    self._mark(row)
-                if new:
-                    yield new
-
 
 def _is_new(row: FollowedRow, given: dict[FollowedKey, tuple[int, Counter[int]]]) -> bool:
     """Return whether a row lies after the marks `given`. A row at a mark's own offset is new unless the mark has its
     hash. This hash is then removed, because each hash stands for only one row."""
-    offset, hashes = given.get(_key(row), _NOTHING)
+    offset, hashes = given.get(_key(row), (-1, Counter()))
     if (place := _place(row)) != offset:
         return place > offset
     if (hash_ := _hash(row)) not in hashes:
@@ -261,8 +228,6 @@ def _place(row: FollowedRow) -> int:
 def _hash(row: FollowedRow) -> int:
     return hash(tuple(row[i] for i in _HASHED))
 
-
-_NOTHING = (-1, Counter[int]())
 
 _AT_MARKS = """
 WITH rows AS (

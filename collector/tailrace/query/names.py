@@ -10,11 +10,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -138,9 +138,13 @@ class StatedNames(NamedTuple):
         labels = ", ".join(f"{name} {value}" for name, value in self.label_values.items())
         thread = self.thread_file
         directory = posixpath.dirname(thread[0] if thread else self.file or "")
+        opened = ""
+        if self.opened is not None:
+            time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.opened // 1000)
+            opened = f"{time:%Y-%m-%d %H:%M:%S}"
         return (
             self.place or "", f"process {self.pid}" if self.process and self.pid else "", labels,
-            posixpath.basename(directory), directory, _moment(self.opened),
+            posixpath.basename(directory), directory, opened,
         )  # fmt: skip
 
 
@@ -182,10 +186,6 @@ _Key = tuple[str, str]
 """Key of a process: its source, and its session or directory."""
 
 
-class _Rows(Protocol):
-    def __call__(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]: ...
-
-
 class ProgramNames:
     """Titles of the processes and threads that wrote the sessions of a selection."""
 
@@ -199,23 +199,18 @@ class ProgramNames:
         self._threads = threads or {}
 
     @classmethod
-    def read(cls, rows: _Rows, chosen: RowCondition) -> ProgramNames:
+    def read(
+        cls,
+        rows: Callable[[str, tuple[object, ...]], list[Any]],
+        chosen: RowCondition,
+    ) -> ProgramNames:
         """Read the names of the sessions that match a condition on `source` and `session`. `rows` runs SQL."""
-        sessions = "SELECT {} FROM part.session_names WHERE {} ORDER BY source, session"
         columns = ", ".join(f'"{name}"' for name in StatedNames._fields)
-        threads = "SELECT source, session, stream, thread FROM part.thread_names WHERE {}"
-        return cls(
-            [
-                StatedNames(*row)  # type: ignore[arg-type]  # as the SQL selects them
-                for row in rows(sessions.format(columns, chosen.sql), chosen.values)
-            ],
-            {
-                (str(source), str(session), str(stream)): str(thread)
-                for source, session, stream, thread in rows(
-                    threads.format(chosen.sql), chosen.values
-                )
-            },
-        )
+        where = f"WHERE {chosen.sql}"
+        named = f"SELECT {columns} FROM part.session_names {where} ORDER BY source, session"  # noqa: S608 - our own words
+        sessions = rows(named, chosen.values)
+        threads = rows(f"FROM part.thread_names {where}", chosen.values)
+        return cls(map(StatedNames._make, sessions), {tuple(key): name for *key, name in threads})
 
     def process(self, source: str, session: str) -> ProcessNames:
         """Return the process that wrote a session. Sessions of one process return the same object."""
@@ -329,9 +324,3 @@ def _natural(text: str) -> list[tuple[bool, int, str]]:
     """Return a key by which texts sort as people expect: numbers in them by their values."""
     parts = re.split(r"(\d{1,18})", text)
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
-
-
-def _moment(time: int | None) -> str:
-    if time is None:
-        return ""
-    return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time // 1000):%Y-%m-%d %H:%M:%S}"
