@@ -115,9 +115,8 @@ class CollectorWatch:
         try:
             ended = set() if "://" in self._store else gone(Path(self._store))
         except OSError as error:
-            raise StoreError(
-                f"{self._store}: it is unknown which collectors run: {error}"
-            ) from error
+            why = f"{self._store}: it is unknown which collectors run: {error}"
+            raise StoreError(why) from error
         found = collectors(engine, now, ended)
         self._engine = engine
         return found
@@ -129,12 +128,11 @@ class CollectorWatch:
 
 def gone(store: Path) -> set[str]:
     """Return the identities of a local store's collectors whose lock no process holds. Raise OSError on failure."""
-    found = set()
-    for directory in directories(store).values():
-        who = presence.introduction_of(directory)
-        if who is not None and not is_held(directory):
-            found.add(who.identity)
-    return found
+    return {
+        who.identity
+        for directory in directories(store).values()
+        if (who := presence.introduction_of(directory)) is not None and not is_held(directory)
+    }
 
 
 def collectors(
@@ -171,19 +169,15 @@ def _lives(engine: Engine) -> Iterable[_Life]:
     heartbeat."""
     lives: dict[str, _Life] = {}
     for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
-        about = _about(text)
+        try:
+            about = msgspec.json.decode(text or "{}", type=_About)
+        except msgspec.DecodeError:
+            about = _About()
         life = _Life(opened or beat, closed, beat, about)
         key = about.identity or f"session {session}"
         if key not in lives or lives[key].heartbeat < beat:
             lives[key] = life
     return lives.values()
-
-
-def _about(text: str | None) -> _About:
-    try:
-        return msgspec.json.decode(text or "{}", type=_About)
-    except msgspec.DecodeError:
-        return _About()
 
 
 def _history(life: _Life, now: int, *, ended: bool) -> CollectorHistory:

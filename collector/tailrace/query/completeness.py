@@ -149,8 +149,7 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
     # First find out whether there is any copied file, because counting the events of all sessions reads the whole
     # store. The catalog fills `part.copies` when it fills `part.kept_few`, which the statement names only for this
     # reason.
-    found = engine.rows("SELECT 1 FROM part.copies WHERE EXISTS (FROM part.kept_few) LIMIT 1")
-    if not any(True for _ in found):
+    if not has_rows(engine, "part.copies", RowCondition("EXISTS (FROM part.kept_few)")):
         return {}
     # Count in `stored`, because the views have no rows of a copied file. Its original may have more events.
     counts = f"SELECT source, part.root(session) AS session, count(*) AS total FROM stored WHERE {_EVENTS} AND kind <> 'begin' GROUP BY ALL"  # noqa: S608 - our own words
@@ -174,25 +173,27 @@ def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_
     return found
 
 
+def has_rows(engine: Engine, table: str, chosen: RowCondition) -> bool:
+    """Return whether a view, or SQL that joins views, has a row that meets a condition."""
+    sql = f"SELECT 1 FROM {table} WHERE {chosen.sql} LIMIT 1"  # noqa: S608 - our own words
+    return any(True for _ in engine.rows(sql, chosen.values))
+
+
 def _any_event(engine: Engine, scope: Scope) -> bool:
     """Return whether the table has any event that matches an answer's `Scope` or, for a range of time, any event of
     a session that may have been open in it. Events of the collector itself, such as heartbeats, count only if the
     selection names their source, because they prove nothing about a producer."""
-    asked_for_own = OWN_SOURCE in (scope.selection.sources or ())
-    of_producers = [] if asked_for_own else [RowCondition("source <> ?", (OWN_SOURCE,))]
+    events = [RowCondition(_EVENTS)]
+    if OWN_SOURCE not in (scope.selection.sources or ()):
+        events.append(RowCondition("source <> ?", (OWN_SOURCE,)))
     if scope.then is None:
-        return _is_any(engine, "", all_of([scope.gaps, *of_producers]))
-    if _is_any(engine, "", all_of([scope.rows, *of_producers])):
+        return has_rows(engine, "stored", all_of([scope.gaps, *events]))
+    if has_rows(engine, "stored", all_of([scope.rows, *events])):
         return True
     times = scope.then.by_times
-    sessions = f"SEMI JOIN (SELECT source, session FROM part.session_times WHERE {times.sql}) USING (source, session)"  # noqa: S608 - our own words
-    chosen = all_of([scope.selection.gaps, *of_producers])
-    return _is_any(engine, sessions, chosen._replace(values=(*times.values, *chosen.values)))
-
-
-def _is_any(engine: Engine, joined: str, chosen: RowCondition) -> bool:
-    sql = f"SELECT 1 FROM stored {joined} WHERE {_EVENTS} AND ({chosen.sql}) LIMIT 1"  # noqa: S608 - our own words
-    return any(True for _ in engine.rows(sql, chosen.values))
+    sessions = f"stored SEMI JOIN (SELECT source, session FROM part.session_times WHERE {times.sql}) USING (source, session)"  # noqa: S608 - our own words
+    chosen = all_of([scope.selection.gaps, *events])
+    return has_rows(engine, sessions, chosen._replace(values=(*times.values, *chosen.values)))
 
 
 class Window(NamedTuple):

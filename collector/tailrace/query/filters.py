@@ -16,7 +16,6 @@ class RowCondition(NamedTuple):
     values: tuple[object, ...] = ()
 
 
-_PLACED = "(source, session) IN (SELECT source, session FROM part.places WHERE {})"
 _LABELLED = "(source, session) IN (SELECT source, session FROM labels WHERE key = ? AND value = ?)"
 
 
@@ -68,9 +67,9 @@ class JobFilter(NamedTuple):
             yield one_of("rank", self.ranks)
         if self.nodes is not None:
             yield one_of("node", self.nodes)
-        for_each = RowCondition("job = ?"), RowCondition("starts_with(job, ? || '.')")
         if self.jobs is not None:
-            yield any_of([RowCondition(c.sql, (job,)) for job in self.jobs for c in for_each])
+            steps = "job = ?", "starts_with(job, ? || '.')"
+            yield any_of([RowCondition(sql, (job,)) for job in self.jobs for sql in steps])
 
 
 class Selection(NamedTuple):
@@ -102,14 +101,13 @@ class Selection(NamedTuple):
     @property
     def condition(self) -> RowCondition:
         """SQL condition for the selected rows of a view with the columns that this selection restricts."""
-        return all_of([*self._where(), *self._streams(self.streams)])
+        return all_of([*self._where(), *self._of_streams()])
 
     @property
     def gaps(self) -> RowCondition:
         """SQL condition for the gaps that may concern the selected rows, including gaps whose stream or session is
         unknown."""
-        streams = None if self.streams is None else (*self.streams, "")
-        return all_of([*self._where(DAMAGED_SESSION), *self._streams(streams)])
+        return all_of([*self._where(DAMAGED_SESSION), *self._of_streams("")])
 
     def _where(self, *more_sessions: str) -> Iterator[RowCondition]:
         more = [one_of("session", more_sessions)] if more_sessions else []
@@ -121,12 +119,14 @@ class Selection(NamedTuple):
             yield any_of([RowCondition(_LABELLED, tuple(label)), *more])
         if placed := list(self.job.conditions):
             where = all_of(placed)
-            yield any_of([RowCondition(_PLACED.format(where.sql), where.values), *more])
+            sql = (
+                f"(source, session) IN (SELECT source, session FROM part.places WHERE {where.sql})"  # noqa: S608 - our own words
+            )
+            yield any_of([where._replace(sql=sql), *more])
 
-    @staticmethod
-    def _streams(streams: tuple[str, ...] | None) -> Iterator[RowCondition]:
-        if streams is not None:
-            yield one_of("stream", streams)
+    def _of_streams(self, *more: str) -> Iterator[RowCondition]:
+        if self.streams is not None:
+            yield one_of("stream", (*self.streams, *more))
 
 
 class OpenRange(NamedTuple):

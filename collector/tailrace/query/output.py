@@ -78,9 +78,7 @@ def _field(value: object) -> str:
     nothing."""
     if value is None:
         return ""
-    text = (
-        value if isinstance(value, str) else repr(value) if isinstance(value, float) else str(value)
-    )
+    text = repr(value) if isinstance(value, float) else str(value)
     if text and not _SPECIAL.search(text):
         return text
     return '"' + text.replace('"', '""') + '"'
@@ -173,7 +171,10 @@ def layout(
         yield heading(_line(names, widths, right, cut=False))
         yield from (_line(row, widths, right, cut=False) for row in rows)
         return
-    empty = [] if second or not first else _empty(names, first)
+    empty = []
+    if first and not second:
+        texts = zip(names, zip(*first, strict=True), strict=True)
+        empty = [name for name, column in texts if {NULL, ""}.issuperset(column)]
     least = [
         widths[i]
         if names[i] in IDS or right[i]
@@ -196,11 +197,6 @@ def _words(index: int, names: Sequence[str], rows: Sequence[Sequence[str]]) -> I
     yield cells(names[index])
     for row in rows:
         yield from (size for word in row[index].split() if (size := cells(word)) <= WORD_MAX)
-
-
-def _empty(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    columns = zip(names, zip(*rows, strict=True), strict=True)
-    return [name for name, texts in columns if all(text in {NULL, ""} for text in texts)]
 
 
 def _chosen(
@@ -254,8 +250,19 @@ def cells(text: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """Return a text that occupies at most `width` terminal cells. An ellipsis replaces what is cut off."""
-    return text if cells(text) <= width else _cut(text, width)
+    """Return a text that occupies at most `width` terminal cells. An ellipsis replaces what is cut off: the beginning of
+    a path, and the end of any other text, from a word on if that is not too far from the end."""
+    if cells(text) <= width:
+        return text
+    if text.isascii() and text.startswith("/") and width > 1:
+        return f"…{text[1 - width :]}"
+    if text.isascii():
+        kept = text[: width - 1]
+        words = kept[: kept.rfind(" ")] if " " in kept and text[width - 1] != " " else kept
+        return f"{(words if len(kept) - len(words) < WORD_MAX else kept).rstrip()}…"
+    from rich.cells import set_cell_size  # noqa: PLC0415 - 20 ms, mostly not needed
+
+    return f"{set_cell_size(text, width - 1)}…"
 
 
 def wrap(parts: Iterable[str], width: int | None, between: str = " ") -> list[str]:
@@ -289,20 +296,6 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], *,
         padding = " " * (width - cells(shown))
         parts.append(padding + shown if to_the_right else shown + padding)
     return GAP.join(parts).rstrip()
-
-
-def _cut(text: str, width: int) -> str:
-    """Return the text cut to at most `width` terminal cells, with an ellipsis: a path at its beginning, any other text
-    at its end, from a word on if that is not too far from the end."""
-    if text.isascii() and text.startswith("/") and width > 1:
-        return f"…{text[1 - width :]}"
-    if text.isascii():
-        kept = text[: width - 1]
-        words = kept[: kept.rfind(" ")] if " " in kept and text[width - 1] != " " else kept
-        return f"{(words if len(kept) - len(words) < WORD_MAX else kept).rstrip()}…"
-    from rich.cells import set_cell_size  # noqa: PLC0415 - 20 ms, mostly not needed
-
-    return f"{set_cell_size(text, width - 1)}…"
 
 
 def _texts(row: tuple[Any, ...]) -> list[str]:

@@ -89,7 +89,10 @@ class FileStatistics:
         lacks a stored time."""
         found: set[int] = set()
         for region in regions:
-            found |= self._within(region, timed=timed)
+            left = set(range(len(self.paths)))
+            for column, bounds in region.items():
+                left &= self._matching(column, bounds, timed=timed)
+            found |= left
         return sorted(found)
 
     @property
@@ -98,34 +101,29 @@ class FileStatistics:
         nulls = self._column("null_count.time")
         return None if None in nulls else sum(nulls)
 
-    def _within(self, region: Region, *, timed: bool) -> set[int]:
-        left = set(range(len(self.paths)))
-        for column, bounds in region.items():
-            left = {n for n in left if self._may_match(n, column, bounds, timed=timed)}
-        return left
-
-    def _may_match(self, number: int, column: str, bounds: Bounds, *, timed: bool) -> bool:
-        nulls = self._column(f"null_count.{column}")[number]
-        if column == "time" and nulls != 0 and not timed:
-            return True
-        if nulls is not None and nulls == self._column("num_records")[number]:
-            return False
-        low, high = (self._column(f"{end}.{column}")[number] for end in ("min", "max"))
-        if low is None or high is None:
-            return True
+    def _matching(self, column: str, bounds: Bounds, *, timed: bool) -> set[int]:
+        names = f"null_count.{column}", "num_records", f"min.{column}", f"max.{column}"
+        files = zip(*map(self._column, names), strict=True)
         least, most = bounds
-        return (most is None or low <= most) and (least is None or high >= least)
+        found = set()
+        for number, (nulls, rows, low, high) in enumerate(files):
+            untimed = column == "time" and nulls != 0 and not timed
+            empty = nulls is not None and nulls == rows
+            known = low is not None and high is not None
+            outside = known and (
+                (most is not None and low > most) or (least is not None and high < least)
+            )
+            if untimed or not (empty or outside):
+                found.add(number)
+        return found
 
     def _column(self, name: str) -> list[Any]:
         """Return one statistic, such as `min.time`, with a value for each file, or None."""
         if name not in self._read:
             number = self._columns.get(name)
-            values = (
-                [None] * len(self.paths)
-                if number is None
-                else list(self._actions.column(number).to_pylist())
-            )
-            self._read[name] = values
+            lacking = [None] * len(self.paths)
+            found = lacking if number is None else self._actions.column(number).to_pylist()
+            self._read[name] = list(found)
         return self._read[name]
 
 
@@ -150,7 +148,10 @@ class TableReader(TableSnapshot):
         """Path under which DuckDB opens the files of a local table."""
         super().__init__(open_table(self.root, options, check_readable))
         if version is not None and version != self._table.version():
-            self._go_to(version)
+            try:
+                self._table.load_as_version(version)
+            except (DeltaError, OSError):
+                self._table.update_incremental()
         self._statistics = self._table.version(), FileStatistics(self._table)
 
     def enter(self, room: str) -> None:
@@ -243,9 +244,3 @@ class TableReader(TableSnapshot):
         import pyarrow  # noqa: PLC0415 - only an old table at a URL needs it here
 
         return dataset.replace_schema(pyarrow.schema(SCHEMA))
-
-    def _go_to(self, version: int) -> None:
-        try:
-            self._table.load_as_version(version)
-        except (DeltaError, OSError):
-            self._table.update_incremental()

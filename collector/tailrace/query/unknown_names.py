@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tailrace.errors import UnknownError
-from tailrace.query.completeness import Completeness, Scope, completeness
+from tailrace.query.completeness import Completeness, Scope, completeness, has_rows
 from tailrace.query.engine import Engine
 from tailrace.query.filters import (
     JobFilter,
-    RowCondition,
     RunLabel,
     Selection,
     all_of,
@@ -38,35 +37,37 @@ def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
         _refuse(engine, "source", [s for s in sources if s not in known], known, live)
     if sessions is not None:
         within = Selection(sources)
+        awaited = [each.session for each in live.of(within) if each.session]
         unknown = [
-            s for s in sessions if not _is_there(engine, within, begins_with("session", [s]))
-        ]
-        unknown = [
-            s for s in unknown if not any(_begins(each.session, s) for each in live.of(within))
+            s
+            for s in sessions
+            if not has_rows(
+                engine, "stored", all_of([within.condition, begins_with("session", [s])])
+            )
+            and not any(each.startswith(s) for each in awaited)
         ]
         if unknown:
             _refuse(engine, "session", unknown, _values(engine, "session", within), live)
     if streams is not None:
         within = Selection(sources, sessions)
-        unknown = [s for s in streams if not _is_there(engine, within, one_of("stream", [s]))]
-        unknown = [s for s in unknown if not any(each.stream == s for each in live.of(within))]
+        expected = {each.stream for each in live.of(within)}
+        unknown = [
+            s
+            for s in streams
+            if s not in expected
+            and not has_rows(engine, "stored", all_of([within.condition, one_of("stream", [s])]))
+        ]
         if unknown:
             _refuse(engine, "stream", unknown, _values(engine, "stream", within), live)
     if labels is not None:
-        _check_labels(engine, labels, live)
+        there = {RunLabel(*row) for row in engine.rows("SELECT DISTINCT key, value FROM labels")}
+        unknown = [str(label) for label in labels if label not in there]
+        _refuse(engine, "label", unknown, map(str, there), live)
+        if not has_rows(engine, "labels", Selection(labels=labels).condition):
+            together = " and ".join(str(label) for label in labels)
+            raise UnknownError(f"{engine.table.root}: no session has all of the labels {together}")
     if any(job):
         _check_job(engine, job, live)
-
-
-def _check_labels(engine: Engine, labels: Sequence[RunLabel], live: Live) -> None:
-    there = {RunLabel(key, value) for key, value in engine.rows("SELECT DISTINCT key, value FROM labels")}  # fmt: skip
-    unknown = [str(label) for label in labels if label not in there]
-    _refuse(engine, "label", unknown, map(str, there), live)
-    all_of_them = Selection(labels=tuple(labels)).condition
-    sql = f"SELECT 1 FROM labels WHERE {all_of_them.sql} LIMIT 1"  # noqa: S608 - our own words
-    if not list(engine.rows(sql, all_of_them.values)):
-        together = " and ".join(str(label) for label in labels)
-        raise UnknownError(f"{engine.table.root}: no session has all of the labels {together}")
 
 
 def _check_job(engine: Engine, job: JobFilter, live: Live) -> None:
@@ -75,16 +76,14 @@ def _check_job(engine: Engine, job: JobFilter, live: Live) -> None:
             continue
         sql = f"SELECT DISTINCT {what}::VARCHAR FROM part.places WHERE {what} IS NOT NULL"  # noqa: S608 - our own words
         known = [value for (value,) in engine.rows(sql)]
-        step = "." if what == "job" else ""
         unknown = [
             text
             for text in map(str, wanted)
-            if text not in known and not (step and any(k.startswith(text + step) for k in known))
+            if text not in known
+            and not (what == "job" and any(each.startswith(f"{text}.") for each in known))
         ]
         _refuse(engine, what, unknown, known, live)
-    together = all_of(list(job.conditions))
-    sql = f"SELECT 1 FROM part.places WHERE {together.sql} LIMIT 1"  # noqa: S608 - our own words
-    if not list(engine.rows(sql, together.values)):
+    if not has_rows(engine, "part.places", all_of(list(job.conditions))):
         raise UnknownError(f"{engine.table.root}: no session matches all of rank, node and job")
 
 
@@ -94,7 +93,8 @@ def _refuse(
     if not unknown:
         return
     how = " that begins with" if what == "session" else ""
-    names = sorted((name for name in known if name), key=_as_number)
+    # Sort decimal numbers by value, so that stream 2 comes before stream 10.
+    names = sorted(filter(None, known), key=lambda name: (name.isdecimal() and len(name), name))
     listed = ", ".join(names[:LISTED]) or "none yet"
     if len(names) > LISTED:
         listed += f" and {len(names) - LISTED} more"
@@ -108,18 +108,3 @@ def _values(engine: Engine, column: str, within: Selection) -> list[str]:
     condition = within.condition
     sql = f"SELECT DISTINCT {column} FROM stored WHERE {condition.sql}"  # noqa: S608 - our own words
     return [value for (value,) in engine.rows(sql, condition.values)]
-
-
-def _is_there(engine: Engine, within: Selection, wanted: RowCondition) -> bool:
-    condition = all_of([within.condition, wanted])
-    sql = f"SELECT 1 FROM stored WHERE {condition.sql} LIMIT 1"  # noqa: S608 - our own words
-    return any(True for _ in engine.rows(sql, condition.values))
-
-
-def _begins(session: str | None, beginning: str) -> bool:
-    return session is not None and session.startswith(beginning)
-
-
-def _as_number(name: str) -> tuple[int, str]:
-    """Return a key for sorting names. Decimal numbers are sorted by value, so that stream 2 comes before stream 10."""
-    return (len(name), name) if name.isdecimal() else (0, name)
