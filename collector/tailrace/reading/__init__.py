@@ -32,6 +32,7 @@ from tailrace.query.views import (
 )
 from tailrace.reading.question import (
     EventKeywords,
+    Filters,
     GapKeywords,
     NamedKeywords,
     SessionKeywords,
@@ -39,7 +40,6 @@ from tailrace.reading.question import (
     StreamKeywords,
     select,
     statement,
-    window_of,
 )
 from tailrace.reading.result import Result
 from tailrace.reading.snapshot import SnapshotReader
@@ -161,7 +161,7 @@ class Store:
         for unknown in keywords.keys() - StatisticsKeywords.__annotations__.keys():
             raise TypeError(f"Store.stats() got an unexpected keyword argument {unknown!r}")
         keys = parse([by] if isinstance(by, str) else list(by))
-        window = window_of(**keywords)
+        window = Filters.of(**keywords).window
         return self._snapshot.measure(
             lambda engine, whole: statistics(engine, window, whole, keys, self_time=self_time),
             window.scope,

@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, SupportsIndex, TypedDict
+from typing import Any, NamedTuple, Self, SupportsIndex, TypedDict
 
 from tailrace.errors import QueryError
 from tailrace.query.completeness import EVERYTHING, Scope, Window
@@ -97,9 +97,7 @@ class Question(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """The conditions that the rows of a view must meet, by keyword. A row must meet all of them. None stands for no
-    condition.
-    """
+    """The conditions that the rows of a view must meet, by keyword. None stands for no condition."""
 
     source: TextFilter | None = None
     session: TextFilter | None = None
@@ -111,6 +109,32 @@ class Filters(NamedTuple):
     reason: TextFilter | None = None
     labels: tuple[RunLabel, ...] | None = None
     job: JobFilter = JobFilter()
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        label: object = None,
+        rank: object = None,
+        node: TextFilter | None = None,
+        job: TextFilter | None = None,
+        **equal: Any,  # noqa: ANN401 - the fields know their types
+    ) -> Self:
+        """Return the filters for keyword arguments such as those in `EventKeywords`. Raise QueryError if labels are no
+        texts by text, or ranks no whole numbers."""
+        if label is not None and (not isinstance(label, Mapping) or not label):
+            example = "{'revision': '4a5b6c'}"
+            raise QueryError(f"label: {label!r} is no mapping of texts, as in {example}")
+        pairs = None if label is None else [_texts("label", pair) for pair in label.items()]
+        labels = None if pairs is None else tuple(RunLabel(key, value) for key, value in pairs)
+        ranks = None
+        if rank is not None:
+            ranks = tuple(rank) if isinstance(rank, Iterable) else (rank,)
+            for each in ranks:
+                if not isinstance(each, int) or isinstance(each, bool):
+                    raise QueryError(f"rank: {each!r} is not a whole number")
+        where = JobFilter(ranks, _all_texts("node", node), _all_texts("job", job))
+        return cls(**equal, labels=labels, job=where)
 
     @property
     def selection(self) -> Selection:
@@ -128,24 +152,19 @@ class Filters(NamedTuple):
         until = None if self.until is None else unix_ns(self.until, "until")
         return Window(self.selection, since, until)
 
+    @property
+    def scope(self) -> Scope:
+        """The gaps whose events may be missing from the selected rows: those of whole sessions, because gaps have no
+        name and no time."""
+        return self.window.scope
+
     def rows(self, view: View) -> RowCondition:
         """Return the conditions of these filters as one SQL condition for a view. If the view has no column `time`,
         `since` and `until` apply to the times of the rows' sessions."""
         timed = any(column.name == "time" for column in view.columns)
-        columns = [
-            *_equal("name", self.name),
-            *_equal("kind", self.kind),
-            *_equal("reason", self.reason),
-        ]
+        equal = (("name", self.name), ("kind", self.kind), ("reason", self.reason))
+        columns = [one_of(key, _texts(key, texts)) for key, texts in equal if texts is not None]
         return all_of([self.window.rows if timed else self.window.of_sessions, *columns])
-
-    @property
-    def scope(self) -> Scope:
-        """Scope that selects the gaps whose events may be missing from the selected rows.
-
-        Gaps have no name and no time. The scope therefore ignores the condition on names, and selects whole sessions by
-        `since` and `until`."""
-        return self.window.scope
 
 
 def select(
@@ -154,37 +173,30 @@ def select(
     columns: TextFilter | None = None,
     order: TextFilter | None = None,
     limit: SupportsIndex | None = None,
-    label: Labels | None = None,
-    rank: RankFilter | None = None,
-    node: TextFilter | None = None,
-    job: TextFilter | None = None,
-    **equal: Any,  # noqa: ANN401 - `Filters` knows their types
+    **keywords: Any,  # noqa: ANN401 - `Filters.of` knows their types
 ) -> Question:
     """Return the SQL query for the rows of a view that keyword arguments such as those in `EventKeywords` select. Raise
     QueryError if a value does not have the type that its keyword requires."""
-    filters = Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job))
+    filters = Filters.of(**keywords)
     rows = filters.rows(view)
-    sql = f"SELECT {_columns(view, columns)} FROM {view.name} WHERE {rows.sql}{_order(view, order)}"  # noqa: S608 - our own words
+    shown = "*"
+    if columns is not None:
+        shown = ", ".join(_column(view, name) for name in _texts("columns", columns))
+        if not shown:
+            raise QueryError("columns: name at least one")
+    sql = f"SELECT {shown} FROM {view.name} WHERE {rows.sql}{_order(view, order)}"  # noqa: S608 - our own words
     values = list(rows.values)
     if limit is not None:
+        try:
+            values.append(operator.index(limit))
+        except TypeError:
+            raise QueryError(f"limit: {limit!r} is not a whole number") from None
+        if operator.index(limit) < 0:
+            raise QueryError(f"limit: {limit} is negative")
         sql += " LIMIT ?"
-        values.append(_limit(limit))
     chosen = filters._asdict() | {"columns": columns, "order": order, "limit": limit}
     asked = ", ".join(f"{key}={value!r}" for key, value in chosen.items() if value is not None)
     return Question(sql, values, filters.scope, f"{view.name}({asked})")
-
-
-def window_of(
-    *,
-    label: Labels | None = None,
-    rank: RankFilter | None = None,
-    node: TextFilter | None = None,
-    job: TextFilter | None = None,
-    **equal: Any,  # noqa: ANN401 - `Filters` knows their types
-) -> Window:
-    """Return the window of sources, sessions, streams and times that keyword arguments select (`StatisticsKeywords`).
-    Raise QueryError if a value does not have the type that its keyword requires."""
-    return Filters(**equal, labels=labels_of(label), job=job_of(rank, node, job)).window
 
 
 def gaps_of(question: Question) -> Question:
@@ -200,15 +212,6 @@ def statement(sql: str, parameters: Parameters) -> Question:
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
         raise QueryError("parameters: pass a list for ? or a dict for $name")
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")
-
-
-def _columns(view: View, columns: TextFilter | None) -> str:
-    if columns is None:
-        return "*"
-    names = [_column(view, name) for name in _texts("columns", columns)]
-    if not names:
-        raise QueryError("columns: name at least one")
-    return ", ".join(names)
 
 
 def _order(view: View, order: TextFilter | None) -> str:
@@ -229,48 +232,8 @@ def _column(view: View, name: str) -> str:
     return f'"{name}"'
 
 
-def _limit(limit: SupportsIndex) -> int:
-    try:
-        number = operator.index(limit)
-    except TypeError:
-        raise QueryError(f"limit: {limit!r} is not a whole number") from None
-    if number < 0:
-        raise QueryError(f"limit: {number} is negative")
-    return number
-
-
-def labels_of(label: object) -> tuple[RunLabel, ...] | None:
-    """Return the run labels that the keyword `label` selects, or None. Raise QueryError unless the value is a mapping
-    of texts to texts.
-    """
-    if label is None:
-        return None
-    if not isinstance(label, Mapping) or not label:
-        raise QueryError(f"label: {label!r} is no mapping of texts, as in {{'revision': '4a5b6c'}}")
-    return tuple(RunLabel(*_texts("label", pair)) for pair in label.items())
-
-
-def job_of(rank: object, node: TextFilter | None, job: TextFilter | None) -> JobFilter:
-    """Return the filter by rank, node and job for the keywords of these names. Raise QueryError unless ranks are whole
-    numbers, and nodes and jobs are texts."""
-    ranks = None if rank is None else tuple(_whole(rank))
-    return JobFilter(ranks, _all_texts("node", node), _all_texts("job", job))
-
-
-def _whole(values: object) -> Iterable[int]:
-    for each in values if isinstance(values, Iterable) else (values,):
-        if not isinstance(each, int) or isinstance(each, bool):
-            raise QueryError(f"rank: {each!r} is not a whole number")
-        yield each
-
-
 def _all_texts(keyword: str, values: StreamFilter | None) -> tuple[str, ...] | None:
     return None if values is None else tuple(_texts(keyword, values))
-
-
-def _equal(column: str, values: StreamFilter | None) -> Iterable[RowCondition]:
-    if values is not None:
-        yield one_of(column, _texts(column, values))
 
 
 def _texts(keyword: str, values: object) -> list[str]:
@@ -289,33 +252,23 @@ def _texts(keyword: str, values: object) -> list[str]:
 def unix_ns(time: TimeBound, keyword: str) -> int:
     """Return the Unix nanoseconds of a time given for the keyword `since` or `until`. Raise QueryError, which names the
     keyword, if the value is not a time."""
+    nanoseconds = 0
     if isinstance(time, str):
-        return _of_text(time, keyword)
+        if fraction := _FRACTION.search(time):
+            nanoseconds = int(fraction[2].ljust(9, "0"))
+        try:
+            found = datetime.fromisoformat(_FRACTION.sub(r"\1", time, count=1))
+        except ValueError:
+            example = "write it as 2026-11-21 08:30:00Z"
+            raise QueryError(f"{keyword}: {time!r} is not a time; {example}") from None
+        time = found if found.tzinfo else found.replace(tzinfo=UTC)
     if isinstance(time, datetime):
         if time.utcoffset() is None:
-            raise QueryError(
-                f"{keyword}: {time!r} has no time zone; add one, for example tzinfo=UTC"
-            )
-        return _of_datetime(time)
+            how = "add one, for example tzinfo=UTC"
+            raise QueryError(f"{keyword}: {time!r} has no time zone; {how}")
+        return (time - _EPOCH) // timedelta(microseconds=1) * 1000 + nanoseconds
     try:
         return operator.index(time)
     except TypeError:
-        raise QueryError(
-            f"{keyword}: {time!r} is not a datetime, text or a whole number of Unix nanoseconds"
-        ) from None
-
-
-def _of_text(text: str, keyword: str) -> int:
-    fraction = _FRACTION.search(text)
-    nanoseconds = int(fraction[2].ljust(9, "0")) if fraction else 0
-    try:
-        time = datetime.fromisoformat(_FRACTION.sub(r"\1", text, count=1))
-    except ValueError:
-        raise QueryError(
-            f"{keyword}: {text!r} is not a time; write it as 2026-11-21 08:30:00Z"
-        ) from None
-    return _of_datetime(time if time.tzinfo else time.replace(tzinfo=UTC)) + nanoseconds
-
-
-def _of_datetime(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=1) * 1000
+        kinds = "a datetime, text or a whole number of Unix nanoseconds"
+        raise QueryError(f"{keyword}: {time!r} is not {kinds}") from None

@@ -17,10 +17,9 @@ import pyarrow  # type: ignore[import-untyped]  # it has no types
 
 from tailrace.errors import BrokenOffError, MissingPackageError
 from tailrace.query import output
-from tailrace.query.answer import AnswerColumn, ArrowAnswer, Page, Shape
+from tailrace.query.answer import AnswerColumn, Page, Shape
 from tailrace.query.completeness import METADATA, Completeness
 from tailrace.query.engine import ATTEMPTS
-from tailrace.query.remote import RemoteArrowAnswer
 from tailrace.query.statement import Parameters
 from tailrace.reading.question import Question, gaps_of
 from tailrace.reading.snapshot import AnyEngine, SnapshotReader, StartedAnswer
@@ -76,8 +75,7 @@ class Result:
 
     def gaps(self) -> Result:
         """Return the gaps from which `completeness` is computed: the rows of the view `gaps` that may concern this
-        result.
-        """
+        result."""
         return Result(self._snapshot, gaps_of(self._question), complete_only=False)
 
     def require_complete(self) -> Result:
@@ -90,12 +88,18 @@ class Result:
 
     def batches(self) -> pyarrow.RecordBatchReader:
         """Return a reader that yields the rows as Arrow record batches while the query finds them. Few batches are in
-        memory at a time.
-        """
+        memory at a time."""
+
+        def batches() -> Iterator[pyarrow.RecordBatch]:
+            try:
+                yield from started.patience.batches(started.answer)
+            finally:
+                started.engine.close()
+
         started = self._begin(lambda engine, sql, values: engine.ask_arrow(sql, values))
         words = {METADATA: json.dumps(started.completeness.words)}
         schema = started.answer.schema.with_metadata(words)
-        return pyarrow.RecordBatchReader.from_batches(schema, _batches(started))
+        return pyarrow.RecordBatchReader.from_batches(schema, batches())
 
     def arrow(self) -> pyarrow.Table:
         """Return all rows as an Arrow table. The metadata of its schema states what is missing, as JSON under
@@ -190,15 +194,6 @@ class Result:
             started.engine.close()
 
 
-def _batches(
-    started: StartedAnswer[ArrowAnswer | RemoteArrowAnswer],
-) -> Iterator[pyarrow.RecordBatch]:
-    try:
-        yield from started.patience.batches(started.answer)
-    finally:
-        started.engine.close()
-
-
 def _parsed(text: str | None, *, objects: bool) -> object:
     """Return the decoded value of a text in a JSON column. If `objects` is true, decode only JSON objects.
 
@@ -230,9 +225,7 @@ WIDTH, LABEL, BAR, MARGIN = 720, 160, 12, 3
 vertical space between spans."""
 
 LANES = 40
-"""Maximum number of lanes (rows of spans) in the drawing. If the spans in the first rows of an answer need more lanes,
-the further lanes are left out.
-"""
+"""Maximum number of lanes (rows of spans) in the drawing; further lanes are left out."""
 
 CUT = 60
 """Maximum length (characters) of a name in a tooltip. The label of a stream has at most a third of this length."""
@@ -241,9 +234,7 @@ PLACE = ("source", "session", "stream", "substream")
 
 
 class Bar(NamedTuple):
-    """A span to draw, with its start and end in the unit of the drawing's time axis. `end` is None while the span is
-    open.
-    """
+    """A span to draw, with its start and end in the drawing's unit of time. `end` is None while the span is open."""
 
     place: tuple[str, ...]
     name: str
@@ -273,33 +264,30 @@ def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
         for bar in lane:
             end = last if bar.end is None else bar.end
             x, width = LABEL + (bar.start - first) * scale, max((end - bar.start) * scale, 1.0)
-            style = 'fill="none" stroke="#4a7db5" stroke-dasharray="3"'
-            style = style if bar.end is None else 'fill="#4a7db5"'
+            style = 'fill="#4a7db5"'
+            length = f"{end - bar.start} {unit}"
+            if bar.end is None:
+                style, length = 'fill="none" stroke="#4a7db5" stroke-dasharray="3"', "open"
             yield f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{BAR}" {style}>'
-            yield f"<title>{_text((bar.name,), CUT)}: {_length(bar, unit)}</title></rect>"
+            yield f"<title>{_text((bar.name,), CUT)}: {length}</title></rect>"
     yield f'<text x="{LABEL}" y="{height - MARGIN}" fill="currentColor">{last - first} {unit}</text></svg>'
 
 
 def _bars(names: list[str], page: Page) -> tuple[str, list[Bar]]:
-    """Return the spans among some rows, and their unit of time.
-
-    The unit is nanoseconds if all spans have wall time, otherwise ticks if all spans are of one session. In any other
-    case, return no spans. The types of the values are checked, because an SQL statement may give any column such a
-    name."""
+    """Return the spans among some rows, and their unit of time: nanoseconds if all spans have wall time, otherwise ticks
+    if all spans are of one session. In any other case, return no spans. The types of the values are checked, because an
+    SQL statement may give any column such a name."""
     rows = [dict(zip(names, row, strict=True)) for row in page]
     spans = [row for row in rows if _is_span(row)]
-    wall = [
-        (
-            row.get("time"),
-            None if row["end"] is None else _sum(row.get("time"), row.get("duration")),
-        )
-        for row in spans
-    ]
-    if all(
-        isinstance(start, int) and (row["end"] is None or end is not None)
-        for row, (start, end) in zip(spans, wall, strict=True)
-    ):
-        return "ns", [_bar(row, *times) for row, times in zip(spans, wall, strict=True)]
+    bars = []
+    for row in spans:
+        start = row.get("time")
+        length = 0 if row["end"] is None else row.get("duration")
+        if not isinstance(start, int) or not isinstance(length, int):
+            break
+        bars.append(_bar(row, start, None if row["end"] is None else start + length))
+    if len(bars) == len(spans):
+        return "ns", bars
     if "session" in names and len({row["session"] for row in spans}) == 1:
         return "ticks", [_bar(row, row["start"], row["end"]) for row in spans]
     return "", []
@@ -315,38 +303,25 @@ def _is_span(row: dict[str, Any]) -> bool:
     return row.get("open") == "false" and isinstance(end, int) and end >= start
 
 
-def _sum(first: object, second: object) -> int | None:
-    return first + second if isinstance(first, int) and isinstance(second, int) else None
-
-
-def _bar(row: dict[str, Any], start: Any, end: int | None) -> Bar:  # noqa: ANN401 - checked above
+def _bar(row: dict[str, Any], start: int, end: int | None) -> Bar:
     place = tuple(str(row[key]) for key in PLACE if row.get(key) is not None)
     return Bar(place, str(row["name"]), start, end)
 
 
 def _lanes(bars: list[Bar]) -> list[list[Bar]]:
     """Distribute spans over lanes (rows of the drawing), so that the spans in one lane do not overlap. The lanes of a
-    stream are adjacent. Spans are placed in order of their start; of spans with one start, the longest is placed first.
-    """
+    stream are adjacent. Of spans with one start, the longest is placed first."""
     lanes: dict[tuple[str, ...], list[list[Bar]]] = {}
     for bar in sorted(
         bars, key=lambda bar: (bar.place, bar.start, bar.end is not None, -(bar.end or 0))
     ):
         own = lanes.setdefault(bar.place, [])
-        free = next((lane for lane in own if _is_over(lane[-1], bar.start)), None)
-        if free is None:
+        ended = (lane for lane in own if (end := lane[-1].end) is not None and end <= bar.start)
+        if (free := next(ended, None)) is None:
             own.append([bar])
         else:
             free.append(bar)
     return [lane for own in lanes.values() for lane in own][:LANES]
-
-
-def _is_over(bar: Bar, time: int) -> bool:
-    return bar.end is not None and bar.end <= time
-
-
-def _length(bar: Bar, unit: str) -> str:
-    return "open" if bar.end is None else f"{bar.end - bar.start} {unit}"
 
 
 def _text(words: Sequence[str], most: int) -> str:

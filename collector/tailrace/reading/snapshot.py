@@ -84,7 +84,9 @@ class SnapshotReader:
                 whole = self._completeness(scope)
                 if complete_only:
                     whole.demand("`.gaps()`")
-                answer, patience, engine = self._begin(ask, self._new_engine())
+                shared = self._engine()
+                own = RemoteEngine(shared, self._limits) if self._limits else shared.beside()
+                answer, patience, engine = self._begin(ask, own)
                 if engine.version == self._known_of:
                     return StartedAnswer(answer, whole, patience, engine)
                 engine.close()
@@ -160,10 +162,6 @@ class SnapshotReader:
         self._live = beside(self._engine(), self._look)
         self._known.clear()
         self._known_of = self.version
-
-    def _new_engine(self) -> AnyEngine:
-        engine = self._engine()
-        return engine.beside() if self._limits is None else RemoteEngine(engine, self._limits)
 
     def _begin(self, ask: Callable[[A], T], engine: A) -> tuple[T, Patience, A]:
         patience = Patience(engine, None)
