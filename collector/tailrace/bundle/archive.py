@@ -93,30 +93,31 @@ def page(path: str) -> Callable[[Subject], str]:
     """Return a function that fetches the page `path` from the admin endpoint of the running daemon."""
 
     def get(subject: Subject) -> str:
-        found = admin.page(subject.loaded.config.admin, _admin(subject), path)
+        daemon = subject.host.daemon
+        if daemon is None:
+            raise TailraceError("no collector runs on this store")
+        if not (address := daemon.addresses.get("admin")):
+            why = f"process {daemon.pid} does not report the address of its admin endpoint"
+            raise TailraceError(why)
+        found = admin.page(subject.loaded.config.admin, address, path)
         return found.decode(errors="replace")
 
     return get
 
 
 def collectors(subject: Subject) -> str:
-    """Return the status of each running collector of the store by name, and the reasons why some collectors did not
-    answer.
-    """
+    """Return the status of each running collector of the store by name, and why some collectors did not answer."""
     asked = ask(subject.loaded.config, Status, subject.host.environ)
     return _json({"unasked": asked.unasked, "answers": msgspec.to_builtins(asked.answers)})
 
 
 def log(subject: Subject) -> str:
-    """Return the last lines of the running daemon's log.
-
-    Raise TailraceError if no daemon runs, or its log cannot be read back.
-    """
+    """Return the last lines of the running daemon's log. Raise TailraceError if no daemon runs, or its log cannot be
+    read back."""
     daemon = subject.host.daemon
     if daemon is None:
-        raise TailraceError(
-            "no collector runs on this store; look for its log where its output went"
-        )
+        why = "no collector runs on this store; look for its log where its output went"
+        raise TailraceError(why)
     stderr = Path(f"/proc/{daemon.pid}/fd/2")
     if stderr.is_file():
         with stderr.open("rb") as file:
@@ -159,7 +160,8 @@ def table(subject: Subject) -> str:
 
 def spool(subject: Subject) -> str:
     directory = subject.host.spool
-    sizes = dict(_each(directory, "*"))
+    files = [path for path in sorted(directory.glob("*"))[:FILES_MAX] if path.is_file()]
+    sizes = {path.name: path.stat().st_size for path in files}
     return _json({"directory": str(directory), "sum": _sizes(directory), "sizes": sizes})
 
 
@@ -173,40 +175,30 @@ def ledger(subject: Subject) -> str:
         raise TailraceError(f"{directory}: has no checkpoint")
     state = decode(checkpoint.state, IngestState)
     sessions = Counter(session.info.source for session in state.sessions.values())
-    return _json(
-        {
-            "position": state.position,
-            "version": state.version,
-            "sources": {
-                name: {
-                    "tally": _all(tally),
-                    "shared": _all(state.commons[name]) if name in state.commons else None,
-                    "open_sessions": sessions[name],
-                    "announced_sessions": len(state.announced.get(name, {})),
-                }
-                for name, tally in state.tallies.items()
-            },
+    sources = {
+        name: {
+            "tally": _all(tally),
+            "shared": _all(state.commons[name]) if name in state.commons else None,
+            "open_sessions": sessions[name],
+            "announced_sessions": len(state.announced.get(name, {})),
         }
-    )
+        for name, tally in state.tallies.items()
+    }
+    return _json({"position": state.position, "version": state.version, "sources": sources})
 
 
 def gaps(subject: Subject) -> str:
-    """Return the number of gaps, sessions and missing events for each source, format and reason.
-
-    Leave out the names of sessions and streams.
-    """
+    """Return the number of gaps, sessions and missing events for each source, format and reason, without the names of
+    sessions and streams."""
     config = subject.loaded.config
-    engine = Engine(
-        store_path(config, subject.host.environ),
-        config.store.options,
-        Limits(seconds=QUERY_SECONDS, threads=1),
-    )
+    store = store_path(config, subject.host.environ)
+    engine = Engine(store, config.store.options, Limits(seconds=QUERY_SECONDS, threads=1))
     asked = """
-        SELECT source, format, reason, count(*), count(DISTINCT session), sum(count), sum(remaining),
+        SELECT source, format, reason, count(*), count(DISTINCT session), sum(count)::HUGEINT, sum(remaining)::HUGEINT,
                count(*) FILTER (count IS NULL)
         FROM gaps GROUP BY ALL ORDER BY ALL LIMIT 1000
     """
-    names = (
+    names = [
         "source",
         "format",
         "reason",
@@ -215,11 +207,9 @@ def gaps(subject: Subject) -> str:
         "events",
         "not_healed",
         "of_unknown_size",
-    )
+    ]
     try:
-        return _json(
-            [dict(zip(names, map(_plain, row), strict=True)) for row in engine.rows(asked)]
-        )
+        return _json([dict(zip(names, row, strict=True)) for row in engine.rows(asked)])
     finally:
         engine.close()
 
@@ -238,13 +228,9 @@ def quarantine(subject: Subject) -> str:
         left -= size
         for frame in frames(path.read_bytes()):
             reasons[frame.reason].update(pieces=1, bytes=len(frame.data))
-    return _json(
-        {
-            "sum": _sizes(directory, f"*{SUFFIX}"),
-            "files_not_read": unread,
-            "reasons": {reason: dict(counts) for reason, counts in sorted(reasons.items())},
-        }
-    )
+    counts = {reason: dict(counts) for reason, counts in sorted(reasons.items())}
+    whole = _sizes(directory, f"*{SUFFIX}")
+    return _json({"sum": whole, "files_not_read": unread, "reasons": counts})
 
 
 PARTS = (
@@ -265,23 +251,6 @@ PARTS = (
 )  # fmt: skip
 
 
-def _admin(subject: Subject) -> str:
-    daemon = subject.host.daemon
-    if daemon is None:
-        raise TailraceError("no collector runs on this store")
-    if not daemon.addresses.get("admin"):
-        raise TailraceError(
-            f"process {daemon.pid} does not report the address of its admin endpoint"
-        )
-    return daemon.addresses["admin"]
-
-
-def _each(directory: Path, pattern: str) -> Iterator[tuple[str, int]]:
-    for path in sorted(directory.glob(pattern))[:FILES_MAX]:
-        if path.is_file():
-            yield path.name, path.stat().st_size
-
-
 def _sizes(directory: Path, pattern: str = "*") -> dict[str, int]:
     if not directory.is_dir():
         raise TailraceError(f"{directory}: does not exist")
@@ -291,19 +260,11 @@ def _sizes(directory: Path, pattern: str = "*") -> dict[str, int]:
 
 def _all(state: msgspec.Struct) -> dict[str, Any]:
     """Return all fields of a struct by name. Include fields with their default value, which msgspec would leave out."""
-    found: dict[str, Any] = {}
-    for field in state.__struct_fields__:
-        value = getattr(state, field)
-        found[field] = (
-            _all(value) if isinstance(value, msgspec.Struct) else msgspec.to_builtins(value)
-        )
-    return found
-
-
-def _plain(value: object) -> object:
-    """Return a value that DuckDB has returned, for JSON output. DuckDB returns sums as decimal numbers: convert these
-    to int."""
-    return value if value is None or isinstance(value, str | int) else int(str(value))
+    fields = msgspec.structs.asdict(state).items()
+    return {
+        name: _all(value) if isinstance(value, msgspec.Struct) else msgspec.to_builtins(value)
+        for name, value in fields
+    }
 
 
 def _json(value: object) -> str:
@@ -331,53 +292,55 @@ class Made(NamedTuple):
     text: str | None
     failure: str
 
+    @property
+    def size(self) -> int | None:
+        """Size of the text in bytes."""
+        return None if self.text is None else len(self.text.encode())
+
 
 def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
-    """Make all parts of the bundle one after the other, and yield each when it is finished.
-
-    The parts contain no secrets.
-    """
+    """Make all parts of the bundle one after the other, without secrets, and yield each when it is finished. Cut long
+    texts."""
     for part in PARTS:
-        made = _within(PART_SECONDS, part, subject)
-        text = None if made.text is None else _bounded(redaction.clean(made.text))
-        yield Made(part, text, redaction.clean(printable(made.failure)))
+        _, text, failure = _made(part, subject)
+        if text is not None:
+            data = redaction.clean(text).encode(errors="replace")
+            text = data[:PART_BYTES].decode(errors="ignore")
+            if len(data) > PART_BYTES:
+                text += "\n[cut: too long for a bundle]\n"
+        yield Made(part, text, redaction.clean(printable(failure)))
 
 
 def write(path: Path, name: str, made: list[Made], now: int) -> None:
     """Write the parts to a .tar.gz archive that only its owner can read. All files in it are in the directory `name`.
-
-    Raise OSError if the archive cannot be written, or `path` already exists.
-    """
+    Raise OSError if the archive cannot be written, or `path` already exists."""
+    texts = {"README.txt": README + "".join(f"{contents(each)}\n" for each in made)}
+    texts |= {each.part.name: each.text for each in made if each.text is not None}
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-        _add(archive, f"{name}/README.txt", readme(made), now)
-        for each in made:
-            if each.text is not None:
-                _add(archive, f"{name}/{each.part.name}", each.text, now)
-
-
-def readme(made: list[Made]) -> str:
-    return README + "".join(f"{contents(each)}\n" for each in made)
+        for part, text in texts.items():
+            data = text.encode()
+            info = tarfile.TarInfo(f"{name}/{part}")
+            info.size, info.mtime, info.mode = len(data), now, 0o644
+            archive.addfile(info, io.BytesIO(data))
 
 
 def contents(made: Made) -> str:
     """Return the line in the bundle's README about one part: its size, its name and its content."""
-    size = "  missing  " if made.text is None else f"{len(made.text.encode()):>9,} B"
+    size = "  missing  " if made.size is None else f"{made.size:>9,} B"
     line = f"{size}  {made.part.name:<19} {made.part.meaning}"
     return f"{line} Missing: {made.failure}" if made.text is None else line
 
 
 def facts(made: Made) -> dict[str, object]:
     """Return name, content, size and failure of one part for the JSON output."""
-    size = None if made.text is None else len(made.text.encode())
-    failure = made.failure if made.text is None else None
-    return {"name": made.part.name, "meaning": made.part.meaning, "bytes": size, "failure": failure}
+    name, meaning, _ = made.part
+    return {"name": name, "meaning": meaning, "bytes": made.size, "failure": made.failure or None}
 
 
-def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:
-    """Make one part of the bundle. Give it up if it takes longer than `seconds`, so that a disk that does not answer
-    cannot block the whole bundle.
-    """
+def _made(part: BundlePart, subject: Subject) -> Made:
+    """Make one part of the bundle. Give it up if it takes longer than `PART_SECONDS`, so that a disk that does not answer
+    cannot block the whole bundle."""
     done: list[Made] = []
 
     def make() -> None:
@@ -388,20 +351,5 @@ def _within(seconds: float, part: BundlePart, subject: Subject) -> Made:
 
     thread = threading.Thread(target=make, daemon=True)
     thread.start()
-    thread.join(seconds)
-    return done[0] if done else Made(part, None, f"took longer than {seconds:g} s")
-
-
-def _bounded(text: str) -> str:
-    """Return a text as valid UTF-8. If it is longer than `PART_BYTES`, cut it and add a remark at its end."""
-    data = text.encode(errors="replace")
-    if len(data) <= PART_BYTES:
-        return data.decode()
-    return data[:PART_BYTES].decode(errors="ignore") + "\n[cut: too long for a bundle]\n"
-
-
-def _add(archive: tarfile.TarFile, name: str, text: str, now: int) -> None:
-    data = text.encode()
-    info = tarfile.TarInfo(name)
-    info.size, info.mtime, info.mode = len(data), now, 0o644
-    archive.addfile(info, io.BytesIO(data))
+    thread.join(PART_SECONDS)
+    return done[0] if done else Made(part, None, f"took longer than {PART_SECONDS:g} s")

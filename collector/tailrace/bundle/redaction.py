@@ -25,10 +25,7 @@ from tailrace.doctor.machine import Host
 REDACTED = "REDACTED"
 
 SHORTEST = 4
-"""Minimum length (characters) of a secret that is removed from texts.
-
-A shorter one could occur in any text by chance.
-"""
+"""Minimum length (characters) of a secret that is removed from texts. A shorter one could occur by chance."""
 
 FILE_MAX = 64 * 1024
 """Maximum number of bytes that are read from a file that contains secrets."""
@@ -51,9 +48,7 @@ class Redaction:
 
 
 def secrets(config: Config, document: Document | None, environ: Mapping[str, str]) -> set[str]:
-    """Return all secrets in the configuration, in the configuration file (even if it is invalid), and in environment
-    variables.
-    """
+    """Return all secrets in the configuration, in its file (even if it is invalid), and in environment variables."""
     found = {*config.store.options.values()}
     tree = document.tree if document else {}
     store = tree.get("store")
@@ -74,10 +69,8 @@ def secrets(config: Config, document: Document | None, environ: Mapping[str, str
 
 
 def effective(config: Config, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the configuration in use as a dictionary.
-
-    Storage options and values from environment variables are replaced by REDACTED.
-    """
+    """Return the configuration in use as a dictionary, in which REDACTED replaces storage options and values from
+    environment variables."""
     tree: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     tree["store"]["options"] = dict.fromkeys(config.store.options, REDACTED)
     for path in environment.read(environ)[0]:
@@ -118,8 +111,7 @@ def _values(value: object) -> list[object]:
 
 class Subject(NamedTuple):
     """Everything that a bundle describes: the configuration as far as it can be read, its problems, and the host with
-    the daemon that runs on the store.
-    """
+    the daemon that runs on the store."""
 
     loaded: Loaded
     problems: list[str]
