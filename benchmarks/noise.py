@@ -106,7 +106,9 @@ def measure(folder: Path) -> dict[str, list[MeasuredRun]]:
         whole = completeness(engine, window.scope, NOBODY)
         groups = of_spans.statistics(engine, window, whole, self_time=False)
         evidence = {
-            figure: blocks.evidence(engine, window, of_spans.BY_NAME, groups, figure)
+            figure: blocks.MeasuredRun.read(
+                engine, window, of_spans.BY_NAME, figure, whole
+            ).evidence()
             for figure in FIGURES
         }
         kind = Path(file["path"]).name.partition("-")[0]

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from tailrace.analysis.comparison import Doubt, Lacks, may_lack
 from tailrace.analysis.noise import Evidence
 from tailrace.analysis.statistics import (
-    FIGURES,
     MEASURED,
     PERCENTILES,
     GroupKey,
@@ -90,42 +89,27 @@ class MeasuredRun(NamedTuple):
         return cls(engine, window, by, figure, whole, found, may_lack(engine, window, by, whole))
 
     def evidence(self) -> dict[GroupUnit, Evidence | Doubt]:
-        """Read how much the figure of each group varies within the run. Raise QueryError or StoreError."""
-        return evidence(self.engine, self.window, self.by, self.statistics, self.figure)
-
-
-def evidence(
-    engine: Engine,
-    window: Window,
-    by: Sequence[GroupKey],
-    groups: Iterable[SpanStatistics],
-    figure: str,
-) -> dict[GroupUnit, Evidence | Doubt]:
-    """Return mean and noise of a figure in one run, by group of spans. `groups` has the figures of each group. The
-    number of spans counts as a figure without noise. For self time, minimum and maximum, each group gets `Doubt.NOISE`,
-    because blocks of time do not show how much these figures vary. Raise QueryError or StoreError if the table cannot
-    be read."""
-    chosen = {(each.group, each.unit): each for each in groups}
-    if figure == "count":
-        return {key: _of_count(each) for key, each in chosen.items()}
-    found: dict[GroupUnit, Evidence | Doubt] = dict.fromkeys(chosen, Doubt.FEW)
-    if figure != "total" and figure not in PERCENTILES:
-        return dict.fromkeys(chosen, Doubt.NOISE)
-    share = PERCENTILES.get(figure)
-    enough = {key for key, each in chosen.items() if each.ended >= fewest(share)}
-    for key, spans in _histograms(engine, window, by):
-        value, bounds = getattr(chosen[key], FIGURES[figure]), chosen[key].bounds[figure]
-        if key in enough and value is not None and bounds is not None:
-            scatter = spans.scatter(share)
-            if scatter is not None:
+        """Return mean and noise of the figure, by group of spans. The number of spans counts as a figure without noise.
+        For self time, minimum and maximum, each group gets `Doubt.NOISE`, because blocks of time do not show how much
+        these figures vary. Raise QueryError or StoreError if the table cannot be read."""
+        groups = {(each.group, each.unit): each for each in self.statistics}
+        if self.figure not in {"count", "total", *PERCENTILES}:
+            return dict.fromkeys(groups, Doubt.NOISE)
+        found: dict[GroupUnit, Evidence | Doubt] = dict.fromkeys(groups, Doubt.FEW)
+        if self.figure == "count":
+            for key, each in groups.items():
+                bounds = each.bounds["count"]
+                exact = bounds and Evidence.of_one_run(each.ended, bounds, 0.0, BLOCKS - 1)
+                found[key] = exact or Doubt.NOISE
+            return found
+        share = PERCENTILES.get(self.figure)
+        for key, spans in _histograms(self.engine, self.window, self.by):
+            value, bounds = groups[key].value(self.figure), groups[key].bounds[self.figure]
+            if groups[key].ended < fewest(share) or value is None or bounds is None:
+                continue
+            if (scatter := spans.scatter(share)) is not None:
                 found[key] = Evidence.of_one_run(value, bounds, *scatter) or Doubt.NOISE
-    return found
-
-
-def _of_count(each: SpanStatistics) -> Evidence | Doubt:
-    bounds = each.bounds["count"]
-    known = bounds and Evidence.of_one_run(each.ended, bounds, 0.0, BLOCKS - 1)
-    return known or Doubt.NOISE
+        return found
 
 
 def fewest(share: Fraction | None) -> int:

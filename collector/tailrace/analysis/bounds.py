@@ -31,11 +31,15 @@ class Interval(NamedTuple):
 
     def words(self, spell: Callable[[int], str]) -> str:
         """Return the interval as text, for example `at least …` or `cannot be told`. `spell` converts a value."""
-        if self.low is not None and self.high is not None:
-            return _range(spell(self.low), spell(self.high), self.low)
-        if self.low:
-            return f"at least {spell(self.low)}"
-        return "cannot be told" if self.high is None else f"at most {spell(self.high)}"
+        if self.high is None:
+            return f"at least {spell(self.low)}" if self.low else "cannot be told"
+        low, high = spell(self.low or 0), spell(self.high)
+        if low == high and self.low is not None:
+            return high
+        if not self.low:
+            return f"at most {high}"
+        value, space, unit = low.partition(" ")
+        return f"{value if high.endswith(f' {unit}') and space else low}–{high}"  # noqa: RUF001 - a range
 
 
 UNBOUNDED = Interval(None, None)
@@ -43,15 +47,6 @@ UNBOUNDED = Interval(None, None)
 FigureBounds = dict[str, Interval | None]
 """By name of a figure of a group of spans (such as the count), the interval in which the figure lies. None if the group
 has neither a seen nor a lost span."""
-
-
-def _range(low: str, high: str, least: int) -> str:
-    if low == high:
-        return high
-    if least == 0:
-        return f"at most {high}"
-    value, space, unit = low.partition(" ")
-    return f"{value if high.endswith(f' {unit}') and space else low}–{high}"  # noqa: RUF001 - a range
 
 
 def total_loss(*losses: LostCount) -> LostCount:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tailrace.analysis.bounds import Interval
 from tailrace.analysis.losses import Losses
-from tailrace.analysis.statistics import FIGURES, GroupKey, GroupValues, SpanStatistics
+from tailrace.analysis.statistics import GroupKey, GroupValues, SpanStatistics
 
 if TYPE_CHECKING:
     from tailrace.query.completeness import Completeness, Window
@@ -160,11 +160,11 @@ class FigureChange(NamedTuple):
 
     @property
     def from_(self) -> int | None:
-        return _value(self.before, self.figure)
+        return self.before and self.before.value(self.figure)
 
     @property
     def to(self) -> int | None:
-        return _value(self.after, self.figure)
+        return self.after and self.after.value(self.figure)
 
     @property
     def bounds(self) -> tuple[Interval | None, Interval | None]:
@@ -190,7 +190,7 @@ class FigureChange(NamedTuple):
         if before.is_point and after.is_point:
             return GrowthInterval(self.growth, self.growth)
         if before.low is None or before.low < 0 or after.low is None or after.low < 0:
-            return GrowthInterval(None, None)
+            return ANY_GROWTH
         # If the figure of the first run may be 0, the relative growth has no upper bound. Here, the lower bounds of
         # both runs are at least 0.
         low = -1.0 if before.high is None else _growth(before.high, after.low)
@@ -233,7 +233,24 @@ def changes(
 ) -> list[FigureChange]:
     """Return the changes of a figure for all groups of two runs, by descending growth. Groups that only one run has
     come last. `lacks` has the result of `may_lack` for each run."""
-    return sorted(_pairs(before, after, figure, lacks), key=_rank)
+    first = {(each.group, each.unit): each for each in before}
+    second = {(each.group, each.unit): each for each in after}
+    found = []
+    for group, unit in {**first, **second}:
+        one, other = first.get((group, unit)), second.get((group, unit))
+        absent = elsewhere = False
+        if one is None or other is None:
+            side, has = (first, lacks[0]) if one is None else (second, lacks[1])
+            elsewhere = any((group, each) in side for each in ("ns", "ticks"))
+            absent = not has(group, unit)
+        found.append(FigureChange(group, unit, one, other, figure, absent, elsewhere))
+
+    def rank(change: FigureChange) -> tuple[int, float, str]:
+        place = 2 if change.before is None else 3 if change.after is None else 0
+        growth = change.growth
+        return (place or (growth is None), -(growth or 0.0), str(change.group))
+
+    return sorted(found, key=rank)
 
 
 def verdict_counts(found: Sequence[FigureChange], threshold: float) -> dict[str, int]:
@@ -256,31 +273,3 @@ def _growth(before: int, after: int) -> float:
     if before == after:
         return 0.0
     return (after - before) / abs(before) if before else math.inf
-
-
-def _pairs(
-    before: Iterable[SpanStatistics],
-    after: Iterable[SpanStatistics],
-    figure: str,
-    lacks: tuple[Lacks, Lacks],
-) -> Iterator[FigureChange]:
-    first = {(each.group, each.unit): each for each in before}
-    second = {(each.group, each.unit): each for each in after}
-    for group, unit in {**first, **second}:
-        one, other = first.get((group, unit)), second.get((group, unit))
-        absent = elsewhere = False
-        if one is None or other is None:
-            side, has = (first, lacks[0]) if one is None else (second, lacks[1])
-            elsewhere = any((group, each) in side for each in ("ns", "ticks"))
-            absent = not has(group, unit)
-        yield FigureChange(group, unit, one, other, figure, absent, elsewhere)
-
-
-def _rank(change: FigureChange) -> tuple[int, float, str]:
-    place = 2 if change.before is None else 3 if change.after is None else 0
-    growth = change.growth
-    return (place or (growth is None), -(growth or 0.0), str(change.group))
-
-
-def _value(statistics: SpanStatistics | None, figure: str) -> int | None:
-    return None if statistics is None else getattr(statistics, FIGURES[figure])

@@ -143,13 +143,19 @@ def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
     """Return the flame graph of the spans that overlap a window, without their parts outside of it. Spans whose time
     is not in `unit` (`ns` or `ticks`) are left out. Raise QueryError or StoreError if the table cannot be read."""
     nodes = _Nodes()
-    own: dict[int, int] = {}
-    for _, rows in groupby(_in_lanes(engine, window, unit), itemgetter(0, 1, 2, 3)):
-        for place, time in shares(_lane(rows, window, nodes)).items():
-            own[place] = own.get(place, 0) + time
+    own: dict[int, int] = defaultdict(int)
     chosen = _overlapping(window)
+    values = (unit, *chosen.values)
+    sql = (
+        f"SELECT source, session, stream, substream, begins, length, name FROM ({_PLACED})"  # noqa: S608 - our own words
+        f" WHERE NOT open AND begins IS NOT NULL AND length IS NOT NULL AND unit = ? AND {chosen.sql}"
+        ' ORDER BY source, session, stream, substream, begins, length DESC, depth, "offset"'
+    )
+    for _, rows in groupby(engine.rows(sql, values), itemgetter(0, 1, 2, 3)):
+        for place, time in shares(_lane(rows, window, nodes)).items():
+            own[place] += time
     counting = f"SELECT count(*) FROM ({_PLACED}) WHERE open AND unit = ? AND {chosen.sql}"  # noqa: S608 - our own words
-    ((still_open,),) = engine.rows(counting, (unit, *chosen.values))
+    ((still_open,),) = engine.rows(counting, values)
     return FlameGraph(unit, nodes.whole(own), still_open)
 
 
@@ -171,16 +177,6 @@ def _lane(rows: Iterable[Any], window: Window, nodes: _Nodes) -> Iterator[LaneSp
         since = begin if window.since is None else max(begin, window.since)
         until = end if window.until is None else min(end, window.until)
         yield LaneSpan(since, until, above)
-
-
-def _in_lanes(engine: Engine, window: Window, unit: str) -> Iterator[Any]:
-    chosen = _overlapping(window)
-    sql = (
-        f"SELECT source, session, stream, substream, begins, length, name FROM ({_PLACED})"  # noqa: S608 - our own words
-        f" WHERE NOT open AND begins IS NOT NULL AND length IS NOT NULL AND unit = ? AND {chosen.sql}"
-        ' ORDER BY source, session, stream, substream, begins, length DESC, depth, "offset"'
-    )
-    return engine.rows(sql, (unit, *chosen.values))
 
 
 def _overlapping(window: Window) -> RowCondition:

@@ -125,10 +125,8 @@ Evident = Mapping[GroupUnit, Evidence | Doubt]
 def judged(found: Sequence[FigureChange], a: Evident, b: Evident) -> list[FigureChange]:
     """Return the changes with an allowance for noise. A group that only one side has is `new` or `gone` if all runs of
     this side have it."""
-    sides = [(a.get(key), b.get(key)) for key in ((each.group, each.unit) for each in found)]
-    compared = sum(
-        isinstance(of_a, Evidence) and isinstance(of_b, Evidence) for of_a, of_b in sides
-    )
+    sides = [(a.get((each.group, each.unit)), b.get((each.group, each.unit))) for each in found]
+    compared = sum(all(isinstance(side, Evidence) for side in pair) for pair in sides)
     error = (1 - CONFIDENCE) / max(compared, 1)
     return [
         each._replace(noise=_noise(each, of_a, of_b, error))
@@ -178,7 +176,7 @@ def judged_by_runs(
     sides = a.groups(), b.groups()
     steps = {}
     for key in {**sides[0], **sides[1]}:
-        values = {_value(each, figure) for side in sides for each in side.get(key, ())} - {None}
+        values = {each.value(figure) for side in sides for each in side.get(key, ())} - {None}
         # Durations are rounded to the step of the clock. The step is unknown, so use the greatest common divisor of the
         # durations instead.
         exact = figure == "count" or len(values) == 1
@@ -195,18 +193,13 @@ def _of_runs(
 ) -> Evidence | Doubt:
     if len(runs) < len(side.statistics):
         return Doubt.LOSS if side.lack(*key) else Doubt.SOME
-    values = [_value(each, figure) for each in runs]
+    values = [each.value(figure) for each in runs]
     bounds = [each.bounds[figure] for each in runs]
     known = [value for value in values if value is not None]
     intervals = [interval for interval in bounds if interval is not None]
     if len(known) < len(runs) or len(intervals) < len(runs):
         return Doubt.NOISE  # `verdict` is `unknown` if only the other side has this figure.
     return Evidence.of_runs(known, intervals, step) or Doubt.NOISE
-
-
-def _value(each: SpanStatistics, figure: str) -> int | None:
-    value: int | None = getattr(each, FIGURES[figure])
-    return value
 
 
 def _typical(runs: Sequence[SpanStatistics]) -> SpanStatistics:

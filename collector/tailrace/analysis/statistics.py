@@ -8,18 +8,18 @@ interpolated.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tailrace.analysis import bounds
 from tailrace.analysis.bounds import UNBOUNDED, FigureBounds, Interval, LostCount, total_loss
 from tailrace.analysis.flame import LaneSpan, shares
 from tailrace.analysis.losses import COLUMNS, HAS_RATE, UNNUMBERED_ENDS, Losses
 from tailrace.errors import UnknownError
-from tailrace.query.completeness import Completeness, Window
+from tailrace.query.completeness import Completeness, Window, has_rows
 from tailrace.query.filters import RowCondition, all_of, quote
 
 if TYPE_CHECKING:
@@ -142,6 +142,11 @@ class SpanStatistics(NamedTuple):
         """The figures of the stored spans: the fields from `ended` to `most`."""
         return self[2:12]
 
+    def value(self, figure: str) -> int | None:
+        """Return the figure with this name in `FIGURES`, over the stored spans."""
+        value: int | None = getattr(self, FIGURES[figure])
+        return value
+
 
 _UNNUMBERED = RowCondition(f"format IN ({', '.join(map(quote, UNNUMBERED_ENDS))})")
 
@@ -190,13 +195,14 @@ def statistics(
         group, (unit, _, ended, still_open, total, *lengths) = row[: len(by)], row[len(by) :]
         own = selves.get((group, unit), 0) if self_time and total is not None else None
         seen = SpanStatistics._make((group, unit, ended, still_open, total, own, *lengths, {}))
-        its = intervals.get((group, unit)) or _points(seen.seen)
+        its = intervals.get((group, unit))
+        if its is None:
+            values = {name: seen.value(name) for name in FIGURES}
+            its = {name: None if v is None else Interval(v, v) for name, v in values.items()}
         if not self_time:
             its = its | {"self": None}
         elif unit in lossy and total is not None:
-            its = its | {
-                "self": UNBOUNDED if bounds.floor(seen.least) is None else Interval(0, None)
-            }
+            its = its | {"self": Interval(bounds.floor(seen.least), None)}
         figures.append(seen._replace(bounds=its))
     return sorted(figures, key=lambda each: (each.unit, -(each.total or 0), str(each.group)))
 
@@ -206,15 +212,8 @@ def _unended(engine: Engine, window: Window) -> bool:
     lost without a trace."""
     if window.until is None:
         return False
-    behind = all_of([window._replace(since=window.until, until=None).rows, _UNNUMBERED])
-    sql = f"SELECT 1 FROM spans WHERE open AND {behind.sql} LIMIT 1"  # noqa: S608 - our own words
-    return any(True for _ in engine.rows(sql, behind.values))
-
-
-def _points(seen: Sequence[int | None]) -> FigureBounds:
-    ended, _, *durations = seen
-    found = zip(FIGURES, (ended, *durations), strict=True)
-    return {name: None if value is None else Interval(value, value) for name, value in found}
+    behind = window._replace(since=window.until, until=None).rows
+    return has_rows(engine, "spans", all_of([RowCondition("open"), behind, _UNNUMBERED]))
 
 
 class CertainSpans(NamedTuple):
@@ -228,18 +227,15 @@ class CertainSpans(NamedTuple):
     most: int | None
     lost: LostCount
 
-    @property
-    def floor(self) -> int | None:
-        return bounds.floor(self.least)
-
     def bounds(self, quantiles: Mapping[str, Interval]) -> FigureBounds:
+        floor = bounds.floor(self.least)
         return {
             "count": bounds.count(self.spans, self.lost),
-            "total": bounds.at_least(self.total, self.floor, self.lost),
+            "total": bounds.at_least(self.total, floor, self.lost),
             "self": UNBOUNDED,
-            "min": bounds.least(self.least, self.floor, self.lost),
+            "min": bounds.least(self.least, floor, self.lost),
             **quantiles,
-            "max": bounds.at_least(self.most, self.floor, self.lost),
+            "max": bounds.at_least(self.most, floor, self.lost),
         }
 
 
@@ -286,12 +282,10 @@ def _quantiles(
     lengths = dict(zip(inside, _at_ranks(engine, by, spans, inside), strict=True))
     found: dict[GroupUnit, dict[str, Interval]] = {}
     for key, each in groups.items():
-        if key not in wanted:
-            found[key] = dict.fromkeys(PERCENTILES, Interval(each.floor, None))
-            continue
-        found[key] = {
-            name: Interval(lengths.get((key, low), each.floor), lengths.get((key, high)))
-            for name, (low, high) in wanted[key].items()
+        floor = bounds.floor(each.least)
+        found[key] = dict.fromkeys(PERCENTILES, Interval(floor, None)) | {
+            name: Interval(lengths.get((key, low), floor), lengths.get((key, high)))
+            for name, (low, high) in wanted.get(key, {}).items()
         }
     return found
 
@@ -323,28 +317,9 @@ def _at_ranks(
     return [int(length) for _, length in engine.rows(sql, values)]
 
 
-def _selves(
-    engine: Engine, window: Window, by: Sequence[GroupKey]
-) -> dict[tuple[GroupValues, str], int]:
-    shared: dict[tuple[GroupValues, str], Fraction] = defaultdict(Fraction)
-    for _, rows in groupby(_in_lanes(engine, window, by), itemgetter(0, 1, 2, 3)):
-        for (group, unit, rate), ticks in shares(_lane(rows)).items():
-            if group is not None:
-                in_unit = ticks * Fraction(10**9) / Fraction(rate) if unit == "ns" else ticks
-                shared[group, unit] += in_unit
-    return {key: int(time) for key, time in shared.items()}
-
-
-def _lane(rows: Iterator[Any]) -> Iterator[LaneSpan[tuple[GroupValues | None, str, float]]]:
-    """Yield the spans of one lane. The `owner` of a span is its group (None for a span outside of the window), its unit
-    and its tick rate."""
-    for row in rows:
-        start, end, inside, rate, unit, *group = row[4:]
-        yield LaneSpan(start, end, (tuple(group) if inside else None, unit, rate))
-
-
-def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterator[Any]:
-    """Yield the ended spans that begin in the window, or later up to `_horizon`, by lane and start."""
+def _selves(engine: Engine, window: Window, by: Sequence[GroupKey]) -> dict[GroupUnit, int]:
+    """Return the self time of the spans that begin in the window, by group and unit. Also read the spans inside of
+    these, up to `_horizon`."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -352,7 +327,19 @@ def _in_lanes(engine: Engine, window: Window, by: Sequence[GroupKey]) -> Iterato
         f" FROM ({MEASURED.format(rows=reached.sql)}) WHERE length IS NOT NULL"
         ' ORDER BY source, session, stream, substream, start, "end" DESC, depth, "offset"'
     )
-    return engine.rows(sql, inside.values + reached.values)
+    ended = engine.rows(sql, inside.values + reached.values)
+    shared: dict[GroupUnit, Fraction] = defaultdict(Fraction)
+    for _, rows in groupby(ended, itemgetter(0, 1, 2, 3)):
+        # A span outside of the window has the group None.
+        lane = (
+            LaneSpan(start, end, (tuple(group) if is_inside else None, unit, rate))
+            for _, _, _, _, start, end, is_inside, rate, unit, *group in rows
+        )
+        for (group, unit, rate), ticks in shares(lane).items():
+            if group is not None:
+                in_unit = ticks * Fraction(10**9) / Fraction(rate) if unit == "ns" else ticks
+                shared[group, unit] += in_unit
+    return {key: int(time) for key, time in shared.items()}
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
