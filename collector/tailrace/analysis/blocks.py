@@ -83,15 +83,13 @@ class MeasuredRun(NamedTuple):
         figure: str,
         whole: Completeness,
     ) -> Self:
-        """Measure the spans of a window, whose completeness is `whole`. Raise QueryError or StoreError if the table
-        cannot be read."""
+        """Measure the spans of a window, whose completeness is `whole`."""
         found = statistics(engine, window, whole, by, self_time=figure == "self")
         return cls(engine, window, by, figure, whole, found, may_lack(engine, window, by, whole))
 
     def evidence(self) -> dict[GroupUnit, Evidence | Doubt]:
-        """Return mean and noise of the figure, by group of spans. The number of spans counts as a figure without noise.
-        For self time, minimum and maximum, each group gets `Doubt.NOISE`, because blocks of time do not show how much
-        these figures vary. Raise QueryError or StoreError if the table cannot be read."""
+        """Return mean and noise of the figure, by group of spans. The number of spans has no noise. For self time,
+        minimum and maximum, blocks of time do not show the noise: each group gets `Doubt.NOISE`."""
         groups = {(each.group, each.unit): each for each in self.statistics}
         if self.figure not in {"count", "total", *PERCENTILES}:
             return dict.fromkeys(groups, Doubt.NOISE)
@@ -128,9 +126,8 @@ class Histogram(NamedTuple):
     logs: Reals
 
     def scatter(self, share: Fraction | None) -> tuple[float, float] | None:
-        """Return the variance of the logarithm of a percentile or mean among random draws of blocks, and the degrees of
-        freedom of this variance. Return None if fewer than `FEWEST_BLOCKS` blocks have spans. `share` is the percentile
-        as a fraction, or None for the mean."""
+        """Return the variance of the logarithm of a percentile (as a fraction) or mean (None) among random draws of
+        blocks, and its degrees of freedom; None if fewer than `FEWEST_BLOCKS` blocks have spans."""
         blocks = self.counts[self.counts.any(axis=1)]
         count = len(blocks)
         if count < FEWEST_BLOCKS:

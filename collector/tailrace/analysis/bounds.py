@@ -45,8 +45,7 @@ class Interval(NamedTuple):
 UNBOUNDED = Interval(None, None)
 
 FigureBounds = dict[str, Interval | None]
-"""By name of a figure of a group of spans (such as the count), the interval in which the figure lies. None if the group
-has neither a seen nor a lost span."""
+"""The interval of each figure of a group of spans, by name. None if the group has neither a seen nor a lost span."""
 
 
 def total_loss(*losses: LostCount) -> LostCount:
@@ -67,15 +66,13 @@ def count(seen: int, lost: LostCount) -> Interval:
 
 def ranks(share: Fraction, seen: int, lost: int) -> tuple[int, int]:
     """Return the ranks of the two seen durations between which the quantile `share` of all spans lies. Rank 1 is the
-    shortest seen duration. A rank below 1 stands for the least duration that a span can have. A rank above `seen`
-    means that the quantile has no upper bound."""
+    shortest one. A lower rank stands for the least possible duration, a rank above `seen` for no upper bound."""
     rank = max(-(-share.numerator * (seen + lost) // share.denominator), 1)
     return rank - lost, rank
 
 
 def least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval of the minimum of all spans. `seen` is the minimum of the seen spans, and `lowest` the
-    least duration that a lost span can have."""
+    """Return the interval of the minimum of all spans. `lowest` is the least duration that a lost span can have."""
     return Interval(seen, seen) if lost == 0 else Interval(lowest, seen)
 
 

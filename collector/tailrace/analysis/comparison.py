@@ -27,9 +27,8 @@ Lacks = Callable[[GroupValues, str], bool]
 
 
 def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Completeness) -> Lacks:
-    """Return a function of a group and a unit (ns or ticks). It returns whether spans of the group may be missing from
-    the window. At its first call, it reads the gaps, and raises QueryError if they cannot be read. `whole` is the
-    completeness of the window."""
+    """Return a function of a group and a unit (ns or ticks), which returns whether spans of the group may be missing
+    from the window. It reads the gaps when it is first called. `whole` is the completeness of the window."""
     losses: list[Losses] = []
 
     def lacks(group: GroupValues, unit: str) -> bool:
@@ -131,9 +130,8 @@ class NoisyGrowth(NamedTuple):
         return cls(ANY_GROWTH, ANY_GROWTH, doubt)
 
     def undecided_by(self, threshold: float) -> Doubt:
-        """Return why this growth allows no verdict. If noise could not be measured, the reason is `doubt`. The reason
-        is `Doubt.LOSS` if the stored spans alone would allow a verdict, or if missing events widen the interval more
-        than noise does; else `Doubt.NOISE`."""
+        """Return why this growth allows no verdict: `doubt`; `Doubt.LOSS` if the stored spans alone would allow a
+        verdict, or if missing events widen the interval more than noise does; else `Doubt.NOISE`."""
         if self.doubt is not None:
             return self.doubt
         if self.stored.verdict(threshold) is not ChangeVerdict.UNDECIDED:
@@ -142,8 +140,7 @@ class NoisyGrowth(NamedTuple):
 
 
 class FigureChange(NamedTuple):
-    """The change of one figure of one group between two runs. `before` and `after` have the figures of each run, or
-    None. For repeated runs, the figures and their bounds are geometric means."""
+    """The change of one figure of a group between two runs. Figures of repeated runs are geometric means."""
 
     group: GroupValues
     unit: str

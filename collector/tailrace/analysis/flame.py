@@ -32,9 +32,8 @@ class LaneSpan(NamedTuple, Generic[K]):
 
 
 def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
-    """Return for each `owner` the time during which the innermost open span is one of this owner, in the spans' unit.
-    The spans must be sorted by start; of two with the same start, the outer one comes first. A span that ends before it
-    begins gets no time."""
+    """Return for each `owner` the time during which the innermost open span is one of this owner. The spans must be
+    sorted by start, of two with the same start the outer one first. A span that ends before it begins gets no time."""
     shared: dict[K, int] = defaultdict(int)
     open_spans: list[LaneSpan[K]] = []
     now = 0
@@ -78,9 +77,8 @@ FROM spans AS s LEFT JOIN part.clocks AS c USING (source, session)
 
 
 class FlameNode(NamedTuple):
-    """One node of a flame graph. `parent` is the index of the enclosing node, which comes earlier in the list. `own`
-    is the time during which a span of the node is the innermost open span, `total` the sum of `own` over the node
-    and all below it."""
+    """A node. `parent` is the index of the enclosing node, which comes earlier. `own` is the time during which a span
+    of the node is the innermost open span, `total` the sum over the node and all below it."""
 
     parent: int | None
     name: str | None
@@ -97,8 +95,7 @@ class FlameGraph(NamedTuple):
     open: int
 
     def pruned(self, most: int) -> tuple[list[FlameNode], int]:
-        """Return the `most` nodes with the largest totals, and the number of other nodes. The parent of a returned node
-        is returned, too."""
+        """Return the `most` nodes with the largest totals, which include all parents, and the number of others."""
         if len(self.nodes) <= most:
             return self.nodes, 0
         ranked = sorted(range(len(self.nodes)), key=lambda place: (-self.nodes[place].total, place))
@@ -180,8 +177,7 @@ def _lane(rows: Iterable[Any], window: Window, nodes: _Nodes) -> Iterator[LaneSp
 
 
 def _overlapping(window: Window) -> RowCondition:
-    """Return the SQL condition for spans that overlap the window. An open span overlaps each window that ends
-    after its begin."""
+    """Return the condition for spans that overlap the window. Open ones overlap windows that end after their begin."""
     conditions = [window.selection.condition]
     if window.since is not None:
         conditions.append(RowCondition("(open OR time + length >= ?)", (window.since,)))

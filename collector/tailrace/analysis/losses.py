@@ -53,12 +53,10 @@ STACKED = ("et3", "ovni")
 """Formats in which the end of a span names no begin, and belongs to the last begin whose span is still open."""
 
 COMMON_TICKS = ("et3",)
-"""Formats without a clock, whose ticks count events: a loss in one stream shifts times in the session's other
-streams."""
+"""Formats without a clock, whose ticks count events: a loss in one stream shifts times in all streams of a session."""
 
 UNNUMBERED_ENDS = ("jets",)
-"""Formats in which the ends of spans have no number, so that the table shows no gap for a lost end. A span
-without an end is therefore in doubt."""
+"""Formats in which ends of spans have no number: without a gap for a lost end, a span without an end is in doubt."""
 
 OTHER_KINDS = ("annotation", "counter", "instant")
 """Kinds of events that are neither a span nor a begin or end of one."""
@@ -67,8 +65,7 @@ PLACES = ("source", "session", "format", "stream")
 """Keys for grouping spans that gaps have, too. A gap counts only in groups that have the gap's value of the key."""
 
 RENAMED = ("name", "category")
-"""Keys for grouping spans. A separate record may define the value of such a key. If this record is missing, a span may
-be in the wrong group."""
+"""Keys for grouping spans whose value a separate record may define. Without it, a span may be in a wrong group."""
 
 ANY = ""
 """The text in the column `stream` of a gap whose stream is unknown."""
@@ -152,9 +149,8 @@ class Losses:
         return RowCondition(sql, (*spans.values, *given, moved))
 
     def _regroups(self, gap: TouchingGaps) -> bool:
-        """Return whether a missing record may change the group of a stored span, because it may contain the value of a
-        key. An event of DFTracer contains its own name and category, but its other attributes may be in separate
-        records."""
+        """Return whether a missing record may change the group of a stored span. An event of DFTracer contains its own
+        name and category, but its other attributes may be in separate records."""
         for key in self._by:
             if key in ("depth", "parent"):
                 return True
@@ -220,8 +216,7 @@ def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
 
 
 def _gaps(selection: Selection) -> RowCondition:
-    """Return an SQL condition for the gaps in the selected streams and, for formats in `COMMON_TICKS`, in all streams
-    of the selected sessions."""
+    """Return the condition for the gaps in the selected streams, for `COMMON_TICKS` in all of the sessions' streams."""
     if selection.streams is None:
         return selection.gaps
     others = RowCondition(f"format IN {_texts(COMMON_TICKS)}")

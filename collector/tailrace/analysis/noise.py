@@ -123,8 +123,7 @@ Evident = Mapping[GroupUnit, Evidence | Doubt]
 
 
 def judged(found: Sequence[FigureChange], a: Evident, b: Evident) -> list[FigureChange]:
-    """Return the changes with an allowance for noise. A group that only one side has is `new` or `gone` if all runs of
-    this side have it."""
+    """Return the changes with an allowance for noise. A group is `new` or `gone` if all runs of one side have it."""
     sides = [(a.get((each.group, each.unit)), b.get((each.group, each.unit))) for each in found]
     compared = sum(all(isinstance(side, Evidence) for side in pair) for pair in sides)
     error = (1 - CONFIDENCE) / max(compared, 1)

@@ -44,10 +44,9 @@ class HeatMap(NamedTuple):
 
 
 def heat_map(engine: Engine, window: Window, name: str | None, columns: int) -> HeatMap:
-    """Return a heat map of the spans in a window, in at most `columns` ranges of time. Include only spans with the name
-    `name`, unless it is None. Row 0 has durations of at most 0 ns, and row n those of 2^(n-1) to 2^n - 1 ns. Spans
-    without a wall time or without a duration in ns are in no cell. Raise QueryError or StoreError if the table cannot
-    be read."""
+    """Return a heat map of the spans in a window (only those with the name `name`, unless it is None), in at most
+    `columns` ranges of time. Row 0 has durations of at most 0 ns, and row n those of 2^(n-1) to 2^n - 1 ns. Spans
+    without a wall time or without a duration in ns are in no cell."""
     named = [] if name is None else [RowCondition("name = ?", (name,))]
     chosen = all_of([window.rows, *named])
     bounds = f"SELECT min(time), max(time) FROM spans WHERE {chosen.sql}"  # noqa: S608 - our own words
@@ -83,8 +82,7 @@ class GroupKey(NamedTuple):
 
     @classmethod
     def parse(cls, word: str) -> Self:
-        """Return the key that a word names: a column, or `attributes.` with the name of an attribute. Raise
-        UnknownError, which lists the columns, for any other word."""
+        """Return the key that a word names. Raise UnknownError, which lists the possible words, for any other word."""
         member = word.removeprefix(ATTRIBUTES)
         if word in COLUMNS:
             return cls(word, f'"{word}"::VARCHAR')
@@ -168,9 +166,8 @@ def statistics(
     *,
     self_time: bool = True,
 ) -> list[SpanStatistics]:
-    """Return the figures of each group of spans that begin within a window, by descending total. `by` has the keys that
-    define the groups, and `whole` is the completeness of the window. With `self_time`, read all spans in order, which
-    takes about a microsecond a span. Raise QueryError or StoreError if the table cannot be read."""
+    """Return the figures of each group of spans that begin within a window, by descending total. `whole` is the
+    completeness of the window. With `self_time`, read all spans in order, about a microsecond each."""
     keys = "".join(f"{key.sql}, " for key in by)
     places = ", ".join(str(place) for place in range(1, len(by) + 2))
     percentiles = ", ".join(f"quantile_disc(length, {float(q)})" for q in PERCENTILES.values())
@@ -208,8 +205,7 @@ def statistics(
 
 
 def _unended(engine: Engine, window: Window) -> bool:
-    """Return whether a span that begins after the window has no end, in a format of `UNNUMBERED_ENDS`. Its end may be
-    lost without a trace."""
+    """Return whether a span that begins after the window lacks an end that may be lost without a trace."""
     if window.until is None:
         return False
     behind = window._replace(since=window.until, until=None).rows
@@ -267,8 +263,7 @@ def _quantiles(
     spans: RowCondition,
     groups: Mapping[GroupUnit, CertainSpans],
 ) -> dict[GroupUnit, dict[str, Interval]]:
-    """Return the intervals of the percentiles of each group, by group and unit. `spans` is SQL for the spans of all
-    groups, with the column `doubtful`."""
+    """Return the intervals of the percentiles of each group. `spans` is SQL for all spans, with `doubtful`."""
     wanted = {
         key: {name: bounds.ranks(share, each.lengths, each.lost) for name, share in PERCENTILES.items()}
         for key, each in groups.items()
@@ -296,8 +291,7 @@ def _at_ranks(
     spans: RowCondition,
     wanted: Sequence[tuple[GroupUnit, int]],
 ) -> list[int]:
-    """Return one duration for each group and rank in `wanted`, in the order of `wanted`. Rank 1 is the shortest
-    duration of the group."""
+    """Return the duration at each group and rank in `wanted`, in this order. Rank 1 is the group's shortest."""
     if not wanted:
         return []
     names = [*(f"k{at}" for at in range(len(by))), "unit"]
@@ -318,8 +312,7 @@ def _at_ranks(
 
 
 def _selves(engine: Engine, window: Window, by: Sequence[GroupKey]) -> dict[GroupUnit, int]:
-    """Return the self time of the spans that begin in the window, by group and unit. Also read the spans inside of
-    these, up to `_horizon`."""
+    """Return the self time of the spans that begin in the window. Also read those inside of them, up to `_horizon`."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -343,8 +336,7 @@ def _selves(engine: Engine, window: Window, by: Sequence[GroupKey]) -> dict[Grou
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return the time (Unix ns) just after the last end of the spans that begin in the window. All spans inside of
-    these spans begin before this time. Return None if the window has no end."""
+    """Return the time (Unix ns) before which all spans inside of the window's spans begin; None without an end."""
     if window.until is None:
         return None
     rows = window.rows

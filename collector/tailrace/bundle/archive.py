@@ -112,8 +112,7 @@ def collectors(subject: Subject) -> str:
 
 
 def log(subject: Subject) -> str:
-    """Return the last lines of the running daemon's log. Raise TailraceError if no daemon runs, or its log cannot be
-    read back."""
+    """Return the last lines of the running daemon's log. Raise TailraceError if it cannot be read back."""
     daemon = subject.host.daemon
     if daemon is None:
         why = "no collector runs on this store; look for its log where its output went"
@@ -188,8 +187,7 @@ def ledger(subject: Subject) -> str:
 
 
 def gaps(subject: Subject) -> str:
-    """Return the number of gaps, sessions and missing events for each source, format and reason, without the names of
-    sessions and streams."""
+    """Return the number of gaps, sessions and missing events by source, format and reason, without names."""
     config = subject.loaded.config
     store = store_path(config, subject.host.environ)
     engine = Engine(store, config.store.options, Limits(seconds=QUERY_SECONDS, threads=1))
@@ -215,8 +213,7 @@ def gaps(subject: Subject) -> str:
 
 
 def quarantine(subject: Subject) -> str:
-    """Return for each reason the number and the size (bytes) of the unreadable pieces of input in the quarantine,
-    without their content."""
+    """Return the number and size (bytes) of the unreadable pieces of input in the quarantine, by reason."""
     directory = (subject.host.store or subject.host.spool) / "quarantine"
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     left, unread = QUARANTINE_BYTES, 0
@@ -299,8 +296,7 @@ class Made(NamedTuple):
 
 
 def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
-    """Make all parts of the bundle one after the other, without secrets, and yield each when it is finished. Cut long
-    texts."""
+    """Make all parts of the bundle one after the other, cut and without secrets, and yield each when it is finished."""
     for part in PARTS:
         _, text, failure = _made(part, subject)
         if text is not None:
@@ -312,8 +308,7 @@ def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
 
 
 def write(path: Path, name: str, made: list[Made], now: int) -> None:
-    """Write the parts to a .tar.gz archive that only its owner can read. All files in it are in the directory `name`.
-    Raise OSError if the archive cannot be written, or `path` already exists."""
+    """Write the parts to a .tar.gz archive in the directory `name`, which only its owner can read, or raise OSError."""
     texts = {"README.txt": README + "".join(f"{contents(each)}\n" for each in made)}
     texts |= {each.part.name: each.text for each in made if each.text is not None}
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -339,8 +334,7 @@ def facts(made: Made) -> dict[str, object]:
 
 
 def _made(part: BundlePart, subject: Subject) -> Made:
-    """Make one part of the bundle. Give it up if it takes longer than `PART_SECONDS`, so that a disk that does not answer
-    cannot block the whole bundle."""
+    """Make one part of the bundle in at most `PART_SECONDS`, because a disk that does not answer must not block all."""
     done: list[Made] = []
 
     def make() -> None:

@@ -69,8 +69,7 @@ def secrets(config: Config, document: Document | None, environ: Mapping[str, str
 
 
 def effective(config: Config, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the configuration in use as a dictionary, in which REDACTED replaces storage options and values from
-    environment variables."""
+    """Return the configuration in use. REDACTED replaces storage options and values from environment variables."""
     tree: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     tree["store"]["options"] = dict.fromkeys(config.store.options, REDACTED)
     for path in environment.read(environ)[0]:
@@ -110,8 +109,7 @@ def _values(value: object) -> list[object]:
 
 
 class Subject(NamedTuple):
-    """Everything that a bundle describes: the configuration as far as it can be read, its problems, and the host with
-    the daemon that runs on the store."""
+    """Subject of a bundle: the configuration as far as it can be read, its problems, the host and the daemon."""
 
     loaded: Loaded
     problems: list[str]

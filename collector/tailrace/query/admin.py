@@ -18,9 +18,8 @@ ANSWER_BYTES = 4 * 2**20
 
 
 def page(admin: AdminConfig, address: str, path: str) -> bytes:
-    """Return the page `path` from the admin endpoint at `address`, at most its first ANSWER_BYTES bytes, also with
-    HTTP status 503 (an unhealthy collector). Raise OSError if the endpoint does not answer or refuses the request,
-    and StoreError if the token file contains no token."""
+    """Return at most ANSWER_BYTES bytes of the page `path` from the admin endpoint at `address`, also of an unhealthy
+    collector. Raise OSError if the endpoint refuses or does not answer, and StoreError without a token."""
     scheme = "https" if admin.tls_certificate else "http"
     request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - our own endpoint
     if admin.tokens:
@@ -45,8 +44,7 @@ def _token(path: Path) -> str:
 
 
 def _context(admin: AdminConfig) -> ssl.SSLContext | None:
-    """Return a TLS context that trusts only the configured certificate; None if none is configured. The context does
-    not check the host name, because clients may reach the endpoint under any address."""
+    """Return a TLS context that trusts only the configured certificate, under any host name; None without one."""
     if not admin.tls_certificate:
         return None
     context = ssl.create_default_context(cafile=str(expanded(admin.tls_certificate)))

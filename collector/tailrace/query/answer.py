@@ -49,8 +49,7 @@ class Shape(StrEnum):
 
 
 class AnswerColumn:
-    """One column of the rows that a statement returns: its name, its DuckDB type, and how its values are converted.
-    Names are unique, because DuckDB appends numbers to repeated ones."""
+    """One column of an answer: its name, which is unique, its DuckDB type, and how its values are converted."""
 
     __slots__ = ("embedded", "name", "number", "objects", "sql", "type")
 
@@ -61,8 +60,7 @@ class AnswerColumn:
         self.type = type_
         self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
         self.embedded = (nested or objects) and shape is Shape.JSON
-        """Whether JSON output contains the column's values as nested JSON. With `objects`, only JSON objects are
-        nested."""
+        """Whether JSON output nests the column's values: with `objects`, only JSON objects."""
         self.objects = objects
         self.sql = f"c{index}"
         if self.embedded and not objects:

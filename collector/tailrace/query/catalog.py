@@ -74,8 +74,7 @@ REGIONS_KEPT = 8
 copied. Once statements read more regions, all begin rows of the snapshot are copied."""
 
 Pick = Callable[[list[Region] | None], None]
-"""Function that limits the view `stored` to files that may contain rows in the given regions. None stands for all
-rows."""
+"""Function that limits the view `stored` to files that may have rows in the given regions; None stands for all rows."""
 
 
 class Definition(NamedTuple):
@@ -107,8 +106,7 @@ class ViewCatalog:
         return not self._facts.untimed
 
     def forget(self, stated: FileStatistics | None = None) -> None:
-        """Forget all facts about the rows in the view `stored`, because it now shows other rows. `stated` has the facts
-        about their snapshot from the table's log."""
+        """Forget all facts about the rows of `stored`, which now shows those of a snapshot with other statistics."""
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -151,8 +149,7 @@ class ViewCatalog:
         return self._define(connection, needed)
 
     def _fill_few(self, connection: duckdb.DuckDBPyConnection, pick: Pick) -> None:
-        """Fill the table of rows of rare kinds (such as sessions and gaps). Query it to find out what the SQL of
-        the views must contain."""
+        """Fill the table of rows of rare kinds, and find out from it what the SQL of the views must contain."""
         connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
         ((untimed, began, begun, late, asked, replacing, lacking, announced),) = connection.execute(
             FOUND
@@ -237,8 +234,7 @@ def _show(select: str) -> str:
 
 @cache
 def _definitions(facts: RowFacts) -> dict[str, Definition]:
-    """Return the definitions of all views and macros by name, each after those that it uses. `facts` about the rows
-    of the snapshot decide which SQL defines a view."""
+    """Return the definitions of all views and macros by name, each after those that it uses."""
     rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
     gaps = gap_views(moved=facts.moved)

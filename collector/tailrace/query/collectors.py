@@ -18,8 +18,7 @@ BEATS_MISSED = 3
 """Number of heartbeat intervals without a new heartbeat after which a collector counts as silent."""
 
 SLACK_SECONDS = 10.0
-"""Time (seconds) in addition to `BEATS_MISSED` intervals, for the commit of a heartbeat, and for a difference between
-the clocks of two hosts."""
+"""Time (seconds) in addition, for the commit of a heartbeat, and for a difference between the clocks of two hosts."""
 
 STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
 
@@ -138,17 +137,15 @@ def gone(store: Path) -> set[str]:
 def collectors(
     engine: Engine, now: int, gone: Container[str] = frozenset()
 ) -> list[CollectorHistory]:
-    """Return the collectors with heartbeats in the table, sorted by name and host, with their health at the time
-    `now` (Unix ns). `gone` has the identities of those that certainly no longer run. Raise QueryError or StoreError
-    if the table cannot be read."""
+    """Return the collectors with heartbeats in the table, sorted by name and host, with their health at the time `now`
+    (Unix ns). `gone` has the identities of those that certainly no longer run."""
     found = [_history(life, now, ended=life.about.identity in gone) for life in _lives(engine)]
     return sorted(found, key=lambda each: (each.name != MAIN, each.name, each.host, each.since))
 
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
     """Return a warning about collectors on other hosts whose newest rows may not be committed yet, or "". Leave out
-    collectors that shut down normally, and those in `here`: they are on this host and can be asked. For a local store,
-    return "". Raise QueryError or StoreError if the table cannot be read."""
+    those that shut down normally, and those in `here`, which can be asked. Collectors of a local store are all here."""
     if engine.table.local:
         return ""
     others = {
@@ -165,8 +162,7 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
 
 
 def _lives(engine: Engine) -> Iterable[_Life]:
-    """Return the latest run of each collector with heartbeats in the table, with the figures in its newest
-    heartbeat."""
+    """Return the latest run of each collector with heartbeats in the table."""
     lives: dict[str, _Life] = {}
     for session, opened, closed, beat, text in () if engine.empty else engine.rows(_LIVES):
         try:

@@ -76,8 +76,7 @@ class Completeness(NamedTuple):
         return self.text
 
     def demand(self, which: str) -> None:
-        """Raise IncompleteError if the answer is not complete. The error recommends the command or method `which`, which
-        lists the missing events."""
+        """Raise IncompleteError if the answer is not complete. The command or method `which` lists what is missing."""
         if not self.complete:
             raise IncompleteError(f"{self.text}; {which} says which")
 
@@ -106,8 +105,7 @@ _EVENTS = "kind IN ('span', 'begin', 'instant', 'counter', 'annotation')"
 
 
 def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY) -> Completeness:
-    """Return the completeness of an answer about `scope`, from the gaps in the snapshot, and from the events in
-    `live`, for which running collectors still wait. Raise QueryError or StoreError if the gaps cannot be read."""
+    """Return the completeness of an answer, from the gaps in the snapshot and the events that collectors await."""
     awaited = sum(each.events for each in live.of(scope.selection))
     if engine.empty:
         return Completeness({}, 0, awaited, live.unasked, selected=False)
@@ -144,8 +142,7 @@ class CopiedFiles(NamedTuple):
 
 
 def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
-    """Return, by source, the files that the views leave out because other files have the same content. Raise
-    QueryError or StoreError if the table cannot be read."""
+    """Return, by source, the files that the views leave out because other files have the same content."""
     # First find out whether there is any copied file, because counting the events of all sessions reads the whole
     # store. The catalog fills `part.copies` when it fills `part.kept_few`, which the statement names only for this
     # reason.
@@ -161,8 +158,7 @@ _Session = tuple[str, str]
 
 
 def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_Session]:
-    """Return the sessions among the given ones that may have been open in the range of time `then`. Read events only if
-    the times in session rows do not show this."""
+    """Return those sessions that may have been open then. Read events only if session rows do not show this."""
     stated = then.by_stated_times
     known = "SELECT source, session FROM part.stated_times WHERE"
     found = {(a, b) for a, b in engine.rows(f"{known} {stated.sql}", stated.values)} & sessions
@@ -218,8 +214,7 @@ class Window(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """The scope of an answer about this window. Its gaps are those of sessions that may have been open in the
-        window."""
+        """The scope of an answer about this window, with the gaps of sessions that may have been open in the window."""
         sessions = self._sessions()
         gaps = all_of([self.selection.gaps, *sessions])
         then = OpenRange(self.since, self.until) if sessions else None

@@ -38,8 +38,7 @@ class _DatabaseHome:
 
     home: int | None = None
     descriptors: dict[str, str]
-    """The library's descriptors by number, each with the text of its link in /proc/self/fd when the table was
-    opened."""
+    """The library's descriptors by number, each with its link in /proc/self/fd when the table was opened."""
     kept: weakref.WeakSet[Any]
 
     def __init__(self) -> None:

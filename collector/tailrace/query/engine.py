@@ -37,8 +37,7 @@ ATTEMPTS = 5
 """Maximum number of snapshots that a read tries, because upkeep may delete files of a snapshot meanwhile."""
 
 SPILL_DIRECTORY = "spill"
-"""Name of the directory for temporary data that does not fit into memory, inside the private directory of the
-process."""
+"""Name of the directory for temporary data that does not fit into memory, inside the process's private directory."""
 
 # Do not use DuckDB's option `hive_partitioning`: it takes ten times as long, and would treat directories above the
 # table as columns.
@@ -59,9 +58,8 @@ class Engine:
         room: str | None = None,
         version: int | None = None,
     ) -> None:
-        """Open version `version` of the store's table, or the newest version. If `room`, a private directory of this
-        process, is given, change into it and read the table through a link, so that a statement cannot find out a
-        path of the host."""
+        """Open version `version` of the store's table, or the newest version. If the private directory `room` is given,
+        change into it and read the table through a link, so that no statement can find out a path of the host."""
         self._origin: Engine | None = None
         self._source: str | None = None
         self.store = store
@@ -102,27 +100,23 @@ class Engine:
         return not self.table.file_uris()
 
     def refresh(self) -> bool:
-        """Move to the newest version of the table. Return whether it is newer than the previous one.
-
-        Prepare the views again also if other collectors run than before: a collector that is killed writes no
-        version."""
+        """Move to the newest version of the table. Return whether it is newer. Prepare the views again also if other
+        collectors run than before, because a collector that is killed writes no version."""
         newer = self.table.refresh()
         if newer or self.table.watchers != self.watchers:
             self._show()
         return newer
 
     def ask(self, sql: str, shape: Shape = Shape.TEXT, *, parameters: Parameters = ()) -> RowAnswer:
-        """Start an SQL statement, wait for its first rows, and return an object with all rows. If upkeep deletes
-        files of the snapshot meanwhile, run it again on the newest version of the table."""
+        """Start an SQL statement, wait for its first rows, and return an object with all rows."""
         return self._ask(
             sql, parameters, lambda statement: RowAnswer(self.connection, statement, shape)
         )
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
         """Run an SQL statement that this program wrote, and yield its rows. The statement is not checked, so a value
-        from outside must be a parameter, or quoted. Columns must be numbers, truth values or text, because their values
-        are not converted. The text of a QueryError does not quote DuckDB, because its reader did not write the
-        statement."""
+        from outside must be a parameter, or quoted. Columns must be numbers, truth values or text. Errors do not quote
+        DuckDB, because their reader did not write the statement."""
         try:
             answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
             while page := answer.next_page():
@@ -200,8 +194,7 @@ class Engine:
         self.connection.execute("SET VARIABLE files = ?", [paths])
 
     def _show(self) -> None:
-        """Define the view `stored` with the rows of the snapshot or, if upkeep deletes files meanwhile, of the newest
-        version."""
+        """Define the view `stored` with the rows of the snapshot, or of the newest one if upkeep deletes files."""
 
         def attempt() -> None:
             self.watchers = self.table.watchers
@@ -258,9 +251,8 @@ class Engine:
 
 
 def _connect(table: TableReader, limits: Limits, room: str | None) -> duckdb.DuckDBPyConnection:
-    """Return a DuckDB connection with a locked configuration. If `room` is given, it must be the working directory, and
-    temporary data goes to a directory in it. Otherwise, temporary data goes to a new directory, which is removed
-    together with the connection."""
+    """Return a DuckDB connection with a locked configuration. Temporary data goes to a directory in `room`, the working
+    directory, or to a new directory, which is removed together with the connection."""
     spill = make_room() if room is None else SPILL_DIRECTORY
     connection = duckdb.connect(config=_config(limits, spill))
     if room is None:
@@ -293,8 +285,7 @@ def is_interrupt(error: BaseException | None) -> bool:
 
 
 def refused(error: QueryError, limits: Limits) -> QueryError:
-    """Return the error of a statement of this program in words that name no SQL. Log the text of DuckDB if it is needed
-    to understand the error."""
+    """Return the error of a statement of this program in words that name no SQL. Log DuckDB's text if it is needed."""
     cause = error.__cause__
     less = "choose a shorter range, or fewer sessions"
     if is_interrupt(cause) and limits.seconds is not None:

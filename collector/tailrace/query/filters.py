@@ -73,8 +73,7 @@ class JobFilter(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Selects rows by source, by the beginning of the session id, by stream, by labels (the session must have all),
-    and by rank, node and job. None stands for no restriction."""
+    """Selects rows by source, beginning of the session id, stream, labels (all of them), rank, node and job."""
 
     sources: tuple[str, ...] | None = None
     sessions: tuple[str, ...] | None = None
@@ -105,8 +104,7 @@ class Selection(NamedTuple):
 
     @property
     def gaps(self) -> RowCondition:
-        """SQL condition for the gaps that may concern the selected rows, including gaps whose stream or session is
-        unknown."""
+        """SQL condition for the gaps that may concern the selected rows, also those of an unknown stream or session."""
         return all_of([*self._where(DAMAGED_SESSION), *self._of_streams("")])
 
     def _where(self, *more_sessions: str) -> Iterator[RowCondition]:
@@ -137,14 +135,12 @@ class OpenRange(NamedTuple):
 
     @property
     def by_times(self) -> RowCondition:
-        """SQL condition on `part.session_times` for the sessions that may have been open in the range. An unknown begin
-        or end of a session excludes nothing."""
+        """SQL condition on `part.session_times`. A session with an unknown begin or end may have been open."""
         return self._both("coalesce(ends >= ?, true)", "coalesce(begins < ?, true)")
 
     @property
     def by_stated_times(self) -> RowCondition:
-        """SQL condition on `part.stated_times` for sessions that were open in the range according to their session
-        rows, so that DuckDB need not read events. Each of these sessions also meets the condition `by_times`."""
+        """SQL condition on `part.stated_times`, which needs no events. Sessions that meet it meet `by_times`, too."""
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 
     def _both(self, since: str, until: str) -> RowCondition:

@@ -69,8 +69,7 @@ class Commits:
         return Commit(new, [unquote(add.path) for add in adds], removed)
 
     def rows(self, file: AddedFile) -> Iterator[list[FollowedRow]]:
-        """Yield the rows of a data file page by page. Raise FileNotFoundError if upkeep has deleted it, and StoreError
-        if it cannot be read."""
+        """Yield the rows of a data file page by page. Raise FileNotFoundError if upkeep has deleted it."""
         try:
             with ParquetFile(self._files.open_input_file(file.path)) as parquet:
                 for batch in parquet.iter_batches(PAGE_ROWS, columns=_STORED):
@@ -93,8 +92,7 @@ Between groups, they may: the offset of a gap, heal or session row is the number
 of open spans are written at a commit, after records with greater offsets."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
-"""Indices of the columns by which two rows are compared. They leave out `day` and `wall`, for which DuckDB and pyarrow
-return different types."""
+"""Indices of the columns by which rows are compared. DuckDB and pyarrow return other types for `day` and `wall`."""
 
 LOOK_EVERY = 16
 """Number of calls of `poll` without a next version, after which the newest version is looked up."""
@@ -106,8 +104,7 @@ FollowedKey = tuple[str, str, str]
 
 
 class Follower:
-    """Yields the rows of a store's table that are committed from now on or, with `from_start`, all rows, oldest
-    files first. `notices` collects messages for the user, one line each."""
+    """Yields the rows committed from now on or, with `from_start`, all rows. `notices` has lines for the user."""
 
     def __init__(self, store: str, options: dict[str, str], *, from_start: bool = False) -> None:
         self.notices: list[str] = []
@@ -133,8 +130,7 @@ class Follower:
         self._next = self._table.version() + 1
 
     def poll(self) -> Iterator[list[FollowedRow]]:
-        """Yield the rows that were committed since the last call, page by page. The caller must exhaust the iterator.
-        Raise StoreError on failure."""
+        """Yield the rows committed since the last call, page by page. The caller must exhaust the iterator."""
         backlog, self._backlog = self._backlog, []
         try:
             yield from self._give(backlog)
@@ -219,8 +215,7 @@ def _key(row: FollowedRow) -> FollowedKey:
 
 
 def _place(row: FollowedRow) -> int:
-    """Return the position of a row in the session's bytes: the begin of its record or, for a span with an end record of
-    its own, the begin of the end record."""
+    """Return the position of a row in the session's bytes: the begin of its record or of its end record."""
     place: int = row[OFFSET] if row[END_OFFSET] is None else row[END_OFFSET]
     return place
 

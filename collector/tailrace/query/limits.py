@@ -28,12 +28,10 @@ from tailrace.terminal import guarded, unguarded
 from tailrace.units import Duration, Size
 
 DATABASES_SHARE = 0.8
-"""Share of a statement's memory limit that DuckDB gets as its own limit, because DuckDB does not count all its
-memory."""
+"""Share of a statement's memory limit that DuckDB gets, because DuckDB does not count all its memory."""
 
 MACHINES_SHARE = 0.8
-"""Share of the machine's memory that a statement may use without a configured limit, so that the kernel does not
-kill another process, such as the collector, for want of memory."""
+"""Share of the machine's memory that a statement may use without a limit, so that the kernel kills no other process."""
 
 SPILL = 10
 """Maximum size of a statement's temporary data on disk by default, as a multiple of its memory limit."""

@@ -64,8 +64,7 @@ UNREAD = (
 OVERTAKEN = "the table had a newer version each time after the collector had answered"
 
 TRIES = 10
-"""Maximum number of times that the collectors are asked. The collectors are asked again if the table got a newer
-version meanwhile."""
+"""Maximum number of times that the collectors are asked, because the table may get a newer version meanwhile."""
 
 LiveLook = Callable[[], Live]
 
@@ -146,9 +145,8 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
-    """Call `ask`, and return its result if `snapshot` is still the newest version of the table after the call.
-    Otherwise, move the snapshot to the newest version, and call `ask` again. Collectors on other hosts cannot be asked;
-    `unasked` names those that may still run. Raise QueryError or StoreError if the table cannot be read."""
+    """Call `ask` until the snapshot is still the newest version afterwards; move it to each newer one. Collectors on
+    other hosts cannot be asked; `unasked` names those that may still run."""
     from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table
 
     for _ in range(TRIES):

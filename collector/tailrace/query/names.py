@@ -122,8 +122,7 @@ class StatedNames(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The rank and the process of the session: its name, else its process id, else its file. Empty if the trace
-        has none of these."""
+        """The rank, and the name of the process, else its process id, else its file. Empty without any of these."""
         name = self.process
         if name is None:
             name = f"process {self.pid}" if self.pid else posixpath.basename(self.file or "")
@@ -133,8 +132,7 @@ class StatedNames(NamedTuple):
 
     @property
     def distinctions(self) -> Sequence[str]:
-        """Texts that distinguish processes with equal titles, in the order in which they are added to titles; "" for an
-        unknown one. The session id is added after all of these."""
+        """Texts that distinguish processes with equal titles, in the order of their use; "" for an unknown one."""
         labels = ", ".join(f"{name} {value}" for name, value in self.label_values.items())
         thread = self.thread_file
         directory = posixpath.dirname(thread[0] if thread else self.file or "")
@@ -223,8 +221,7 @@ class ProgramNames:
         return self._sessions.get((source, session)) or StatedNames(source, session)
 
     def session(self, source: str, session: str) -> str:
-        """Return the title of a session, which no other session of its source has: the title of the process and, if
-        each thread of the process has a session, of the thread."""
+        """Return the title of a session, unique in its source: process and, if each thread has a session, thread."""
         return self._titles.get((source, session)) or self.process(source, session).title
 
     @property
@@ -252,8 +249,7 @@ class ProgramNames:
 
     @cached_property
     def _titles(self) -> dict[_Key, str]:
-        """Titles of the sessions that have the events of one thread of a process. Several sessions may have read the
-        same file, one after the other."""
+        """Titles of the sessions with the events of one thread of a process. Several may have read the same file."""
         of = {key: each for key, each in self._sessions.items() if each.thread_file}
         return _told_apart(
             of,
@@ -288,15 +284,13 @@ def whole_id(text: str | None) -> int | None:
 
 
 def _process_key(names: StatedNames) -> _Key:
-    """Return the key of the process of a session. A session of ovni is one thread, in a directory of the
-    process, which exists once on each node."""
+    """Return the key of the process of a session. A session of ovni is one thread, in a directory on each node."""
     found = names.thread_file
     return names.source, f"{names.place or ''}:{found[0]}" if found else names.session
 
 
 def _told_apart(of: dict[_Key, StatedNames], titles: dict[_Key, str]) -> dict[_Key, str]:
-    """Return titles of which no two of a source are alike. Where `titles` are alike, add those distinctions that
-    differ, one after the other, until none are."""
+    """Return titles of which no two of a source are alike, with as many distinctions as that takes."""
     ids = short_ids(names.session for names in of.values())
     more = {key: (*names.distinctions, ids[names.session]) for key, names in of.items()}
     for at in range(len(StatedNames("", "").distinctions) + 1):

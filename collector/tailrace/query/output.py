@@ -57,8 +57,7 @@ def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: Bina
 def write_csv(
     columns: Sequence[AnswerColumn], pages: Iterable[Page], out: BinaryIO, *, safe: bool = False
 ) -> None:
-    """Write rows as CSV, with the column names in the first line. If `safe`, put a `'` before each text that a
-    spreadsheet may take for a formula."""
+    """Write rows as CSV. If `safe`, put a `'` before each text that a spreadsheet may take for a formula."""
     lines = _Lines(out)
     writer = csv.writer(lines, lineterminator=_Lines.END)
     shown = _defused if safe else list
@@ -74,8 +73,7 @@ def write_csv(
 
 
 def _field(value: object) -> str:
-    """Return a value as a CSV field: null as nothing, and an empty text as two quotes. Python 3.11 would write both as
-    nothing."""
+    """Return a value as a CSV field: null as nothing, an empty text as two quotes, which Python 3.11 does not do."""
     if value is None:
         return ""
     text = repr(value) if isinstance(value, float) else str(value)
@@ -92,8 +90,7 @@ def _defused(row: Sequence[Any]) -> list[Any]:
 
 
 class _Lines:
-    """The file to which Python's CSV writer writes. The writer quotes fields with a character of its line
-    terminator, which is therefore CR LF; this class writes only the LF."""
+    """The file of Python's CSV writer. The writer ends lines with CR LF, so that it quotes both; only LF is written."""
 
     END = "\r\n"
 
@@ -118,8 +115,7 @@ def write_arrow(
 
 
 def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
-    """Return valid JSON (with `only_objects`, a JSON object) as `Raw`, and any other text as a string. DuckDB gives
-    the type JSON to some texts that are not valid JSON, such as NaN."""
+    """Return valid JSON (with `only_objects`, an object) as `Raw`, and any other text, such as NaN, as a string."""
     if only_objects and not text.startswith("{"):
         return text
     try:
@@ -156,9 +152,8 @@ def layout(
     heading: TextStyle = str,
     spare: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield the lines of a table for people, without line ends. `width` is the terminal's width in cells; if it is
-    None, nothing is cut. `spare` has the names of columns that may be left out, the least important first. `heading`
-    styles the first line."""
+    """Yield the lines of a table for people, in at most `width` cells if given. `spare` has the columns that may be
+    left out, the least important first. `heading` styles the first line."""
     rest = iter(pages)
     first = [_texts(row) for row in next(rest, [])]
     second = next(rest, None)
@@ -207,9 +202,8 @@ def _chosen(
     empty: Sequence[str],
     spare: Sequence[str],
 ) -> list[int]:
-    """Return the indices of the columns that a table of `width` cells shows. If not all columns fit, leave out those in
-    `empty`. Then leave out those in `spare` until each remaining column can have `READABLE` cells, and at least its
-    width in `least`."""
+    """Return the indices of the columns to show. If not all fit, leave out those in `empty`, then those in `spare`
+    until each remaining one can have `READABLE` cells, and at least its width in `least`."""
     readable = [max(low, min(w, READABLE)) for low, w in zip(least, widths, strict=True)]
     shown = list(range(len(names)))
     for name, wanted in (

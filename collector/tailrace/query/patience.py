@@ -32,8 +32,7 @@ class Patience:
         self._pool = ThreadPoolExecutor(1)
 
     def make(self, call: Callable[[], T]) -> T:
-        """Run `call` in the thread, and wait for it. Return its result, or raise its error. On KeyboardInterrupt,
-        interrupt the query engine, and raise KeyboardInterrupt again."""
+        """Run `call` in the thread, and return its result. On KeyboardInterrupt, interrupt the query engine."""
         check_process()
         future = self._pool.submit(call)
         began = time.monotonic()

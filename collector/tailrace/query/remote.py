@@ -58,8 +58,7 @@ class AnswerForm(StrEnum):
 
 
 class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """The message to a statement's process: the statement, the store and its version, the form of the answer,
-    limits."""
+    """The message to a statement's process."""
 
     store: str
     options: dict[str, str]
@@ -198,8 +197,7 @@ class Worker:
             self.finish()
 
     def frame(self, type_: type[T]) -> T | None:
-        """Return the decoded content of the next frame of the answer, or None after the last frame. Raise QueryError
-        or StoreError if the process has failed."""
+        """Return the next frame of the answer, or None after the last one. Raise the error of a failed process."""
         if self.finished:
             return None
         length, data = -1, b""
@@ -212,8 +210,7 @@ class Worker:
         return None
 
     def finish(self) -> None:
-        """Wait until the process has ended, after its whole answer was read. Raise the error that it reports, or
-        QueryError if a signal ended it, or the program interrupted it."""
+        """Wait until the process has ended, after its whole answer was read. Raise QueryError or its own error."""
         if not self.end.alive:
             raise QueryError("interrupted")
         errors = self._errors.read()
@@ -243,8 +240,7 @@ class RemoteAnswer:
         ]
 
     def next_page(self) -> Page:
-        """Return the next page of rows, which is empty after the last row. Raise BrokenOffError if a file of the
-        table can no longer be read, and QueryError for any other failure."""
+        """Return the next page of rows, which is empty after the last one. Raise errors as `RowPages` does."""
         rows = self._worker.frame(list[list[Any]]) or []
         for row in rows:
             for i, number in self._large:
@@ -266,8 +262,7 @@ class RemoteArrowAnswer:
         self.schema: pyarrow.Schema = self._reader.schema
 
     def next_batch(self) -> pyarrow.RecordBatch | None:
-        """Return the next record batch, or None after the last one. Raise BrokenOffError if a file of the table can
-        no longer be read, and QueryError for any other failure."""
+        """Return the next record batch, or None after the last one. Raise errors as `ArrowAnswer.next_batch` does."""
         if self._worker.finished:
             return None
         try:

@@ -241,9 +241,8 @@ FROM part.shown
 WHERE kind <> 'session' AND kind <> 'name' AND kind <> 'gap' AND kind <> 'heal'
 GROUP BY source, session, stream
 """
-"""SQL that summarises the stored events of each stream. If rows lack stored times, it also selects the first and last
-start. Two measures halve the running time. The SQL does not group by format, because a session has only one. It
-excludes the few kinds of rows that are not events, and does not list all other kinds."""
+"""SQL that summarises the stored events of each stream. For speed, it does not group by format, which a session has
+only one of, and excludes the few kinds of rows that are not events instead of listing all others."""
 
 _TIMES = """
 SELECT source, session,
@@ -264,8 +263,7 @@ close or latest event. Null stands for an unknown time. `ends` is null while the
 
 
 def row_views(facts: RowFacts) -> dict[str, str]:
-    """Return the SQL of the views that show rows, by name, each after the views that it uses. A view adds names or
-    computes times only if `facts` require it."""
+    """Return the SQL of the views that show rows, each after those that it uses, with the steps that `facts` need."""
     stored = {
         "rows": _CURRENT_BEGUN if facts.begun else _CURRENT,
         "spans": _SPANS_BEGUN if facts.begun else _SPANS,

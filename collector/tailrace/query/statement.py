@@ -48,8 +48,7 @@ REVEALING = frozenset(
 """Names of functions that a user's statement must not call: they reveal paths, or run an unchecked statement."""
 
 MACROS = frozenset({"FORMAT_TYPE", "GET_BLOCK_SIZE", "PG_GET_CONSTRAINTDEF", "PG_GET_VIEWDEF"})
-"""Names of DuckDB's own macros that contain a FROM clause. A statement that calls one is always planned, because only
-its plan shows this clause."""
+"""Names of DuckDB's macros with a FROM clause, which only the plan of a statement shows."""
 
 _VIEWS = frozenset(view.name for view in VIEWS)
 
@@ -81,8 +80,7 @@ Parameters = Sequence[object] | Mapping[str, object]
 
 
 class Statement(NamedTuple):
-    """A statement that has passed the checks. `columns` has the name and DuckDB's type of each column of its rows.
-    `explains` states whether it is an EXPLAIN."""
+    """A statement that has passed the checks. `columns` has the name and DuckDB's type of each column."""
 
     sql: str
     columns: list[tuple[str, str]]
@@ -181,8 +179,7 @@ def _examine_plan(
 
 
 def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
-    """Yield the name of each step of a plan, with the name of the table function that it calls, or None. Names are in
-    capitals."""
+    """Yield the name of each step of a plan, and of the table function that it calls, or None, in capitals."""
     for step in plan:
         function = step["extra_info"].get("Function")
         yield step["name"].upper(), None if function is None else function.upper()
@@ -192,8 +189,7 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 def _rows(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[tuple[Any, ...]]:
-    """Run SQL about a user's statement, such as EXPLAIN, and return the rows. In `sql`, the user's statement must begin
-    on the second line. Raise QueryError if this statement is at fault."""
+    """Run SQL about a user's statement, which begins on the second line. Raise QueryError if this is at fault."""
     try:
         return connection.execute(sql, parameters).fetchall()
     except duckdb.IOException:
@@ -242,8 +238,7 @@ def reads_only_views(tree: SyntaxNode) -> bool:
 
 _TABLES_ONLY = frozenset({"all_gaps", "gaps", "labels"})
 _PARTS_ONLY = frozenset({"clocks", "places", "runs", "session_words"})
-"""Names of inner views (in the schema `part`) whose rows come from filled tables, so that a statement reads no data
-file for them."""
+"""Names of inner views (in the schema `part`) for which a statement reads filled tables and no data file."""
 
 _TEXTS = frozenset({"format", "kind", "session", "source", "stream"})
 _NUMBERS = frozenset({"end", "seq", "start", "substream", "time"})
@@ -285,8 +280,7 @@ def regions_of(
 
 
 def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
-    """Return the regions of the table that contain all rows which a statement can read; None for all rows. `tree` is
-    the result of DuckDB's `json_serialize_sql`."""
+    """Return the regions of the table with all rows that a statement can read; None for all rows."""
     named: set[str] = set()
     bounded: dict[int, Region] = {}
     tables: list[SyntaxNode] = []

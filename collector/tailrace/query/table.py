@@ -53,9 +53,8 @@ Region = Mapping[str, Bounds]
 
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
-    """Return an SQL condition that all rows in `regions` meet. For each region, the condition limits `time` if every
-    row has one (`timed`) and the region limits it, otherwise `start`. If a region does not limit this column, return
-    the SQL `true`."""
+    """Return an SQL condition on `time` that all rows in `regions` meet, or on `start` where rows may have no time
+    (`timed`) or the region does not limit it; the SQL `true` if there is none."""
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"
@@ -72,8 +71,7 @@ def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
 
 
 class FileStatistics:
-    """The statistics in the table's log about the data files of one version: path, number of rows, and least and
-    greatest values of columns. Files are numbered by their position in the log."""
+    """The statistics in the table's log about the data files of one version, numbered by their position in the log."""
 
     def __init__(self, table: DeltaTable) -> None:
         actions = table.get_add_actions(flatten=True)
@@ -84,9 +82,8 @@ class FileStatistics:
         """Paths of the table's data files, relative to the table and percent-encoded."""
 
     def numbers(self, regions: Sequence[Region], *, timed: bool = False) -> list[int]:
-        """Return the numbers of the files that may contain a row in one of `regions`. A range of time does not exclude
-        a file in which rows lack a stored time, because their times can be computed later. `timed` states that no row
-        lacks a stored time."""
+        """Return the numbers of the files that may have a row in one of `regions`. A range of time excludes no file
+        with rows without a stored time, unless `timed` states that the snapshot has none."""
         found: set[int] = set()
         for region in regions:
             left = set(range(len(self.paths)))
@@ -135,9 +132,8 @@ class AddedFile(NamedTuple):
 
 
 class TableReader(TableSnapshot):
-    """Reads one version of a store's table. Methods raise StoreError with the table's path if the table is missing
-    or cannot be read. Upkeep keeps the files of a version for at least an hour after a newer version has replaced
-    them; a longer statement may find them gone."""
+    """Reads one version of a store's table. Methods raise StoreError with the table's path. Upkeep keeps the files of a
+    version for at least an hour after a newer version has replaced them; a longer statement may find them gone."""
 
     def __init__(self, store: str, options: dict[str, str], version: int | None = None) -> None:
         """Open version `version` of the table, or the newest one if this is None or can no longer be read."""

@@ -28,9 +28,8 @@ def checked_completeness(engine: Engine, scope: Scope, live: Live) -> Completene
 
 
 def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
-    """Raise UnknownError if a selection contains a name that does not exist. A source exists if a row or a running
-    collector has it, a session if it is in the selected sources, a stream if it is in the selected sources and
-    sessions. At least one session must have all labels, and one must match rank, node and job together."""
+    """Raise UnknownError if a selection contains a name that no row and no running collector has, in the selected
+    sources and sessions. At least one session must have all labels, and one must match rank, node and job together."""
     sources, sessions, streams, labels, job = selection
     if sources is not None:
         known = {*_values(engine, "source", Selection()), *live.sources}

@@ -20,23 +20,18 @@ from tailrace.query.statement import Parameters
 from tailrace.query.views import GAPS, View
 
 TimeBound = datetime | str | SupportsIndex
-"""Type of the keywords `since` and `until`: a datetime with a time zone, an ISO 8601 text with up to nanoseconds (UTC
-unless the text has a zone), or Unix nanoseconds."""
+"""A datetime with a time zone, an ISO 8601 text with up to nanoseconds (UTC without a zone), or Unix nanoseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})(?!\d)", re.ASCII)
 
 TextFilter = str | Iterable[str]
-"""Type of a keyword that filters by a column: one text, or several texts. In each selected row, the column equals one
-of them.
-"""
+"""One text, or several texts of which the column must equal one."""
 
 StreamFilter = str | int | Iterable[str | int]
 
 Labels = Mapping[str, str]
-"""Type of the keyword `label`: the values of labels by their keys. The run of a selected session has all of these
-labels.
-"""
+"""The values of labels by their keys. The run of a selected session has all of them."""
 
 RankFilter = int | Iterable[int]
 
@@ -120,8 +115,7 @@ class Filters(NamedTuple):
         job: TextFilter | None = None,
         **equal: Any,  # noqa: ANN401 - the fields know their types
     ) -> Self:
-        """Return the filters for keyword arguments such as those in `EventKeywords`. Raise QueryError if labels are no
-        texts by text, or ranks no whole numbers."""
+        """Return the filters for keywords such as those in `EventKeywords`. Raise QueryError for a wrong type."""
         if label is not None and (not isinstance(label, Mapping) or not label):
             example = "{'revision': '4a5b6c'}"
             raise QueryError(f"label: {label!r} is no mapping of texts, as in {example}")
@@ -154,13 +148,11 @@ class Filters(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """The gaps whose events may be missing from the selected rows: those of whole sessions, because gaps have no
-        name and no time."""
+        """The gaps whose events may be missing: those of whole sessions, because gaps have no name and no time."""
         return self.window.scope
 
     def rows(self, view: View) -> RowCondition:
-        """Return the conditions of these filters as one SQL condition for a view. If the view has no column `time`,
-        `since` and `until` apply to the times of the rows' sessions."""
+        """Return one SQL condition for a view. Without a column `time`, `since` and `until` select sessions."""
         timed = any(column.name == "time" for column in view.columns)
         equal = (("name", self.name), ("kind", self.kind), ("reason", self.reason))
         columns = [one_of(key, _texts(key, texts)) for key, texts in equal if texts is not None]
@@ -175,8 +167,7 @@ def select(
     limit: SupportsIndex | None = None,
     **keywords: Any,  # noqa: ANN401 - `Filters.of` knows their types
 ) -> Question:
-    """Return the SQL query for the rows of a view that keyword arguments such as those in `EventKeywords` select. Raise
-    QueryError if a value does not have the type that its keyword requires."""
+    """Return the SQL query for the rows of a view that keyword arguments such as those in `EventKeywords` select."""
     filters = Filters.of(**keywords)
     rows = filters.rows(view)
     shown = "*"
@@ -207,8 +198,7 @@ def gaps_of(question: Question) -> Question:
 
 
 def statement(sql: str, parameters: Parameters) -> Question:
-    """Return the caller's SQL statement as a `Question`. Its scope is all gaps of the table, because the statement may
-    read any rows. Raise QueryError unless `parameters` is a list, tuple or dict."""
+    """Return the caller's SQL statement as a `Question`, whose scope is all gaps, because it may read any rows."""
     if isinstance(parameters, str) or not isinstance(parameters, dict | list | tuple):
         raise QueryError("parameters: pass a list for ? or a dict for $name")
     return Question(sql, parameters, EVERYTHING, f"sql({' '.join(sql.split())!r})")
@@ -237,8 +227,7 @@ def _all_texts(keyword: str, values: StreamFilter | None) -> tuple[str, ...] | N
 
 
 def _texts(keyword: str, values: object) -> list[str]:
-    """Return the value of a keyword as a list of texts. The value may be one text or several. A stream may also be a
-    number. Raise QueryError for any other type."""
+    """Return the value of a keyword as a list of texts. A stream may also be a number. Raise QueryError otherwise."""
     several = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     texts = []
     for each in several:
@@ -250,8 +239,7 @@ def _texts(keyword: str, values: object) -> list[str]:
 
 
 def unix_ns(time: TimeBound, keyword: str) -> int:
-    """Return the Unix nanoseconds of a time given for the keyword `since` or `until`. Raise QueryError, which names the
-    keyword, if the value is not a time."""
+    """Return a time as Unix nanoseconds. Raise QueryError, which names the keyword, if the value is not a time."""
     nanoseconds = 0
     if isinstance(time, str):
         if fraction := _FRACTION.search(time):

@@ -195,9 +195,7 @@ class Result:
 
 
 def _parsed(text: str | None, *, objects: bool) -> object:
-    """Return the decoded value of a text in a JSON column. If `objects` is true, decode only JSON objects.
-
-    Return the text unchanged if it is not valid JSON, because DuckDB also writes NaN."""
+    """Return the decoded JSON of a text (with `objects`, of JSON objects), or the text if it is none, such as NaN."""
     if text is None or (objects and not text.startswith("{")):
         return text
     try:
@@ -221,8 +219,7 @@ def _package(name: str) -> ModuleType:
 
 
 WIDTH, LABEL, BAR, MARGIN = 720, 160, 12, 3
-"""Sizes in pixels: the width of the drawing, the width of the stream names on its left, the height of a span, and the
-vertical space between spans."""
+"""Sizes in pixels: the width of the drawing and of the stream names on its left, the height of a span and a space."""
 
 LANES = 40
 """Maximum number of lanes (rows of spans) in the drawing; further lanes are left out."""
@@ -243,8 +240,7 @@ class Bar(NamedTuple):
 
 
 def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
-    """Yield the parts of an SVG that draws the spans among some rows. Yield nothing if there are no spans, or if their
-    times cannot be compared."""
+    """Yield the parts of an SVG that draws the spans among some rows, if there are any whose times can be compared."""
     unit, bars = _bars([column.name for column in columns], page)
     if not bars:
         return
@@ -274,9 +270,8 @@ def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
 
 
 def _bars(names: list[str], page: Page) -> tuple[str, list[Bar]]:
-    """Return the spans among some rows, and their unit of time: nanoseconds if all spans have wall time, otherwise ticks
-    if all spans are of one session. In any other case, return no spans. The types of the values are checked, because an
-    SQL statement may give any column such a name."""
+    """Return the spans among some rows, and their unit of time: nanoseconds if all have wall time, ticks if all are of
+    one session, else no spans. Types are checked, because an SQL statement may give any column such a name."""
     rows = [dict(zip(names, row, strict=True)) for row in page]
     spans = [row for row in rows if _is_span(row)]
     bars = []
@@ -310,7 +305,7 @@ def _bar(row: dict[str, Any], start: int, end: int | None) -> Bar:
 
 def _lanes(bars: list[Bar]) -> list[list[Bar]]:
     """Distribute spans over lanes (rows of the drawing), so that the spans in one lane do not overlap. The lanes of a
-    stream are adjacent. Of spans with one start, the longest is placed first."""
+    stream are adjacent. The longest of several spans with one start is placed first."""
     lanes: dict[tuple[str, ...], list[list[Bar]]] = {}
     for bar in sorted(
         bars, key=lambda bar: (bar.place, bar.start, bar.end is not None, -(bar.end or 0))

@@ -27,8 +27,7 @@ T = TypeVar("T")
 A = TypeVar("A", Engine, RemoteEngine, Engine | RemoteEngine)
 
 AnyEngine = Engine | RemoteEngine
-"""Type of the object that runs a statement: an engine in this process, or an engine in a separate process with limits.
-"""
+"""The object that runs a statement: in this process, or with limits in a separate one."""
 
 
 class StartedAnswer(NamedTuple, Generic[T]):
@@ -53,8 +52,7 @@ class SnapshotReader:
     def __init__(
         self, connect: Callable[[], Engine], look: LiveLook, limits: Limits | None = None
     ) -> None:
-        """Open the newest snapshot. If `limits` is given, each statement runs in a separate process, which the kernel
-        ends at these limits."""
+        """Open the newest snapshot. With `limits`, each statement runs in a separate process."""
         self._limits = limits
         self._look = look
         engine = connect()
@@ -102,9 +100,8 @@ class SnapshotReader:
     def measure(
         self, ask: Callable[[Engine, Completeness], T], scope: Scope, *, complete_only: bool
     ) -> T:
-        """Call `ask` with an engine in this process and the completeness of the rows in `scope`, and return its result.
-        The statements that `ask` runs must be trusted. Raise IncompleteError if `complete_only` is true and events are
-        missing."""
+        """Call `ask`, whose statements must be trusted, with an engine in this process and the completeness of the rows
+        in `scope`, and return its result. Raise IncompleteError if `complete_only` is true and events are missing."""
         with self._alone():
             whole = self._completeness(scope)
             if complete_only:
@@ -114,9 +111,7 @@ class SnapshotReader:
             return answer
 
     def refresh(self) -> bool:
-        """Replace the snapshot by the newest one, and ask the running collectors again which events may still arrive.
-        Return whether the new snapshot is newer than the one before.
-        """
+        """Replace the snapshot by the newest one, and ask the running collectors again. Return whether it is newer."""
         with self._alone():
             before = self.version
             self._settle()
@@ -139,8 +134,7 @@ class SnapshotReader:
             yield
 
     def _completeness(self, scope: Scope) -> Completeness:
-        """Return the completeness of an answer according to the gaps that `scope` selects. For each scope and snapshot,
-        compute it only once."""
+        """Return the completeness of an answer, which is computed once for each scope and snapshot."""
         if self._known_of != self.version:
             self._settle()
         if scope not in self._known:
