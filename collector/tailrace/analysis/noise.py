@@ -172,30 +172,28 @@ def judged_by_runs(
     found: Sequence[FigureChange], a: RepeatedRuns, b: RepeatedRuns, figure: str
 ) -> list[FigureChange]:
     """Return the changes with an allowance for noise, measured from the differences among repeated runs."""
-    sides = a.groups(), b.groups()
-    steps = {}
-    for key in {**sides[0], **sides[1]}:
-        values = {each.value(figure) for side in sides for each in side.get(key, ())} - {None}
+    groups = a.groups(), b.groups()
+    evident: tuple[dict[GroupUnit, Evidence | Doubt], ...] = {}, {}
+    for key in {**groups[0], **groups[1]}:
+        runs = [side.get(key, []) for side in groups]
+        values = {each.value(figure) for side in runs for each in side} - {None}
         # Durations are rounded to the step of the clock. The step is unknown, so use the greatest common divisor of the
         # durations instead.
         exact = figure == "count" or len(values) == 1
-        steps[key] = 0 if exact else math.gcd(*(value or 0 for value in values))
-    evident = [
-        {key: _of_runs(runs, side, key, figure, steps[key]) for key, runs in groups.items()}
-        for side, groups in zip((a, b), sides, strict=True)
-    ]
+        step = 0 if exact else math.gcd(*(value or 0 for value in values))
+        for found_of, side, its in zip(evident, (a, b), runs, strict=True):
+            if its:
+                found_of[key] = _of_runs(its, side, figure, step)
     return judged(found, *evident)
 
 
 def _of_runs(
-    runs: Sequence[SpanStatistics], side: RepeatedRuns, key: GroupUnit, figure: str, step: int
+    runs: Sequence[SpanStatistics], side: RepeatedRuns, figure: str, step: int
 ) -> Evidence | Doubt:
     if len(runs) < len(side.statistics):
-        return Doubt.LOSS if side.lack(*key) else Doubt.SOME
-    values = [each.value(figure) for each in runs]
-    bounds = [each.bounds[figure] for each in runs]
-    known = [value for value in values if value is not None]
-    intervals = [interval for interval in bounds if interval is not None]
+        return Doubt.LOSS if side.lack(runs[0].group, runs[0].unit) else Doubt.SOME
+    known = [value for each in runs if (value := each.value(figure)) is not None]
+    intervals = [interval for each in runs if (interval := each.bounds[figure]) is not None]
     if len(known) < len(runs) or len(intervals) < len(runs):
         return Doubt.NOISE  # `verdict` is `unknown` if only the other side has this figure.
     return Evidence.of_runs(known, intervals, step) or Doubt.NOISE

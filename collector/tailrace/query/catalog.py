@@ -14,29 +14,10 @@ from typing import NamedTuple
 
 import duckdb
 
-from tailrace.query.inner_views import (
-    COPIES,
-    FOUND,
-    HIDDEN,
-    HIDE,
-    KEPT,
-    LOST,
-    OPEN,
-    PARTS,
-    SUMS,
-    shown,
-)
+from tailrace.query import inner_views, rows
+from tailrace.query.inner_views import KEPT
 from tailrace.query.names import NAMED
-from tailrace.query.rows import (
-    GIVEN,
-    MOVED_NUMBERS,
-    MOVED_SESSIONS,
-    NAMES,
-    PRODUCERS,
-    RowFacts,
-    gap_views,
-    row_views,
-)
+from tailrace.query.rows import RowFacts
 from tailrace.query.table import Bounds, FileStatistics, Region, started_in
 from tailrace.query.views import TYPES, VIEWS
 from tailrace.rows.schema import COLUMNS, FEW_KINDS, Column
@@ -89,7 +70,7 @@ class ViewCatalog:
 
     def __init__(self) -> None:
         self._defined: dict[str, str] = {}
-        self._shown = shown(replacing=False, moved=False)
+        self._shown = inner_views.shown(replacing=False, moved=False)
         self._facts = RowFacts()
         self._stated: FileStatistics | None = None
         self._filled: set[str] = set()
@@ -144,7 +125,7 @@ class ViewCatalog:
                 connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM ({KEPT[table]})")
                 if table == "part.kept_names" and self._facts.asked:
                     self._define(connection, _closure(["part.learnt"], _GENERAL))
-                    connection.execute(GIVEN)
+                    connection.execute(rows.GIVEN)
                 self._filled.add(table)
         return self._define(connection, needed)
 
@@ -152,18 +133,18 @@ class ViewCatalog:
         """Fill the table of rows of rare kinds, and find out from it what the SQL of the views must contain."""
         connection.execute(f"CREATE OR REPLACE TABLE {FEW_ROWS} AS {KEPT[FEW_ROWS]}")
         ((untimed, began, begun, late, asked, replacing, lacking, announced),) = connection.execute(
-            FOUND
+            inner_views.FOUND
         ).fetchall()
         self._define(connection, {"part.root", "part.place"})
-        connection.execute(COPIES.format(within="true" if replacing else "false"))
+        connection.execute(inner_views.COPIES.format(within="true" if replacing else "false"))
         if replacing:
-            connection.execute(HIDE)
-            ((replacing,),) = connection.execute(HIDDEN).fetchall()
-        sessions = connection.execute(MOVED_SESSIONS).fetchall() if announced else []
+            connection.execute(inner_views.HIDE)
+            ((replacing,),) = connection.execute(inner_views.HIDDEN).fetchall()
+        sessions = connection.execute(rows.MOVED_SESSIONS).fetchall() if announced else []
         if sessions:
             pick([{"session": Bounds(session, session)} for _, session, _ in sessions])
-            connection.execute(MOVED_NUMBERS)
-        self._shown = shown(replacing=replacing, moved=bool(sessions))
+            connection.execute(rows.MOVED_NUMBERS)
+        self._shown = inner_views.shown(replacing=replacing, moved=bool(sessions))
         connection.execute(_show(self._shown))
         timed = self._stated is not None and not began and self._stated.untimed == untimed
         self._timed_known = timed
@@ -191,7 +172,9 @@ class ViewCatalog:
         elif started == some:
             within = f"start BETWEEN {least} AND {most}"
             pick([{"kind": Bounds("span", "span"), "start": Bounds(least, most)}])
-        connection.execute(f"CREATE OR REPLACE TABLE {_OPEN} AS {OPEN.format(within=within)}")
+        connection.execute(
+            f"CREATE OR REPLACE TABLE {_OPEN} AS {inner_views.OPEN.format(within=within)}"
+        )
         pick(None)
         self._filled |= {_BEGINS, _OPEN}
 
@@ -235,12 +218,25 @@ def _show(select: str) -> str:
 @cache
 def _definitions(facts: RowFacts) -> dict[str, Definition]:
     """Return the definitions of all views and macros by name, each after those that it uses."""
-    rows = "".join(f"CREATE VIEW {name} AS {sql};\n" for name, sql in row_views(facts).items())
+    stored = "".join(
+        f"CREATE VIEW {name} AS {sql};\n" for name, sql in rows.row_views(facts).items()
+    )
     public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
-    gaps = gap_views(moved=facts.moved)
-    text = f"{PARTS}{LOST if facts.lacking else ''};\n{gaps}\n{SUMS}\n{NAMES}\n{rows}\n{PRODUCERS}\n{NAMED}\n{public}"
+    gaps = rows.gap_views(moved=facts.moved)
+    lost = inner_views.LOST if facts.lacking else ""
+    parts = (
+        inner_views.PARTS,
+        f"{lost};",
+        gaps,
+        inner_views.SUMS,
+        rows.NAMES,
+        stored,
+        rows.PRODUCERS,
+        NAMED,
+        public,
+    )
     # Remove comments, because they name views that the SQL does not use.
-    text = _COMMENT.sub("", text)
+    text = _COMMENT.sub("", "\n".join(parts))
     starts = [match.start() for match in _HEAD.finditer(text)]
     texts = [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
     names = [_HEAD.findall(each)[0][1] for each in texts]

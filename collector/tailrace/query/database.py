@@ -16,6 +16,7 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -32,18 +33,15 @@ _KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
 """Prefixes of link texts in /proc/self/fd. Libraries keep descriptors of these kinds open, but not those of files."""
 
 
+@dataclass
 class _DatabaseHome:
-    """The PID of the process that opened the first table (`home`, None if no table was opened yet), and the descriptors
-    that the database library opened then. They show whether the present process can still use the database."""
+    """The process that opened the first table, and what shows whether the present one can still use the database."""
 
     home: int | None = None
-    descriptors: dict[str, str]
+    """PID of the process, None if no table was opened yet."""
+    descriptors: dict[str, str] = field(default_factory=dict)
     """The library's descriptors by number, each with its link in /proc/self/fd when the table was opened."""
-    kept: weakref.WeakSet[Any]
-
-    def __init__(self) -> None:
-        self.descriptors = {}
-        self.kept = weakref.WeakSet()
+    kept: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
 
 
 _process = _DatabaseHome()
@@ -104,12 +102,13 @@ def finalize(
     owner: object, end: Callable[..., object], *given: object
 ) -> weakref.finalize[..., Any]:
     """Call `end(*given)` when `owner` is destroyed or this process exits. In a forked child, do not call it."""
-    return weakref.finalize(owner, _end_at_home, os.getpid(), end, *given)
+    home = os.getpid()
 
+    def end_at_home() -> None:
+        if home == os.getpid():
+            end(*given)
 
-def _end_at_home(home: int, end: Callable[..., object], *given: object) -> None:
-    if home == os.getpid():
-        end(*given)
+    return weakref.finalize(owner, end_at_home)
 
 
 class PipeEnd(io.RawIOBase):

@@ -200,9 +200,15 @@ class Engine:
             self.watchers = self.table.watchers
             self._catalog.forget(self.table.statistics)
             self._attach()
-            if self.table.local:
-                view = f"CREATE OR REPLACE VIEW stored AS {_reading(self.table)}{self._where}"
-                self.connection.execute(view)
+            if not self.table.local:
+                return
+            rows = f"FROM ({nothing()})"
+            if self.table.file_uris():
+                lacking = self.table.lacking()
+                columns = (null(c) if c.name in lacking else f'"{c.name}"' for c in COLUMNS[1:])
+                read = "read_parquet(getvariable('files'), hive_partitioning = false)"
+                rows = f"SELECT {_DAY}, {', '.join(columns)} FROM {read}"  # noqa: S608 - our own words
+            self.connection.execute(f"CREATE OR REPLACE VIEW stored AS {rows}{self._where}")
 
         self._on_current(attempt, self.table.unreadable)
 
@@ -316,16 +322,6 @@ def _config(limits: Limits, spill: str) -> dict[str, Any]:
     if limits.threads is not None:
         config["threads"] = limits.threads
     return config
-
-
-def _reading(table: TableReader) -> str:
-    """Return a SELECT statement over all rows of a local table. A column that an old table lacks is null."""
-    if not table.file_uris():
-        return f"FROM ({nothing()})"
-    lacking = table.lacking()
-    columns = ", ".join(null(c) if c.name in lacking else f'"{c.name}"' for c in COLUMNS[1:])
-    read = "read_parquet(getvariable('files'), hive_partitioning = false)"
-    return f"SELECT {_DAY}, {columns} FROM {read}"  # noqa: S608 - our own words
 
 
 def literal(path: str) -> str:

@@ -89,8 +89,7 @@ CREATE VIEW part.origins AS
 WITH words AS (
   SELECT source, session, arg_max(ours ->> '$.peer', place) AS peer, arg_max(ours ->> '$.transport', place) AS transport,
     arg_max(ours ->> '$.continues', place) AS continues
-  FROM part.session_words
-  GROUP BY source, session
+  FROM part.session_words GROUP BY source, session
 )
 SELECT w.source, w.session, coalesce(w.peer, f.peer) AS peer, coalesce(w.transport, f.transport) AS transport
 FROM words AS w
@@ -103,8 +102,7 @@ SELECT source, session,
   arg_max(try_cast(clock ->> '$.ticks_per_second' AS DOUBLE), place) AS ticks_per_second,
   arg_max(try_cast(clock ->> '$.epoch' AS BIGINT), place) AS epoch,
   arg_max(try_cast(clock ->> '$.clock_offset' AS BIGINT), place) FILTER (format = 'ovni') AS clock_offset
-FROM part.session_words
-GROUP BY source, session;
+FROM part.session_words GROUP BY source, session;
 
 -- The time at which each session was opened, and the run of its file, which is the group of
 -- `decoding.contract`.
@@ -112,8 +110,7 @@ CREATE VIEW part.runs AS
 SELECT source, session,
   arg_min(try_cast(ours ->> '$.opened' AS BIGINT), place) AS opened,
   arg_max(nullif(ours ->> '$.group', ''), place) AS run
-FROM part.session_words
-GROUP BY source, session;
+FROM part.session_words GROUP BY source, session;
 
 -- The place of each session in a job, by its producer's announcement or, without one, by the collector, which knows
 -- its node and job, and the rank of a file in a rank's own directory.
@@ -124,15 +121,12 @@ FROM (
     arg_max(try_cast(words ->> '$.rank' AS BIGINT), place) FILTER (announcement = 'tailrace.session') AS rank,
     arg_max(words ->> '$.node', place) FILTER (announcement = 'tailrace.session') AS node,
     arg_max(words ->> '$.job', place) FILTER (announcement = 'tailrace.session') AS job
-  FROM part.session_words
-  GROUP BY source, session
+  FROM part.session_words GROUP BY source, session
 ) AS s
 LEFT JOIN (
   SELECT source, session AS root, arg_max(try_cast(ours ->> '$.rank' AS BIGINT), place) AS rank,
     arg_max(ours ->> '$.node', place) AS node, arg_max(ours ->> '$.job', place) AS job
-  FROM part.session_words
-  WHERE own = 'open'
-  GROUP BY source, session
+  FROM part.session_words WHERE own = 'open' GROUP BY source, session
 ) AS o USING (source, root);
 
 -- The state of each session: whether it has ended, and whether a collector watches it. A session whose
@@ -167,8 +161,7 @@ FROM (
     ) AS pending,
     arg_max(coalesce(ours ->> '$.asks', '[]'), place) FILTER (own IN ('rest', 'close')) AS asks,
     arg_max(coalesce(ours ->> '$.collector', 'main'), place) FILTER (own IN ('open', 'restart', 'resume')) AS collector
-  FROM part.session_words
-  GROUP BY source, session
+  FROM part.session_words GROUP BY source, session
 );
 
 -- The state of a session without an opening row.
@@ -178,8 +171,7 @@ CREATE MACRO part.unopened() AS CASE WHEN getvariable('watched') THEN 'open' ELS
 CREATE VIEW part.resuming AS
 WITH resumed AS MATERIALIZED (
   SELECT DISTINCT source, session
-  FROM part.session_words
-  WHERE starts_with(ours ->> '$.closed', 'resumes ')
+  FROM part.session_words WHERE starts_with(ours ->> '$.closed', 'resumes ')
 )
 FROM resumed
 ANTI JOIN (
@@ -192,15 +184,13 @@ ANTI JOIN (
 -- Names that came after their events: the last name of each id in a session.
 CREATE VIEW part.late_names AS
 SELECT source, session, id, arg_max(name, "offset") AS late_name
-FROM part.kept_names
-GROUP BY source, session, id;
+FROM part.kept_names GROUP BY source, session, id;
 
 -- Names by key.
 CREATE VIEW part.name_rows AS
 SELECT source, session, name, "offset" AS place,
   part.member(attributes, '$."$key"') AS key, part.member(attributes, '$."$scope"') AS scope
-FROM part.kept_few
-WHERE kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"');
+FROM part.kept_few WHERE kind = 'name' AND name IS NOT NULL AND contains(attributes, '"$key"');
 
 -- Names that events of a session ask for, and that neither it nor another one from which `part.name_of` takes names has.
 -- The key '' stands for an unknown number of others.
@@ -245,8 +235,7 @@ numbered AS MATERIALIZED (
     sum(amount) OVER (
       PARTITION BY source, session, stream, name, id, "of", seq IS NULL ORDER BY "offset", attributes, amount
       ROWS UNBOUNDED PRECEDING) AS amounts
-  FROM found
-  WHERE kind = 'gap'
+  FROM found WHERE kind = 'gap'
 ),
 by_number AS (
   SELECT g.number, sum(greatest(least(h.seq::HUGEINT + h.amount - 1, g.last) - h.seq + 1, 0)) AS healed
@@ -258,9 +247,7 @@ by_number AS (
 ),
 without_number AS (
   SELECT source, session, stream, name, id, "of", sum(amount) AS healed
-  FROM found
-  WHERE kind = 'heal' AND seq IS NULL
-  GROUP BY ALL
+  FROM found WHERE kind = 'heal' AND seq IS NULL GROUP BY ALL
 ),
 settled AS (
   SELECT DISTINCT source, session, stream, name, detail FROM found WHERE kind = 'heal' AND amount IS NULL
@@ -303,9 +290,7 @@ SUMS = """
 CREATE VIEW part.missing_events AS
 SELECT source, format, session, stream,
   least(coalesce(sum(remaining), 0), 9223372036854775807)::BIGINT AS missing, bool_or(remaining IS NULL) AS unknown
-FROM all_gaps
-WHERE remaining IS NULL OR "count" IS NOT NULL
-GROUP BY source, format, session, stream;
+FROM all_gaps WHERE remaining IS NULL OR "count" IS NOT NULL GROUP BY source, format, session, stream;
 
 -- Sources with a damaged file, which may have held rows of any session.
 CREATE VIEW part.damaged_sources AS
@@ -316,13 +301,11 @@ CREATE VIEW part.stated_times AS
 SELECT source, session, min(try_cast(ours ->> '$.opened' AS BIGINT)) AS opened,
   bool_or(ours ->> '$.closed' IS NOT NULL) AS closed,
   max(try_cast(ours ->> '$.closed_at' AS BIGINT)) FILTER (ours ->> '$.closed' IS NOT NULL) AS closed_at
-FROM part.session_words
-GROUP BY source, session;
+FROM part.session_words GROUP BY source, session;
 
 CREATE VIEW part.open_counts AS
 SELECT source, format, session, stream, count(*) AS open_spans
-FROM part.open_begins
-GROUP BY source, format, session, stream;
+FROM part.open_begins GROUP BY source, format, session, stream;
 
 -- The rows and events of each session in the table, and what is missing. A connection that only resumes a session is left out.
 -- No column has the name of a view, because a statement that names the view would define it.
@@ -330,8 +313,7 @@ CREATE VIEW part.session_counts AS
 WITH seen AS (
   SELECT source, format, session, count(*) FILTER (kind <> 'begin') AS "rows",
     count(*) FILTER (kind IN ('span', 'instant', 'counter', 'annotation')) AS events
-  FROM part.shown
-  GROUP BY source, format, session
+  FROM part.shown GROUP BY source, format, session
 ),
 open AS (
   SELECT source, session, sum(open_spans) AS open_spans FROM part.open_counts GROUP BY source, session
@@ -341,8 +323,7 @@ begun AS (
 ),
 lost AS (
   SELECT source, session, sum(missing) AS missing, bool_or(unknown) AS unknown
-  FROM part.missing_events
-  GROUP BY source, session
+  FROM part.missing_events GROUP BY source, session
 )
 SELECT source, s.format, session,
   (s."rows" + coalesce(b.begins, 0))::BIGINT AS "rows",
@@ -368,8 +349,7 @@ SELECT b.*
 FROM part.kept_begins AS b
 ANTI JOIN (
   SELECT source, session, "offset"
-  FROM part.shown
-  WHERE kind = 'span' AND {within} AND "offset" IN (SELECT "offset" FROM part.kept_begins)
+  FROM part.shown WHERE kind = 'span' AND {within} AND "offset" IN (SELECT "offset" FROM part.kept_begins)
 ) AS e
   ON e."offset" = b."offset" AND e.session = b.session AND e.source = b.source
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import re
 import resource
 import select
 import shutil
@@ -57,7 +58,12 @@ def confine(limits: Limits, lifeline: int) -> None:
     ends: only the parent has the write end of the pipe `lifeline`. Ignore Ctrl-C, because the parent handles it.
     Discard what libraries write to standard error at exit; Python's own standard error still works."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _end_with(lifeline)
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    ended, _, _ = select.select([lifeline], [], [], 0)
+    if ended:  # the parent closed its end before the kernel began to watch the pipe
+        os.kill(os.getpid(), signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if limits.seconds is not None:
         processors = limits.threads or os.cpu_count() or 1
@@ -71,8 +77,12 @@ def confine(limits: Limits, lifeline: int) -> None:
 
 def bound_memory(limits: Limits) -> None:
     """Limit the memory of this process, for ever, to its present memory and the memory of one statement."""
-    memory = limits.memory or int(_machines_memory() * MACHINES_SHARE)
-    most = _taken() + memory
+    machines = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    status = Path("/proc/self/status").read_text()
+    # The private writable memory, which RLIMIT_DATA concerns.
+    if (taken := re.search(r"^VmData:\s*(\d+) kB", status, re.MULTILINE)) is None:
+        raise QueryError("/proc/self/status: does not report how much memory this process has")
+    most = int(taken[1]) * 1024 + (limits.memory or int(machines * MACHINES_SHARE))
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
@@ -92,38 +102,12 @@ def verdict(status: int, limits: Limits) -> str:
     """Return an error text that states why a signal ended a statement's process. `status` is its negative exit code."""
     number = -status
     if number in {signal.SIGALRM, signal.SIGXCPU} and limits.seconds is not None:
-        return f"the statement was ended: it took longer than its limit of {_spelled(limits)}"
+        limit = Duration(limits.seconds)
+        return f"the statement was ended: it took longer than its limit of {limit}"
     if number == signal.SIGKILL:
         return "the statement's process was killed, perhaps by the kernel for want of memory"
     name = signal.Signals(number).name
     return f"the statement crashed the database ({name}), or needs more memory than it may take"
-
-
-def _end_with(lifeline: int) -> None:
-    """Make the kernel kill this process when the parent closes its end of the pipe `lifeline`, or ends."""
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[
-        0
-    ]:  # kill this process now: the parent closed its end before the kernel began to watch the pipe
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _spelled(limits: Limits) -> str:
-    return str(Duration(limits.seconds or 0))
-
-
-def _taken() -> int:
-    """Return the size (bytes) of this process's private writable memory, which the limit RLIMIT_DATA concerns."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmData:"):
-            return int(line.split()[1]) * 1024
-    raise QueryError("/proc/self/status: does not report how much memory this process has")
-
-
-def _machines_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 _CLEAR = "\r\x1b[K"

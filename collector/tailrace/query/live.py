@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from tailrace.config.load import shared_path, spool_path
 from tailrace.config.schema import MAIN, OWN_SOURCE, Config
@@ -46,7 +47,15 @@ class Live(NamedTuple):
     here: frozenset[str] = frozenset()
 
     def of(self, selection: Selection) -> list[AwaitedEvents]:
-        return [each for each in self.awaited if _may_be(each, selection)]
+        """Return the events that may be of a selection."""
+        sources, sessions, streams, *_ = selection
+        return [
+            each
+            for each in self.awaited
+            if (sources is None or each.source in sources)
+            and (sessions is None or each.session is None or each.session.startswith(sessions))
+            and (streams is None or each.stream in {None, "", *streams})
+        ]
 
 
 NOBODY = Live()
@@ -115,7 +124,12 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
         sources |= status.sources.keys()
         sources |= {OWN_SOURCE} if status.heartbeat.interval_seconds else set()
         for name, source in status.sources.items():
-            awaited += _awaited(name, source)
+            rest = source.awaited_events
+            for each in source.awaited:
+                awaited.append(AwaitedEvents(name, source.format, *structs.astuple(each)))
+                rest -= each.events
+            if rest > 0:
+                awaited.append(AwaitedEvents(name, source.format, None, None, rest))
     return Live(frozenset(sources), tuple(awaited), unasked, here)
 
 
@@ -176,21 +190,3 @@ def _status(config: Config, daemon: RunningCollector, type_: type[T]) -> T:
     except (OSError, TailraceError, msgspec.DecodeError, ValueError) as error:
         why = f"{who} did not answer: {error}; is --config its configuration?"
         raise NoAnswerError(why) from error
-
-
-def _awaited(name: str, source: _Source) -> list[AwaitedEvents]:
-    found = [
-        AwaitedEvents(name, source.format, each.session, each.stream, each.events)
-        for each in source.awaited
-    ]
-    rest = source.awaited_events - sum(each.events for each in source.awaited)
-    return [*found, AwaitedEvents(name, source.format, None, None, rest)] if rest > 0 else found
-
-
-def _may_be(each: AwaitedEvents, selection: Selection) -> bool:
-    sources, sessions, streams, *_ = selection
-    return (
-        (sources is None or each.source in sources)
-        and (sessions is None or each.session is None or each.session.startswith(sessions))
-        and (streams is None or each.stream in {None, "", *streams})
-    )

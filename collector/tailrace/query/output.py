@@ -50,7 +50,8 @@ def write_json(columns: Sequence[AnswerColumn], pages: Iterable[Page], out: Bina
             for i, only_objects in embedded:
                 values[i] = None if row[i] is None else _json_inside(row[i], only_objects)
             lines.append(dict(zip(names, values, strict=True)))
-        out.write(_CONTROLS.sub(_escape, encoder.encode_lines(lines)))
+        data = encoder.encode_lines(lines)
+        out.write(_CONTROLS.sub(lambda c: f"\\u{ord(c[0].decode()):04x}".encode(), data))
         out.flush()
 
 
@@ -123,10 +124,6 @@ def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
     except (msgspec.DecodeError, RecursionError):
         return text
     return msgspec.Raw(text)
-
-
-def _escape(match: re.Match[bytes]) -> bytes:
-    return f"\\u{ord(match[0].decode()):04x}".encode()
 
 
 NULL = "-"

@@ -162,8 +162,7 @@ FROM (
     AND json_type(words, '$.producer') = 'OBJECT'
   UNION ALL
   SELECT source, session, place, name, (words -> '$.value')::VARCHAR, false
-  FROM part.session_words
-  WHERE name IS NOT NULL
+  FROM part.session_words WHERE name IS NOT NULL
   UNION ALL
   SELECT source, session, place, each.key, each.value::VARCHAR, false
   FROM part.session_words, json_each(words) AS each
@@ -193,8 +192,7 @@ class RowFacts(NamedTuple):
     """Whether there are several sessions of one client, because it has moved to another collector."""
 
 
-_CURRENT = "FROM part.shown"
-_CURRENT_BEGUN = """
+_CURRENT = """
 FROM part.shown WHERE kind <> 'begin'
 UNION ALL
 FROM part.kept_open
@@ -202,7 +200,6 @@ FROM part.kept_open
 """SQL for all rows, except begin rows for which the table also has the row of the whole span."""
 
 _SPANS = "SELECT *, false AS open FROM part.shown WHERE kind = 'span'"
-_NO_SPANS = f"{_SPANS} AND false"
 _BEGUN_SPANS = """
 SELECT *, true AS open FROM part.open_begins
 UNION ALL
@@ -211,7 +208,6 @@ FROM part.kept_open AS b
 JOIN part.kept_ends AS e ON e.id = b.id AND e.session = b.session AND e.source = b.source
 """
 """SQL for the spans without a row of the whole span: still open, or ended after their begin was forgotten."""
-_SPANS_BEGUN = f"{_SPANS} UNION ALL {_BEGUN_SPANS}"
 
 _LATE = """
 SELECT e.* REPLACE (coalesce(e.name, n.late_name) AS name)
@@ -237,8 +233,7 @@ SELECT source, any_value(format) AS format, session, stream,
   min(seq) AS first_seq, max(seq) AS last_seq,
   count(*) FILTER (kind <> 'begin' AND kind <> 'end') AS events,
   min(time) AS first_time, max(time) AS last_time, {first} AS first_start, {last} AS last_start
-FROM part.shown
-WHERE kind <> 'session' AND kind <> 'name' AND kind <> 'gap' AND kind <> 'heal'
+FROM part.shown WHERE kind <> 'session' AND kind <> 'name' AND kind <> 'gap' AND kind <> 'heal'
 GROUP BY source, session, stream
 """
 """SQL that summarises the stored events of each stream. For speed, it does not group by format, which a session has
@@ -252,8 +247,7 @@ SELECT source, session,
   END AS ends
 FROM (
   SELECT source, session, min(time) AS first_time, max(time) AS last_time, {first} AS first_start, {last} AS last_start
-  FROM part.shown
-  GROUP BY source, session
+  FROM part.shown GROUP BY source, session
 ) AS s
 LEFT JOIN part.stated_times AS w USING (source, session)
 LEFT JOIN part.clocks AS c USING (source, session)
@@ -264,11 +258,10 @@ close or latest event. Null stands for an unknown time. `ends` is null while the
 
 def row_views(facts: RowFacts) -> dict[str, str]:
     """Return the SQL of the views that show rows, each after those that it uses, with the steps that `facts` need."""
-    stored = {
-        "rows": _CURRENT_BEGUN if facts.begun else _CURRENT,
-        "spans": _SPANS_BEGUN if facts.begun else _SPANS,
-        "begun": _BEGUN_SPANS if facts.begun else _NO_SPANS,
-    }
+    stored = {"rows": "FROM part.shown", "spans": _SPANS, "begun": f"{_SPANS} AND false"}
+    if facts.begun:
+        whole = f"{_SPANS} UNION ALL {_BEGUN_SPANS}"
+        stored = {"rows": _CURRENT, "spans": whole, "begun": _BEGUN_SPANS}
     steps = [("answered", ANSWERED, facts.asked), ("called", _LATE, facts.late), ("timed", _TIMED, facts.untimed)]  # fmt: skip
     ends = {
         name: f"{end}(start) FILTER (time IS NULL)" if facts.untimed else "NULL::BIGINT"

@@ -231,14 +231,12 @@ SESSIONS = _view(
         arg_max(try_cast(ours ->> '$.closed_at' AS BIGINT), place) AS closed_at,
         arg_max(ours ->> '$.continues', place) AS continues,
         arg_max((words -> '$.totals')::VARCHAR, place) FILTER (name = 'footer' AND format = 'jets') AS totals
-      FROM part.session_words
-      GROUP BY source, session
+      FROM part.session_words GROUP BY source, session
     ),
     producers AS (
       SELECT source, session,
         '{' || string_agg(to_json(word)::VARCHAR || ':' || value, ',' ORDER BY word) || '}' AS producer
-      FROM part.producer_words
-      GROUP BY source, session
+      FROM part.producer_words GROUP BY source, session
     )
     SELECT source, s.format, session, r.opened, w.closed, w.closed_at, coalesce(w.continues, m.former) AS continues,
       f.peer, f.transport,

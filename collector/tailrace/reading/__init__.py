@@ -13,23 +13,13 @@ from tailrace.analysis.bounds import Interval
 from tailrace.analysis.statistics import SpanStatistics, parse, statistics
 from tailrace.config.load import store_path
 from tailrace.configuration import choose
+from tailrace.query import views
 from tailrace.query.completeness import EVERYTHING, Completeness
 from tailrace.query.engine import Engine
 from tailrace.query.limits import Limits
 from tailrace.query.live import look
 from tailrace.query.statement import Parameters
-from tailrace.query.views import (
-    COUNTERS,
-    EVENTS,
-    GAPS,
-    LABELS,
-    NESTING,
-    PROGRAMS,
-    SESSIONS,
-    SPANS,
-    STREAMS,
-    View,
-)
+from tailrace.query.views import View
 from tailrace.reading.question import (
     EventKeywords,
     Filters,
@@ -110,39 +100,39 @@ class Store:
 
     def spans(self, **keywords: Unpack[NamedKeywords]) -> Result:
         """Return spans, both ended and still open ones."""
-        return self._select(SPANS, NamedKeywords, keywords)
+        return self._select(views.SPANS, NamedKeywords, keywords)
 
     def events(self, **keywords: Unpack[EventKeywords]) -> Result:
         """Return all rows of the table. `kind` selects rows of one kind, such as span, instant or counter."""
-        return self._select(EVENTS, EventKeywords, keywords)
+        return self._select(views.EVENTS, EventKeywords, keywords)
 
     def counters(self, **keywords: Unpack[NamedKeywords]) -> Result:
         """Return the values of counters: one row for each time at which a counter has a value."""
-        return self._select(COUNTERS, NamedKeywords, keywords)
+        return self._select(views.COUNTERS, NamedKeywords, keywords)
 
     def gaps(self, **keywords: Unpack[GapKeywords]) -> Result:
         """Return the gaps: which events are missing, and why. Events that arrived later are subtracted."""
-        return self._select(GAPS, GapKeywords, keywords, complete_only=False)
+        return self._select(views.GAPS, GapKeywords, keywords, complete_only=False)
 
     def sessions(self, **keywords: Unpack[SessionKeywords]) -> Result:
         """Return the sessions: one row for each incarnation of a producer."""
-        return self._select(SESSIONS, SessionKeywords, keywords)
+        return self._select(views.SESSIONS, SessionKeywords, keywords)
 
     def streams(self, **keywords: Unpack[StreamKeywords]) -> Result:
         """Return the streams: one row for each stream, with the share of its events that are in the table."""
-        return self._select(STREAMS, StreamKeywords, keywords)
+        return self._select(views.STREAMS, StreamKeywords, keywords)
 
     def programs(self, **keywords: Unpack[StreamKeywords]) -> Result:
         """Return the names of what wrote the streams: one row for each stream, with its process, thread and host."""
-        return self._select(PROGRAMS, StreamKeywords, keywords)
+        return self._select(views.PROGRAMS, StreamKeywords, keywords)
 
     def labels(self, **keywords: Unpack[SessionKeywords]) -> Result:
         """Return the labels of runs: one row for each label of a session."""
-        return self._select(LABELS, SessionKeywords, keywords)
+        return self._select(views.LABELS, SessionKeywords, keywords)
 
     def nesting(self, **keywords: Unpack[NamedKeywords]) -> Result:
         """Return the nesting of spans: one row for each span, with the parent span that encloses it."""
-        return self._select(NESTING, NamedKeywords, keywords)
+        return self._select(views.NESTING, NamedKeywords, keywords)
 
     def stats(
         self,

@@ -82,9 +82,7 @@ class SnapshotReader:
                 whole = self._completeness(scope)
                 if complete_only:
                     whole.demand("`.gaps()`")
-                shared = self._engine()
-                own = RemoteEngine(shared, self._limits) if self._limits else shared.beside()
-                answer, patience, engine = self._begin(ask, own)
+                answer, patience, engine = self._begin(ask, self._new_engine())
                 if engine.version == self._known_of:
                     return StartedAnswer(answer, whole, patience, engine)
                 engine.close()
@@ -156,6 +154,11 @@ class SnapshotReader:
         self._live = beside(self._engine(), self._look)
         self._known.clear()
         self._known_of = self.version
+
+    def _new_engine(self) -> AnyEngine:
+        # Not part of `begin`, because an exception would keep the shared engine alive with the frame of `begin`.
+        engine = self._engine()
+        return RemoteEngine(engine, self._limits) if self._limits else engine.beside()
 
     def _begin(self, ask: Callable[[A], T], engine: A) -> tuple[T, Patience, A]:
         patience = Patience(engine, None)
