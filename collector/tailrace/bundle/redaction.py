@@ -124,14 +124,11 @@ def find(
     flags = {"store": store}
     loaded, problems = examine(config, environ=environ, flags=flags, formats=transports)
     if loaded is None:
-        path = store or environ.get("TAILRACE_STORE_PATH", "") or _path(config)
+        document = document_or_none(config)
+        section = document.tree.get("store") if document else None
+        written = section.get("path") if isinstance(section, dict) else None
+        path = store or environ.get("TAILRACE_STORE_PATH") or written
+        path = path if isinstance(path, str) else ""
         loaded = Loaded(Config(store=StoreConfig(path=path)), config, "")
     host = Host(loaded.config, environ, clock).with_daemon()
     return Subject(loaded, [str(problem) for problem in problems], host)
-
-
-def _path(config: Path | None) -> str:
-    document = document_or_none(config)
-    section = document.tree.get("store") if document else None
-    path = section.get("path") if isinstance(section, dict) else None
-    return path if isinstance(path, str) else ""

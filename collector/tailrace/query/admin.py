@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from http import HTTPStatus
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
@@ -20,12 +19,23 @@ ANSWER_BYTES = 4 * 2**20
 def page(admin: AdminConfig, address: str, path: str) -> bytes:
     """Return at most ANSWER_BYTES bytes of the page `path` from the admin endpoint at `address`, also of an unhealthy
     collector. Raise OSError if the endpoint refuses or does not answer, and StoreError without a token."""
-    scheme = "https" if admin.tls_certificate else "http"
+    context = None
+    if admin.tls_certificate:
+        # Trust only this certificate, under any name, because clients may reach the endpoint under any address.
+        context = ssl.create_default_context(cafile=str(expanded(admin.tls_certificate)))
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    scheme = "https" if context else "http"
     request = Request(f"{scheme}://{address}{path}")  # noqa: S310 - our own endpoint
     if admin.tokens:
-        request.add_header("Authorization", f"Bearer {_token(expanded(admin.tokens))}")
+        file = expanded(admin.tokens)
+        lines = map(bytes.strip, unmarked(file.read_bytes()).splitlines())
+        token = next((line for line in lines if line and not line.startswith(b"#")), None)
+        if token is None:
+            raise StoreError(f"{file}: contains no token")
+        request.add_header("Authorization", f"Bearer {token.decode('latin-1')}")
     # Ignore a proxy in environment variables, because the endpoint is on this host or in this network.
-    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(admin)))
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
     try:
         with opener.open(request, timeout=ANSWER_SECONDS) as answer:
             return bytes(answer.read(ANSWER_BYTES))
@@ -34,20 +44,3 @@ def page(admin: AdminConfig, address: str, path: str) -> bytes:
             if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
                 raise
             return error.read(ANSWER_BYTES)
-
-
-def _token(path: Path) -> str:
-    for line in map(bytes.strip, unmarked(path.read_bytes()).splitlines()):
-        if line and not line.startswith(b"#"):
-            return line.decode("latin-1")
-    raise StoreError(f"{path}: contains no token")
-
-
-def _context(admin: AdminConfig) -> ssl.SSLContext | None:
-    """Return a TLS context that trusts only the configured certificate, under any host name; None without one."""
-    if not admin.tls_certificate:
-        return None
-    context = ssl.create_default_context(cafile=str(expanded(admin.tls_certificate)))
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return context

@@ -139,7 +139,25 @@ def collectors(
 ) -> list[CollectorHistory]:
     """Return the collectors with heartbeats in the table, sorted by name and host, with their health at the time `now`
     (Unix ns). `gone` has the identities of those that certainly no longer run."""
-    found = [_history(life, now, ended=life.about.identity in gone) for life in _lives(engine)]
+    found = []
+    for opened, closed, heartbeat, about in _lives(engine):
+        age = (now - heartbeat) / 1e9
+        bound = BEATS_MISSED * about.interval_seconds + SLACK_SECONDS
+        health, since = about.state or UNKNOWN, None
+        if closed == "stop":
+            health = STOPPED
+        elif about.identity in gone:
+            health = KILLED
+        elif age > bound:
+            health, since = SILENT, heartbeat
+        elif age < -bound:
+            health = UNKNOWN
+        found.append(CollectorHistory(
+            name=about.collector, host=about.host, identity=about.identity, since=opened, heartbeat=heartbeat,
+            interval_seconds=about.interval_seconds, age_seconds=age, health=health, conditions=about.conditions,
+            silent_since=since, uncommitted_bytes=about.uncommitted_bytes,
+            spool_bytes=about.spool_bytes, missing_events=about.missing_events,
+        ))  # fmt: skip
     return sorted(found, key=lambda each: (each.name != MAIN, each.name, each.host, each.since))
 
 
@@ -174,24 +192,3 @@ def _lives(engine: Engine) -> Iterable[_Life]:
         if key not in lives or lives[key].heartbeat < beat:
             lives[key] = life
     return lives.values()
-
-
-def _history(life: _Life, now: int, *, ended: bool) -> CollectorHistory:
-    about = life.about
-    age = (now - life.heartbeat) / 1e9
-    bound = BEATS_MISSED * about.interval_seconds + SLACK_SECONDS
-    health, since = about.state or UNKNOWN, None
-    if life.closed == "stop":
-        health = STOPPED
-    elif ended:
-        health = KILLED
-    elif age > bound:
-        health, since = SILENT, life.heartbeat
-    elif age < -bound:
-        health = UNKNOWN
-    return CollectorHistory(
-        name=about.collector, host=about.host, identity=about.identity, since=life.opened,
-        heartbeat=life.heartbeat, interval_seconds=about.interval_seconds, age_seconds=age, health=health, conditions=about.conditions,
-        silent_since=since, uncommitted_bytes=about.uncommitted_bytes,
-        spool_bytes=about.spool_bytes, missing_events=about.missing_events,
-    )  # fmt: skip

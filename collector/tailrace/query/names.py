@@ -198,9 +198,7 @@ class ProgramNames:
 
     @classmethod
     def read(
-        cls,
-        rows: Callable[[str, tuple[object, ...]], list[Any]],
-        chosen: RowCondition,
+        cls, rows: Callable[[str, tuple[object, ...]], list[Any]], chosen: RowCondition
     ) -> ProgramNames:
         """Read the names of the sessions that match a condition on `source` and `session`. `rows` runs SQL."""
         columns = ", ".join(f'"{name}"' for name in StatedNames._fields)

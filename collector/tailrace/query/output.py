@@ -61,10 +61,14 @@ def write_csv(
     """Write rows as CSV. If `safe`, put a `'` before each text that a spreadsheet may take for a formula."""
     lines = _Lines(out)
     writer = csv.writer(lines, lineterminator=_Lines.END)
-    shown = _defused if safe else list
-    writer.writerow(shown([column.name for column in columns]))
-    for page in pages:
-        for row in map(shown, page):
+    header: Page = [tuple(column.name for column in columns)]
+    for page in chain([header], pages):
+        for values in page:
+            row = values
+            if safe:
+                row = tuple(
+                    f"'{v}" if isinstance(v, str) and v.startswith(FORMULA) else v for v in values
+                )
             if "" in row:
                 lines.write(",".join(map(_field, row)))
             else:
@@ -81,13 +85,6 @@ def _field(value: object) -> str:
     if text and not _SPECIAL.search(text):
         return text
     return '"' + text.replace('"', '""') + '"'
-
-
-def _defused(row: Sequence[Any]) -> list[Any]:
-    return [
-        f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
-        for value in row
-    ]
 
 
 class _Lines:
@@ -177,7 +174,11 @@ def layout(
     room = width - len(GAP) * (len(shown) - 1)
     fitting = fit([widths[i] for i in shown], room, [least[i] for i in shown])
     if fitting is None:
-        yield from _records(names, rows, heading)
+        margin = max(map(cells, names))
+        for number, row in enumerate(rows, start=1):
+            yield heading(f"row {number}")
+            for name, text in zip(names, row, strict=True):
+                yield f"{' ' * (margin - cells(name))}{name}{GAP}{text}"
         return
     right = [right[i] for i in shown]
     yield heading(_line([names[i] for i in shown], fitting, right, cut=True))
@@ -269,15 +270,6 @@ def wrap(parts: Iterable[str], width: int | None, between: str = " ") -> list[st
             indent = INDENT if lines else ""
             lines.append(indent + clip(part, max(width - len(indent), 1)))
     return lines
-
-
-def _records(names: list[str], rows: Iterable[list[str]], heading: TextStyle) -> Iterator[str]:
-    """Yield the lines of a table that is too wide: for each row, a heading and one line for each column."""
-    margin = max(cells(name) for name in names)
-    for number, row in enumerate(rows, start=1):
-        yield heading(f"row {number}")
-        for name, text in zip(names, row, strict=True):
-            yield f"{' ' * (margin - cells(name))}{name}{GAP}{text}"
 
 
 def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, cut: bool) -> str:

@@ -289,7 +289,9 @@ def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
         if node.get("type") == "BASE_TABLE":
             tables.append(node)
         table = node.get("from_table")
-        if node.get("type") == "SELECT_NODE" and table is not None and _is_plain(table):
+        if node.get("type") != "SELECT_NODE" or table is None or table["type"] != "BASE_TABLE":
+            continue
+        if not table["column_name_alias"] and table["sample"] is None:
             bounded[id(table)] = _region(node["where_clause"], table, parameters)
     found = []
     for table in tables:
@@ -305,13 +307,6 @@ def regions(tree: SyntaxNode, parameters: Parameters) -> list[Region] | None:
         ):
             return None
     return found
-
-
-def _is_plain(table: SyntaxNode) -> bool:
-    """Return whether a FROM clause is a single table or view, without new column names and without a sample."""
-    return (
-        table["type"] == "BASE_TABLE" and not table["column_name_alias"] and table["sample"] is None
-    )
 
 
 def _region(condition: SyntaxNode | None, table: SyntaxNode, parameters: Parameters) -> Region:
@@ -373,15 +368,11 @@ def _bounds(kind: str, values: list[Any]) -> Bounds:
         case "COMPARE_BETWEEN":
             return Bounds(*values)
         case "FUNCTION":
-            return Bounds(values[0], _behind(values[0]))
+            # The texts with a prefix end before the least text that sorts after all of them, if there is one.
+            kept = values[0].rstrip(_LAST)
+            return Bounds(values[0], kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None)
         case _:
             return Bounds(min(values), max(values))
-
-
-def _behind(prefix: str) -> str | None:
-    """Return the least text that sorts after all texts with this prefix, or None."""
-    kept = prefix.rstrip(_LAST)
-    return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
 
 
 def _column(node: SyntaxNode, table: SyntaxNode) -> str | None:

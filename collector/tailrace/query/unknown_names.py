@@ -7,14 +7,7 @@ from collections.abc import Iterable, Sequence
 from tailrace.errors import UnknownError
 from tailrace.query.completeness import Completeness, Scope, completeness, has_rows
 from tailrace.query.engine import Engine
-from tailrace.query.filters import (
-    JobFilter,
-    RunLabel,
-    Selection,
-    all_of,
-    begins_with,
-    one_of,
-)
+from tailrace.query.filters import JobFilter, RunLabel, Selection, all_of, begins_with, one_of
 from tailrace.query.live import NOBODY, Live
 
 LISTED = 20
