@@ -3,8 +3,7 @@
 The run is cut into `BLOCKS` equal blocks of time. Blocks are drawn at random with replacement, and the figure is
 computed from them, `DRAWS` times (bootstrap). The variance among the draws estimates the variance of the run's
 figure. Blocks are drawn instead of spans, because neighbouring spans depend on one another. The database counts
-durations in classes, so that the memory does not grow with the number of spans.
-"""
+durations in classes, so that the memory does not grow with the number of spans."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 If a run lacks spans, each of its figures is an interval (see `bounds`), and so is the growth from run A to run B. A
 verdict must hold for this whole interval; otherwise it is `undecided`. Runs of one program differ even if nothing
 has changed: `noise` measures by how much, and widens the interval (`NoisyGrowth`). Without it, a verdict only states
-how these two runs differ.
-"""
+how these two runs differ."""
 
 from __future__ import annotations
 

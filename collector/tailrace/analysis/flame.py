@@ -3,8 +3,7 @@ spans, separately for each sequence of enclosing names.
 
 Each moment of a lane counts for its innermost open span, which began last. Where spans overlap without nesting, the
 shares still add up to the time during which any span was open. Spans with one name, whose enclosing spans have the
-same names, form one node.
-"""
+same names, form one node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Count the lost events that may belong to each group of spans, and find the stored spans whose duration is in
-doubt.
+"""Count the lost events that may belong to each group of spans, and find the stored spans whose duration is in doubt.
 
 A gap *touches* a selection if one of its missing events may be a selected span. A range of time selects the spans that
 begin in it. A gap before the range does not touch the selection, but a gap after it does: a long missing span may have
@@ -7,8 +6,7 @@ begun in the range. A gap without a time touches the range, unless its session e
 
 A span without an end is in doubt if a gap of its session touches the selection, or its format is in `UNNUMBERED_ENDS`.
 In formats in which an end belongs to the last begin (`STACKED`), spans around a gap are in doubt, too. Spans in doubt
-count as lost. Losses of which the table has no trace are not counted (ARCHITECTURE, blind spots).
-"""
+count as lost. Losses of which the table has no trace are not counted (ARCHITECTURE, blind spots)."""
 
 from __future__ import annotations
 
@@ -43,8 +41,7 @@ that rises with it. They turn a gap's numbers into bounds of its time.
 - DFTracer: None, because the threads of a process share the event ids.
 - Heph: an event gets its number when it ends. Threads that share a stream may take the number some time after they
   read the clock, so the numbers count as ordered by time only in announced sessions, and not in stream 0.
-- ET3: the number of a line is its tick. ET3 has no wall time.
-"""
+- ET3: the number of a line is its tick. ET3 has no wall time."""
 
 SMALLEST = {"heph": 40, "ovni": 12, "et3": 6}
 """Size (bytes) of the smallest event, for formats in which one unreadable piece may hold several events."""

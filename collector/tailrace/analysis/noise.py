@@ -4,8 +4,7 @@ Repeated runs of one side differ by noise alone. One run is cut into blocks of t
 not show noise as long as the whole run. Both methods yield the mean and the variance of the logarithm of a figure
 for each side (`Evidence`). The growth is the difference of two means, and its interval that of Welch's t-test. The
 intervals of all groups together contain the true growths with the probability `CONFIDENCE` (Bonferroni's
-correction). Missing events widen an interval to the worst case.
-"""
+correction). Missing events widen an interval to the worst case."""
 
 from __future__ import annotations
 

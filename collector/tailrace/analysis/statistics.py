@@ -1,9 +1,7 @@
 """Compute statistics of spans by group: count, total, self time and percentiles.
 
-Only spans that have ended have a duration; open spans are counted separately. A span whose begin or end time is
-unknown counts only in the number of spans. Percentiles are durations of actual spans (nearest rank), never
-interpolated.
-"""
+Only spans that have ended have a duration; open spans are counted separately. A span whose begin or end time is unknown
+counts only in the number of spans. Percentiles are durations of actual spans (nearest rank), never interpolated."""
 
 from __future__ import annotations
 

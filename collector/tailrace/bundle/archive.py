@@ -1,8 +1,7 @@
 """Write a support bundle: an archive with facts about a collector, and a README.
 
 Each part is a text, with a limit of time and of size. If a part cannot be made, the README states the error instead. No
-part contains an event, the name or an attribute of an event, or bytes from the quarantine.
-"""
+part contains an event, the name or an attribute of an event, or bytes from the quarantine."""
 
 from __future__ import annotations
 

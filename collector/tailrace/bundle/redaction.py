@@ -1,8 +1,7 @@
 """Remove secrets from texts before they leave the host.
 
 All known secrets (storage options, tokens, and the values of environment variables that contain either) are removed
-wherever they occur in a text. In addition, user and password are removed from each URL.
-"""
+wherever they occur in a text. In addition, user and password are removed from each URL."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Read the rows of an SQL statement in pages, while DuckDB computes further rows.
 
 DuckDB does not convert all types to Python exactly: it drops the nanoseconds of times, and turns intervals of months
-into days. Therefore DuckDB first converts all values to text, except numbers and truth values.
-"""
+into days. Therefore DuckDB first converts all values to text, except numbers and truth values."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Defining all views takes 130 ms, four times as long as most statements over a small table. `ViewCatalog.prepare` defines
 only the views whose names occur in the statement's text, and those that they use. Rows that views read repeatedly are
-first copied to tables (`inner_views.KEPT`). If a statement lists tables or views, all views are defined.
-"""
+first copied to tables (`inner_views.KEPT`). If a statement lists tables or views, all views are defined."""
 
 from __future__ import annotations
 

@@ -65,8 +65,7 @@ class CollectorHistory(msgspec.Struct, kw_only=True):
     - `ok` or `degraded`: as the newest heartbeat states.
     - `stopped` or `killed`: how the latest run ended.
     - `silent`: the newest heartbeat is too old.
-    - `unknown`: the newest heartbeat lies too far in the future, because the clocks of two hosts differ.
-    """
+    - `unknown`: the newest heartbeat lies too far in the future, because the clocks of two hosts differ."""
     conditions: str
     silent_since: int | None
     uncommitted_bytes: int | None

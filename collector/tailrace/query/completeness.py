@@ -2,8 +2,7 @@
 
 Gap rows have no time. An answer about a range of time therefore counts all gaps of the sessions that were open
 within the range: from the opening or first event to the close or last event of the session. Outside this time, it
-counts none, although events may have been lost, for example at the beginning of a file.
-"""
+counts none, although events may have been lost, for example at the beginning of a file."""
 
 from __future__ import annotations
 

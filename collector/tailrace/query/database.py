@@ -4,8 +4,7 @@ A forked child lacks the threads of the database: a statement would wait for eve
 crash the process. Therefore it raises an error (`check_process`), never destroys the inherited objects (`keep`), and
 at exit removes no file that its parent still reads (`finalize`). A program that closes all descriptors, for example
 with `os.closerange`, reuses their numbers, and the library would write into its files. `PipeEnd` protects the pipes
-of Tailrace itself.
-"""
+of Tailrace itself."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 DuckDB's configuration is locked before the first statement: it can open only files in the table's directory, use no
 network, load no extension and change no setting. DuckDB itself reads the files of a local table, 3 to 20 times as
-fast as through Arrow (10 M rows, few of them selected). For a table at a URL, a pyarrow dataset reads them.
-"""
+fast as through Arrow (10 M rows, few of them selected). For a table at a URL, a pyarrow dataset reads them."""
 
 from __future__ import annotations
 
@@ -238,10 +237,9 @@ class Engine:
         moved: Callable[[], None] | None = None,
     ) -> T:
         """Return the result of `attempt`, which reads the current version of the table. If upkeep has deleted files of
-        it, move to the newest version, call `moved`, and repeat.
-
-        Raise QueryError if `attempt` was interrupted, StoreError if upkeep deletes files faster than `attempt` reads
-        them, and for any other error the exception that `refusal` returns."""
+        it, move to the newest version, call `moved`, and repeat. Raise QueryError if `attempt` was interrupted,
+        StoreError if upkeep deletes files faster than `attempt` reads them, and for any other error the exception that
+        `refusal` returns."""
         for _ in range(ATTEMPTS):
             try:
                 return attempt()

@@ -4,8 +4,7 @@ A follower reads the table's log to learn the files of each new version. Upkeep 
 after a quarter of an hour. A follower that was stopped for longer reads a snapshot instead, and yields the rows
 after its *marks*, the positions in the sessions' bytes up to which it has yielded rows. Only gap rows that were
 found late and lie before the mark may be left out. A merge of files also creates a version, but adds no rows: its
-log entries have `dataChange` false (Delta transaction log protocol, "Add File and Remove File").
-"""
+log entries have `dataChange` false (Delta transaction log protocol, "Add File and Remove File")."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ table.
 
 The inner views are in the schema `part`, except `all_gaps`, which users may read, too. No value in the table makes a
 view fail: sums are computed in 128 bits, a value that does not fit in 64 bits becomes null, a number of missing
-events is at most 2^63 - 1, and text that should be JSON or a number, and is not, becomes null.
-"""
+events is at most 2^63 - 1, and text that should be JSON or a number, and is not, becomes null."""
 
 from __future__ import annotations
 
@@ -378,14 +377,12 @@ WHERE kind = 'end' AND contains(attributes, 'begin_forgotten') AND attributes ->
 GROUP BY source, session, id
 """,
 }
-"""SQL that selects the rows of each table with copies of stored rows, in the order in which the tables are filled.
-
-One pass over the data files copies the rows of all rare kinds into `part.kept_few`, from which the other tables are
-filled. Its column `own` is the name of a session row of the collector itself, otherwise null. The SQL excludes each
-frequent kind with `<>`, because DuckDB then reads further columns only for pages with a rare row; with `IN`, it would
-read all. `kept_begins` and `kept_open` may have only the begin rows that a statement needs. `kept_ends` has the ends of
-spans whose begins the collector had forgotten.
-"""
+"""SQL that selects the rows of each table with copies of stored rows, in the order in which the tables are filled. One
+pass over the data files copies the rows of all rare kinds into `part.kept_few`, from which the other tables are filled.
+Its column `own` is the name of a session row of the collector itself, otherwise null. The SQL excludes each frequent
+kind with `<>`, because DuckDB then reads further columns only for pages with a rare row; with `IN`, it would read all.
+`kept_begins` and `kept_open` may have only the begin rows that a statement needs. `kept_ends` has the ends of spans
+whose begins the collector had forgotten."""
 
 FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
@@ -398,12 +395,10 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
-"""SQL that returns facts about the rows of rare kinds (all but ordinary events). Views are defined accordingly.
-
-The first two columns are the number of rows without a time, and the number of these that have a start. Each further
-column states whether the snapshot has: begins; names for ids; names for keys; sessions that may replace another session
-or be a copy; sessions that refer to names by key; several announced sessions.
-"""
+"""SQL that returns facts about the rows of rare kinds (all but ordinary events). Views are defined accordingly. The
+first two columns are the number of rows without a time, and the number of these that have a start. Each further column
+states whether the snapshot has: begins; names for ids; names for keys; sessions that may replace another session or be
+a copy; sessions that refer to names by key; several announced sessions."""
 
 _REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '"replaces"')"""
 
@@ -486,8 +481,7 @@ the same rank has the same content and the collector expects no more growth of t
 - A file with the path of the other file, because two runs wrote it one after the other.
 - A file of fewer than `HEAD` bytes whose stream has not ended, because many files begin with the same header.
 - A file with lost bytes, because its size and checksum leave out these bytes.
-- A file whose session has the gaps of a run that several files share, even if the others have all its content.
-"""
+- A file whose session has the gaps of a run that several files share, even if the others have all its content."""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS

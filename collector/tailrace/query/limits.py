@@ -2,8 +2,7 @@
 
 DuckDB checks its own limits only between two steps, and a single step may take very long: a function that sleeps,
 pads a text to a gigabyte or recurses deeply. Therefore the kernel kills the process at a limit. `go_apart` forks
-before a database is loaded, so that the fork takes only a millisecond.
-"""
+before a database is loaded, so that the fork takes only a millisecond."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     - `seconds`: the time until the last row of the answer is read; None for no limit.
     - `memory`: bytes, without the memory of an idle database; None for 80 % of the machine's memory.
     - `threads`: the number of threads; None for all processors.
-    - `spill`: the number of bytes that may be written to disk when memory runs out; None for ten times the memory.
-    """
+    - `spill`: the number of bytes that may be written to disk when memory runs out; None for ten times the memory."""
 
     seconds: float | None = None
     memory: int | None = None
@@ -114,12 +112,10 @@ _CLEAR = "\r\x1b[K"
 
 
 def go_apart(limits: Limits) -> str:
-    """Fork, and run the rest of the command in the child. In the child, apply the time limits and return the path of
-    a private directory.
-
-    The parent does not return. It waits until the child ends (on Ctrl-C it kills the child), removes the directory,
-    and exits with the child's exit code (SystemExit). If a signal ended the child, it raises QueryError.
-    """
+    """Fork, and run the rest of the command in the child. In the child, apply the time limits and return the path of a
+    private directory. The parent does not return. It waits until the child ends (on Ctrl-C it kills the child), removes
+    the directory, and exits with the child's exit code (SystemExit). If a signal ended the child, it raises
+    QueryError."""
     room = make_room()
     sys.stdout.flush()
     sys.stderr.flush()

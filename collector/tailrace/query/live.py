@@ -38,8 +38,7 @@ class Live(NamedTuple):
     - `awaited`: the events for which the collectors still wait.
     - `unasked`: why a collector did not answer, or "". The report still has the answers of the others, unless the
       reason is `OVERTAKEN`.
-    - `here`: the identities of all collectors with a directory on this host.
-    """
+    - `here`: the identities of all collectors with a directory on this host."""
 
     sources: frozenset[str] = frozenset()
     awaited: tuple[AwaitedEvents, ...] = ()

@@ -2,8 +2,7 @@
 
 Each format states names elsewhere. `NAMED` collects them in inner views, and `ProgramNames` makes titles of them for
 exports and for the page: a name where the trace has one, an id where it has none, and behind equal names the facts that
-differ.
-"""
+differ."""
 
 from __future__ import annotations
 
@@ -26,10 +25,9 @@ _WORDS = ", ".join(
         "cmd", "host", "hostname", "labels", "loom", "metadata", "ovni", "pid", "process", "process_name", "rank",
     )
 )  # fmt: skip
-"""SQL for the words of `part.producer_words` that tell where a session comes from, each as JSON in its own column.
-
-Our clients announce `process`, `pid`, `host` and `labels`. DFTracer writes `process_name`, `hostname`, `cmd` and
-`rank`, ovni its metadata (`ovni`, or single members in old versions), and JETS a header with `metadata`."""
+"""SQL for the words of `part.producer_words` that tell where a session comes from, each as JSON in its own column. Our
+clients announce `process`, `pid`, `host` and `labels`. DFTracer writes `process_name`, `hostname`, `cmd` and `rank`,
+ovni its metadata (`ovni`, or single members in old versions), and JETS a header with `metadata`."""
 
 SHORT_ID = 12
 
@@ -81,10 +79,8 @@ GROUP BY source, session, stream;
 
 
 class StatedNames(NamedTuple):
-    """The names of the program that wrote a session, and of the place where it ran.
-
-    `group` is the directory or run of the session's `file`; `opened` is in Unix nanoseconds, and `labels` is the text
-    of a JSON object."""
+    """The names of the program that wrote a session, and of the place where it ran. `group` is the directory or run of
+    the session's `file`; `opened` is in Unix nanoseconds, and `labels` is the text of a JSON object."""
 
     source: str
     session: str

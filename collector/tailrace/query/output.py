@@ -9,8 +9,7 @@
 - Tables: the first page determines the widths of the columns. On a terminal, columns without a value are left out,
   then `spare` ones, and then the widest are cut, but headings, numbers, ids and words of up to `WORD_MAX` cells never.
   If the columns do not fit even so, each value gets a line of its own. Control and invisible characters are escaped as
-  in Python, and null is a dash.
-"""
+  in Python, and null is a dash."""
 
 from __future__ import annotations
 
@@ -74,7 +73,6 @@ def write_csv(
             else:
                 writer.writerow(row)
         out.flush()
-    out.flush()
 
 
 def _field(value: object) -> str:

@@ -3,8 +3,7 @@
 If the process reaches a limit (see `limits`) or crashes, reading its rows raises QueryError. The process gets a
 pickled `FramedQuestion` on standard input, and answers with frames, each preceded by its length: a `Head`, then
 pages of rows, or an Arrow IPC stream without frames. In case of an error, it closes standard output, and writes a
-`Failure` as JSON to standard error.
-"""
+`Failure` as JSON to standard error."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ id (clients/PROTOCOL.md). The views count such a client as a whole:
 - Events without a number (`unnumbered`) count only in the session with the most of them.
 
 A number on the wire has 32 bits, and a later collector counts from 0. Therefore the gaps of streams with numbers
-from 2^32 on are not changed. Sessions of files do not count as clients.
-"""
+from 2^32 on are not changed. Sessions of files do not count as clients."""
 
 from __future__ import annotations
 
@@ -373,8 +372,7 @@ QUALIFY {'session': session, 'source': source} > min({'session': session, 'sourc
 
 - `moved_numbers`: the ranges of stored sequence numbers of each session and stream.
 - `moved_ranges`: these ranges for all sessions of a client together, each with the count of stored numbers below it.
-- `moved_twins`: the rows that are also stored in an earlier session of the same client.
-"""
+- `moved_twins`: the rows that are also stored in an earlier session of the same client."""
 
 _WHOLE = "CREATE VIEW all_gaps AS FROM part.own_gaps;\n"
 

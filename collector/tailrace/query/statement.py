@@ -13,8 +13,7 @@ apply:
 
 Conditions on columns with statistics form a region (`table.Region`): files without rows in it need not be read. A
 condition that this module does not understand restricts nothing, so that a region may be too large, but never too
-small.
-"""
+small."""
 
 from __future__ import annotations
 

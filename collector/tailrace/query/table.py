@@ -1,8 +1,7 @@
 """Open one version of the table for DuckDB, and find the files of this version that a statement needs to read.
 
 A file is left out only if its statistics in the table's log prove that none of its rows can match. A column lacks
-statistics if another program wrote the file, or if its texts are too long.
-"""
+statistics if another program wrote the file, or if its texts are too long."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Times are Unix nanoseconds; `start` and `end` are ticks of the session's clock. An *event* is a span (counted once,
 even if begin and end are stored separately), an instant, a counter or an annotation. An end without its begin is no
-event, because its begin counts as missing.
-"""
+event, because its begin counts as missing."""
 
 from __future__ import annotations
 
@@ -47,12 +46,10 @@ SELECT source, session, stream, substream, "offset", name, start, "end", time, d
   CASE WHEN parent_held.stops >= stops THEN parent_held.name END AS parent_name
 FROM found WHERE held IS NULL
 """
-"""SQL that finds the parent of each span: the span in the same stream and substream that encloses it in time.
-
-The level of a span is the number of spans that are open when it begins. If spans nest, the parent is the last span
-before it whose level is lower by one, for which DuckDB needs only two sorts. If spans overlap without nesting, this
-span may already have ended; then there is no parent.
-"""
+"""SQL that finds the parent of each span: the span in the same stream and substream that encloses it in time. The level
+of a span is the number of spans that are open when it begins. If spans nest, the parent is the last span before it
+whose level is lower by one, for which DuckDB needs only two sorts. If spans overlap without nesting, this span may
+already have ended; then there is no parent."""
 
 
 class ViewColumn(NamedTuple):

@@ -1,8 +1,7 @@
 """Run one SQL statement in a process of its own, which the module `remote` starts.
 
 The statement arrives on standard input. The answer goes to standard output, and an error to standard error. When the
-parent closes its end of standard input, this process ends.
-"""
+parent closes its end of standard input, this process ends."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 each column name must be a column of the view.
 
 A query also has a `scope`, which selects the gaps whose missing events may belong to the query's rows. A gap has a
-source, a session and mostly a stream, but no name and no time.
-"""
+source, a session and mostly a stream, but no name and no time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Return the rows that answer a query in several forms: Arrow tables, data frames, Python values.
 
-A notebook shows the first rows of a result as a table, and the spans among these rows as an SVG picture.
-"""
+A notebook shows the first rows of a result as a table, and the spans among these rows as an SVG picture."""
 
 from __future__ import annotations
 

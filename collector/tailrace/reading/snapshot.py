@@ -2,8 +2,7 @@
 answer.
 
 Each statement waits until the one before it has its first rows. Each answer is then read on a connection of its own.
-If upkeep has deleted files of the snapshot when a statement starts, the store takes the newest snapshot.
-"""
+If upkeep has deleted files of the snapshot when a statement starts, the store takes the newest snapshot."""
 
 from __future__ import annotations
 
@@ -42,12 +41,9 @@ class StartedAnswer(NamedTuple, Generic[T]):
 
 class SnapshotReader:
     """The state that all results of a store share: one snapshot, and the completeness of the answers computed so far.
-
     The function `look` asks the running collectors which events may still arrive. It is called once for each snapshot
-    (see `live.beside`).
-
-    Methods raise StoreError if the table cannot be read, QueryError if a statement cannot run, and UnknownError if a
-    filter names a source, session or stream that does not exist."""
+    (see `live.beside`). Methods raise StoreError if the table cannot be read, QueryError if a statement cannot run, and
+    UnknownError if a filter names a source, session or stream that does not exist."""
 
     def __init__(
         self, connect: Callable[[], Engine], look: LiveLook, limits: Limits | None = None
@@ -73,10 +69,9 @@ class SnapshotReader:
         self, ask: Callable[[AnyEngine], T], scope: Scope, *, complete_only: bool
     ) -> StartedAnswer[T]:
         """Start a statement, and compute from the gaps of the same snapshot which events are missing from its answer.
-        The caller must close the engine after it has read the answer.
-
-        `ask` runs the statement on an engine. `scope` selects the gaps whose events may be missing from the answer.
-        Raise IncompleteError if `complete_only` is true and events are missing."""
+        The caller must close the engine after it has read the answer. `ask` runs the statement on an engine. `scope`
+        selects the gaps whose events may be missing from the answer. Raise IncompleteError if `complete_only` is true
+        and events are missing."""
         with self._alone():
             for _ in range(ATTEMPTS):
                 whole = self._completeness(scope)
@@ -123,10 +118,9 @@ class SnapshotReader:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock in the `with` block, so that statements start one after the other.
-
-        Raise StoreError in a process that cannot use the database, such as a forked child. In a forked child, the lock
-        may be held for ever, because the thread that holds it exists only in the parent."""
+        """Hold the lock in the `with` block, so that statements start one after the other. Raise StoreError in a
+        process that cannot use the database, such as a forked child. In a forked child, the lock may be held for ever,
+        because the thread that holds it exists only in the parent."""
         check_process()
         with self._lock:
             yield
