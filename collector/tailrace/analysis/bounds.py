@@ -59,25 +59,8 @@ def floor(least: int | None) -> int | None:
     return None if least is not None and least < 0 else 0
 
 
-def count(seen: int, lost: LostCount) -> Interval:
-    return Interval(seen, None if lost is None else seen + lost)
-
-
 def ranks(share: Fraction, seen: int, lost: int) -> tuple[int, int]:
     """Return the ranks of the two seen durations between which the quantile `share` of all spans lies. Rank 1 is the
     shortest one. A lower rank stands for the least possible duration, a rank above `seen` for no upper bound."""
     rank = max(-(-share.numerator * (seen + lost) // share.denominator), 1)
     return rank - lost, rank
-
-
-def least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval of the minimum of all spans. `lowest` is the least duration that a lost span can have."""
-    return Interval(seen, seen) if lost == 0 else Interval(lowest, seen)
-
-
-def at_least(seen: int | None, lowest: int | None, lost: LostCount) -> Interval:
-    """Return the interval of the sum of all spans, or of their maximum. Lost spans only increase it if none has a
-    negative duration. If one can have (`lowest` is None), the interval has no lower end."""
-    if lost == 0:
-        return Interval(seen, seen)
-    return Interval(lowest if lowest is None or seen is None else seen, None)

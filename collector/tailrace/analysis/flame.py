@@ -8,7 +8,7 @@ same names, form one node."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -111,27 +111,25 @@ class FlameGraph(NamedTuple):
 class _Nodes:
     def __init__(self) -> None:
         self._places: dict[tuple[int | None, str | None], int] = {}
-        self._made: list[tuple[int | None, str | None]] = []
+        """Index of each node by its parent and name, in the order of the nodes."""
         self.counts: list[int] = []
 
     def count(self, parent: int | None, name: str | None) -> int:
         """Count a span for the node with this name and parent, which is added if it is new. Return the node's index."""
-        place = self._places.setdefault((parent, name), len(self._made))
-        if place == len(self._made):
-            self._made.append((parent, name))
+        place = self._places.setdefault((parent, name), len(self.counts))
+        if place == len(self.counts):
             self.counts.append(0)
         self.counts[place] += 1
         return place
 
-    def whole(self, own: dict[int, int]) -> list[FlameNode]:
-        totals = [own.get(place, 0) for place in range(len(self._made))]
-        for place in range(len(self._made) - 1, -1, -1):
-            parent = self._made[place][0]
+    def whole(self, own: Mapping[int, int]) -> list[FlameNode]:
+        totals = [own.get(place, 0) for place in range(len(self.counts))]
+        for (parent, _), place in reversed(self._places.items()):
             if parent is not None:
                 totals[parent] += totals[place]
         return [
             FlameNode(parent, name, self.counts[place], totals[place], own.get(place, 0))
-            for place, (parent, name) in enumerate(self._made)
+            for (parent, name), place in self._places.items()
         ]
 
 

@@ -212,7 +212,7 @@ def _unended(engine: Engine, window: Window) -> bool:
 
 class CertainSpans(NamedTuple):
     """The spans of one group whose duration is not in doubt: their number, the number of known durations, and the
-    sum, minimum and maximum of these. `lost` is the maximum number of further spans."""
+    sum, minimum and maximum of these. At most `lost` further spans exist, and at least one may."""
 
     spans: int
     lengths: int
@@ -222,14 +222,17 @@ class CertainSpans(NamedTuple):
     lost: LostCount
 
     def bounds(self, quantiles: Mapping[str, Interval]) -> FigureBounds:
+        """Return the intervals of all figures. Lost spans only increase the sum and the maximum, unless one can have a
+        negative duration."""
         floor = bounds.floor(self.least)
+        known = floor is not None and self.lengths > 0
         return {
-            "count": bounds.count(self.spans, self.lost),
-            "total": bounds.at_least(self.total, floor, self.lost),
+            "count": Interval(self.spans, None if self.lost is None else self.spans + self.lost),
+            "total": Interval(self.total if known else floor, None),
             "self": UNBOUNDED,
-            "min": bounds.least(self.least, floor, self.lost),
+            "min": Interval(floor, self.least),
             **quantiles,
-            "max": bounds.at_least(self.most, floor, self.lost),
+            "max": Interval(self.most if known else floor, None),
         }
 
 
@@ -344,14 +347,7 @@ def _horizon(engine: Engine, window: Window) -> int | None:
 
 
 FIGURES = {
-    "count": "ended",
-    "total": "total",
-    "self": "self_time",
-    "min": "least",
-    "p50": "p50",
-    "p90": "p90",
-    "p95": "p95",
-    "p99": "p99",
-    "max": "most",
-}
+    "count": "ended", "total": "total", "self": "self_time", "min": "least",
+    **{name: name for name in PERCENTILES}, "max": "most",
+}  # fmt: skip
 """The field of `SpanStatistics` for each name of a figure that users give."""

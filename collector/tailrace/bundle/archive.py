@@ -195,16 +195,7 @@ def gaps(subject: Subject) -> str:
                count(*) FILTER (count IS NULL)
         FROM gaps GROUP BY ALL ORDER BY ALL LIMIT 1000
     """
-    names = [
-        "source",
-        "format",
-        "reason",
-        "gaps",
-        "sessions",
-        "events",
-        "not_healed",
-        "of_unknown_size",
-    ]
+    names = ("source", "format", "reason", "gaps", "sessions", "events", "not_healed", "of_unknown_size")  # fmt: skip
     try:
         return _json([dict(zip(names, row, strict=True)) for row in engine.rows(asked)])
     finally:
