@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.analysis.bounds import LostCount, total_loss
 from tailrace.model.gap import DAMAGED_SESSION
-from tailrace.query.completeness import open_then
-from tailrace.query.filters import OpenRange, RowCondition, all_of, any_of, one_of
+from tailrace.query.completeness import has_rows, open_then
+from tailrace.query.filters import OpenRange, RowCondition, all_of, any_of, one_of, quoted
 
 if TYPE_CHECKING:
     from tailrace.query.completeness import Completeness, Window
@@ -139,7 +139,7 @@ class Losses:
             ) AS t ON t.source = m.source AND t.session = m.session
             {_STACKED_GAPS if stacked else ""}
           )
-          WHERE NOT open OR touched OR format IN {_texts(UNNUMBERED_ENDS)} OR {awaited}
+          WHERE NOT open OR touched OR format IN {quoted(UNNUMBERED_ENDS)} OR {awaited}
         """  # noqa: S608 - our own words
         given = [source for source, _ in sessions], [session for _, session in sessions]
         moved = [session in elsewhere for session in sessions]
@@ -156,12 +156,8 @@ class Losses:
         return False
 
 
-def _texts(words: Iterable[str]) -> str:
-    return "(" + ", ".join(f"'{word}'" for word in words) + ")"
-
-
 _AROUND = f"""
-  coalesce(m.format IN {_texts(STACKED)} AND (
+  coalesce(m.format IN {quoted(STACKED)} AND (
     n."offset" <= coalesce(m.end_offset, m."offset") OR k."first" < m."end" OR m."offset" < v.latest
   ), false) AS around
 """
@@ -172,19 +168,19 @@ _STACKED_GAPS = f"""
   LEFT JOIN (
     SELECT source, session, max("offset") AS latest FROM (
       SELECT source, session, "offset" FROM gaps
-      WHERE format IN {_texts(STACKED)} AND "first" IS NULL AND NOT {_BY_OFFSET}
+      WHERE format IN {quoted(STACKED)} AND "first" IS NULL AND NOT {_BY_OFFSET}
       UNION ALL
       SELECT source, session, "offset" FROM part.kept_few
-      WHERE kind = 'end' AND format IN {_texts(COMMON_TICKS)} AND stream <> ''
+      WHERE kind = 'end' AND format IN {quoted(COMMON_TICKS)} AND stream <> ''
     ) GROUP BY ALL
   ) AS v ON v.source = m.source AND v.session = m.session
   ASOF LEFT JOIN (
     SELECT source, session, "offset" FROM gaps
-    WHERE format IN {_texts(STACKED)} AND "first" IS NULL AND {_BY_OFFSET}
+    WHERE format IN {quoted(STACKED)} AND "first" IS NULL AND {_BY_OFFSET}
   ) AS n ON n.source = m.source AND n.session = m.session AND m."offset" < n."offset"
   ASOF LEFT JOIN (
     SELECT source, session, "first", "last" FROM gaps
-    WHERE format IN {_texts(STACKED)} AND "first" IS NOT NULL
+    WHERE format IN {quoted(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
 """SQL that joins gaps to each span of the formats in `STACKED`. Two gaps are the next ones after the span's begin: by
@@ -196,8 +192,7 @@ agents, which name streams, an exit without an entry counts as such a gap."""
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
     """Yield for each stream the sum of its gaps, as far as their missing events may be spans of the window."""
     gaps, since = _gaps(window.selection), window.since
-    lossy = f"SELECT 1 FROM gaps WHERE remaining IS DISTINCT FROM 0 AND ({gaps.sql}) LIMIT 1"  # noqa: S608 - our own words
-    if not any(True for _ in engine.rows(lossy, gaps.values)):
+    if not has_rows(engine, "gaps", all_of([RowCondition("remaining IS DISTINCT FROM 0"), gaps])):
         return
     found = _GAPS.format(gaps=gaps.sql)
     chosen = RowCondition("FROM lost") if since is None else _behind(engine, gaps, since)
@@ -216,7 +211,7 @@ def _gaps(selection: Selection) -> RowCondition:
     """Return the condition for the gaps in the selected streams, for `COMMON_TICKS` in all of the sessions' streams."""
     if selection.streams is None:
         return selection.gaps
-    others = RowCondition(f"format IN {_texts(COMMON_TICKS)}")
+    others = RowCondition(f"format IN {quoted(COMMON_TICKS)}")
     return any_of([selection.gaps, all_of([others, selection._replace(streams=None).gaps])])
 
 
@@ -243,7 +238,7 @@ _GAPS = f"""
 SELECT source, session, format, stream, {_MOST} AS remaining, "of", "first", "last", "offset",
   remaining IS NULL
     OR "first" IS NULL AND coalesce(part.member(attributes, '$.estimate') = 'true', false) AS unknown
-FROM gaps WHERE {{gaps}} AND remaining IS DISTINCT FROM 0 AND ("of" IS NULL OR "of" NOT IN {_texts(OTHER_KINDS)})
+FROM gaps WHERE {{gaps}} AND remaining IS DISTINCT FROM 0 AND ("of" IS NULL OR "of" NOT IN {quoted(OTHER_KINDS)})
 """  # noqa: S608 - our own words
 """SQL for the gaps whose missing events may be spans. `unknown` is true if their exact number is unknown:
 `remaining` is null, or a gap without event numbers is an estimate."""

@@ -18,7 +18,7 @@ from tailrace.analysis.flame import LaneSpan, shares
 from tailrace.analysis.losses import COLUMNS, HAS_RATE, UNNUMBERED_ENDS, Losses
 from tailrace.errors import UnknownError
 from tailrace.query.completeness import Completeness, Window, has_rows
-from tailrace.query.filters import RowCondition, all_of, quote
+from tailrace.query.filters import RowCondition, all_of, quote, quoted
 
 if TYPE_CHECKING:
     from tailrace.query.engine import Engine
@@ -144,7 +144,7 @@ class SpanStatistics(NamedTuple):
         return value
 
 
-_UNNUMBERED = RowCondition(f"format IN ({', '.join(map(quote, UNNUMBERED_ENDS))})")
+_UNNUMBERED = RowCondition(f"format IN {quoted(UNNUMBERED_ENDS)}")
 
 MEASURED = f"""
 SELECT s.*, c.ticks_per_second,

@@ -217,23 +217,14 @@ def _show(select: str) -> str:
 @cache
 def _definitions(facts: RowFacts) -> dict[str, Definition]:
     """Return the definitions of all views and macros by name, each after those that it uses."""
-    stored = "".join(
-        f"CREATE VIEW {name} AS {sql};\n" for name, sql in rows.row_views(facts).items()
-    )
-    public = "".join(f"CREATE VIEW {view.name} AS {view.sql};\n" for view in VIEWS)
-    gaps = rows.gap_views(moved=facts.moved)
+    create = "CREATE VIEW {} AS {};\n"
+    stored = "".join(create.format(*view) for view in rows.row_views(facts).items())
+    public = "".join(create.format(view.name, view.sql) for view in VIEWS)
     lost = inner_views.LOST if facts.lacking else ""
     parts = (
-        inner_views.PARTS,
-        f"{lost};",
-        gaps,
-        inner_views.SUMS,
-        rows.NAMES,
-        stored,
-        rows.PRODUCERS,
-        NAMED,
-        public,
-    )
+        inner_views.PARTS, f"{lost};", rows.gap_views(moved=facts.moved), inner_views.SUMS, rows.NAMES, stored,
+        rows.PRODUCERS, NAMED, public,
+    )  # fmt: skip
     # Remove comments, because they name views that the SQL does not use.
     text = _COMMENT.sub("", "\n".join(parts))
     starts = [match.start() for match in _HEAD.finditer(text)]

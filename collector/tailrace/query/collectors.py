@@ -26,11 +26,6 @@ STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
 NAMED = 3
 """Maximum number of collectors on other hosts that a warning lists by name."""
 
-ELSEWHERE = (
-    "{which} {names}: not stopped, and cannot be asked from here; the table may lack what came in since the last commit"
-    " (`tailrace collectors` says how they are)"
-)
-
 
 class _About(msgspec.Struct):
     """The attributes of a heartbeat row in the table: facts about the collector that wrote it."""
@@ -175,7 +170,11 @@ def elsewhere(engine: Engine, here: Container[str]) -> str:
     names = ", ".join(sorted(others)[:NAMED])
     if len(others) > NAMED:
         names += f" and {len(others) - NAMED} more"
-    return ELSEWHERE.format(which="collector" if len(others) == 1 else "collectors", names=names)
+    which = "collector" if len(others) == 1 else "collectors"
+    return (
+        f"{which} {names}: not stopped, and cannot be asked from here; the table may lack what came in since the last"
+        " commit (`tailrace collectors` says how they are)"
+    )
 
 
 def _lives(engine: Engine) -> Iterable[_Life]:

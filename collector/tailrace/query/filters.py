@@ -3,7 +3,7 @@ come from this program, never from a user's text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from tailrace.model.gap import DAMAGED_SESSION
@@ -21,6 +21,11 @@ _LABELLED = "(source, session) IN (SELECT source, session FROM labels WHERE key 
 
 def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def quoted(texts: Iterable[str]) -> str:
+    """Return the SQL of a list of texts in parentheses."""
+    return f"({', '.join(map(quote, texts))})"
 
 
 def one_of(column: str, values: Sequence[str | int]) -> RowCondition:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from tailrace.query.filters import quoted
 from tailrace.rows.schema import IS_OWN
 from tailrace.spool.payloads import HEAD, LossDetail
 
@@ -358,16 +359,12 @@ row). `within` is a condition that limits which span rows are read."""
 KEPT = {
     "part.kept_few": _FEW_ROWS,
     "part.kept_sessions": """
-SELECT day, source, format, session, name, own, time, attributes, "offset"
-FROM part.kept_few WHERE kind = 'session'
-""",
+SELECT day, source, format, session, name, own, time, attributes, "offset" FROM part.kept_few WHERE kind = 'session'""",
     "part.kept_names": """
-SELECT source, session, name, id, attributes, "offset" FROM part.kept_few WHERE kind = 'name'
-""",
+SELECT source, session, name, id, attributes, "offset" FROM part.kept_few WHERE kind = 'name'""",
     "part.kept_findings": """
 SELECT day, source, format, session, stream, seq, kind, name, id, missing, attributes, "offset"
-FROM part.kept_few WHERE kind IN ('gap', 'heal')
-""",
+FROM part.kept_few WHERE kind IN ('gap', 'heal')""",
     "part.kept_begins": "SELECT * EXCLUDE (own) FROM part.kept_few WHERE kind = 'begin'",
     "part.kept_open": OPEN.format(within="true"),
     "part.kept_ends": """
@@ -402,12 +399,9 @@ a copy; sessions that refer to names by key; several announced sessions."""
 
 _REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '"replaces"')"""
 
-_LOSSES = ", ".join(f"'{detail}'" for detail in get_args(LossDetail))
-
 ALONE = ("et3", "heph", "jets", "ovni")
 """Formats in which the ledger judges each file by itself. In others, such as DFTracer, the ledger joins the pieces of a
 run, and any session of the run may have the run's gaps. The list is here, so that a query loads no decoder."""
-_ALONE = ", ".join(f"'{each}'" for each in ALONE)
 
 COPIES = f"""
 CREATE OR REPLACE TABLE part.copies AS
@@ -425,7 +419,7 @@ WITH last AS (
     )
   )
   GROUP BY source, format, root
-  HAVING NOT bool_or(name = 'gave_way' OR coalesce(words ->> '$.detail' IN ({_LOSSES}), false))
+  HAVING NOT bool_or(name = 'gave_way' OR coalesce(words ->> '$.detail' IN {quoted(get_args(LossDetail))}, false))
 ),
 followed AS (
   SELECT source, format, root, rank, opened, words ->> '$.file.path' AS path, [
@@ -447,12 +441,12 @@ named AS (
   ANTI JOIN (
     SELECT source, part.root(session) AS root
     FROM part.kept_few
-    WHERE kind IN ('gap', 'heal') AND format NOT IN ({_ALONE}) AND name NOT IN ('malformed', 'unresolved')
+    WHERE kind IN ('gap', 'heal') AND format NOT IN {quoted(ALONE)} AND name NOT IN ('malformed', 'unresolved')
     GROUP BY ALL
     HAVING bool_or(kind = 'gap' AND missing > 0) OR count(*) FILTER (kind = 'gap') > count(*) FILTER (kind = 'heal')
   ) USING (source, root)
   WHERE words ->> '$.file.copied_in' IS NOT NULL
-    AND (format IN ({_ALONE}) OR coalesce(words ->> '$.lacks', '') = '')
+    AND (format IN {quoted(ALONE)} OR coalesce(words ->> '$.lacks', '') = '')
 ),
 repeats AS (
   SELECT source, root AS session, any_value(path) AS path, min(original) AS original

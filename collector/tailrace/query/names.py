@@ -245,14 +245,11 @@ class ProgramNames:
     def _titles(self) -> dict[_Key, str]:
         """Titles of the sessions with the events of one thread of a process. Several may have read the same file."""
         of = {key: each for key, each in self._sessions.items() if each.thread_file}
-        return _told_apart(
-            of,
-            {
-                key: f"{self.process(*key).title} · thread {each.thread_file[1]}"
-                for key, each in of.items()
-                if each.thread_file
-            },
-        )
+        titles = {}
+        for key, each in of.items():
+            _, thread = each.thread_file or ("", "")
+            titles[key] = f"{self.process(*key).title} · thread {thread}"
+        return _told_apart(of, titles)
 
     @cached_property
     def _processes(self) -> dict[_Key, ProcessNames]:

@@ -49,8 +49,6 @@ REVEALING = frozenset(
 MACROS = frozenset({"FORMAT_TYPE", "GET_BLOCK_SIZE", "PG_GET_CONSTRAINTDEF", "PG_GET_VIEWDEF"})
 """Names of DuckDB's macros with a FROM clause, which only the plan of a statement shows."""
 
-_VIEWS = frozenset(view.name for view in VIEWS)
-
 _SELECTING = frozenset(
     {
         "ASCENDING", "BASE_TABLE", "DESCENDING", "DISTINCT_MODIFIER", "EMPTY", "EXPRESSION_LIST", "JOIN",
@@ -62,12 +60,7 @@ _SELECTING = frozenset(
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
 """Words that show that a step of DuckDB's plan writes, if the step's name contains one of them."""
 
-_ROWS = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
-
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\([\w\s,]*\))?", re.IGNORECASE)
-
-_EXPLAINED = (("what", "VARCHAR"), ("plan", "VARCHAR"))
-"""Name and DuckDB type of each column that the answer to an EXPLAIN statement has."""
 
 _LINE = re.compile(r"(?m)^LINE (\d+):")
 
@@ -102,7 +95,7 @@ def examine(
     statement = _without_semicolon(text)
     if kind == duckdb.StatementType.MULTI:
         raise QueryError("a PIVOT must name its columns here: PIVOT ... ON column IN (...)")
-    if kind not in _ROWS:
+    if kind not in {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}:
         raise QueryError(f"only statements that read are allowed, and this one is {kind.name}")
     explains = _EXPLAIN.match(statement)
     asked = statement[explains.end() :] if explains else statement
@@ -110,7 +103,8 @@ def examine(
     if explains or not reads_only_views(tree):
         _examine_plan(connection, asked, parameters)
     if explains:
-        return Statement(statement, [*_EXPLAINED], explains=True, parameters=parameters)
+        columns = [("what", "VARCHAR"), ("plan", "VARCHAR")]
+        return Statement(statement, columns, explains=True, parameters=parameters)
     described = _rows(connection, f"DESCRIBE FROM (\n{statement}\n)", parameters)
     columns = [(name, type_) for name, type_, *_ in described]
     return Statement(statement, columns, explains=False, parameters=parameters)
@@ -211,7 +205,8 @@ def _folded(name: str) -> str:
 def reads_only_views(tree: SyntaxNode) -> bool:
     """Return whether a statement selects rows only from the views for users, and from queries in its WITH clause
     that do the same. `tree` is the result of DuckDB's `json_serialize_sql`. Return false for an unknown node."""
-    waiting: list[tuple[object, frozenset[str]]] = [(tree, _VIEWS)]
+    views = frozenset(view.name for view in VIEWS)
+    waiting: list[tuple[object, frozenset[str]]] = [(tree, views)]
     while waiting:
         node, named = waiting.pop()
         if isinstance(node, list):
