@@ -14,7 +14,7 @@ from tailrace.query.completeness import Window, completeness
 from tailrace.query.filters import Selection
 from tests.forms import examples
 from tests.query.memory import Views
-from tests.query.tables import SECOND, clocked, row
+from tests.query.tables import SECOND, clocked, gap, row
 
 EPOCH = 1_000
 EVER = Window()
@@ -50,6 +50,13 @@ def test_a_group_has_its_count_total_self_time_and_percentiles(views):
 def test_nothing_has_no_figures(views):
     assert figures(views, []) == []
     assert figures(views, timed(row("instant", name="i", start=1))) == []
+
+
+@pytest.mark.parametrize("streams", [None, ("1",)])
+def test_a_lost_counter_is_no_lost_span(views, streams):
+    rows = timed(span(0, 5)) + [gap(3, 1, attributes={"count": 3, "of": "counter"})]
+    [found] = figures(views, rows, Window(Selection(streams=streams)))
+    assert found.bounds["count"] == (1, 1)
 
 
 def test_an_open_span_is_counted_apart_and_has_no_duration(views):

@@ -41,7 +41,9 @@ def begins_with(column: str, beginnings: Sequence[str]) -> RowCondition:
 
 
 def any_of(conditions: Sequence[RowCondition]) -> RowCondition:
-    return _joined(" OR ", conditions, RowCondition("false"))
+    joined = _joined(" OR ", conditions, RowCondition("false"))
+    # In parentheses, so that callers may write AND beside the condition.
+    return joined._replace(sql=f"({joined.sql})")
 
 
 def all_of(conditions: Sequence[RowCondition]) -> RowCondition:
