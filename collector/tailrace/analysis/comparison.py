@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.analysis.bounds import Interval
 from tailrace.analysis.losses import Losses
@@ -120,13 +120,9 @@ class NoisyGrowth(NamedTuple):
     """The growth of a figure between two runs, as two intervals that allow for noise: from the stored spans alone,
     and with an allowance for missing events. If noise could not be measured, `doubt` is the reason."""
 
-    stored: GrowthInterval
-    whole: GrowthInterval
+    stored: GrowthInterval = ANY_GROWTH
+    whole: GrowthInterval = ANY_GROWTH
     doubt: Doubt | None = None
-
-    @classmethod
-    def unmeasured(cls, doubt: Doubt) -> Self:
-        return cls(ANY_GROWTH, ANY_GROWTH, doubt)
 
     def undecided_by(self, threshold: float) -> Doubt:
         """Return why this growth allows no verdict: `doubt`; `Doubt.LOSS` if the stored spans alone would allow a

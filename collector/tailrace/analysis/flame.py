@@ -138,7 +138,14 @@ def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
     is not in `unit` (`ns` or `ticks`) are left out. Raise QueryError or StoreError if the table cannot be read."""
     nodes = _Nodes()
     own: dict[int, int] = defaultdict(int)
-    chosen = _overlapping(window)
+    # An open span overlaps each window that ends after its begin.
+    conditions = [window.selection.condition]
+    if window.since is not None:
+        conditions.append(RowCondition("(open OR time + length >= ?)", (window.since,)))
+        conditions.append(RowCondition("time IS NOT NULL"))
+    if window.until is not None:
+        conditions.append(RowCondition("time < ?", (window.until,)))
+    chosen = all_of(conditions)
     values = (unit, *chosen.values)
     sql = (
         f"SELECT source, session, stream, substream, begins, length, name FROM ({_PLACED})"  # noqa: S608 - our own words
@@ -171,14 +178,3 @@ def _lane(rows: Iterable[Any], window: Window, nodes: _Nodes) -> Iterator[LaneSp
         since = begin if window.since is None else max(begin, window.since)
         until = end if window.until is None else min(end, window.until)
         yield LaneSpan(since, until, above)
-
-
-def _overlapping(window: Window) -> RowCondition:
-    """Return the condition for spans that overlap the window. Open ones overlap windows that end after their begin."""
-    conditions = [window.selection.condition]
-    if window.since is not None:
-        conditions.append(RowCondition("(open OR time + length >= ?)", (window.since,)))
-        conditions.append(RowCondition("time IS NOT NULL"))
-    if window.until is not None:
-        conditions.append(RowCondition("time < ?", (window.until,)))
-    return all_of(conditions)

@@ -23,7 +23,6 @@ from tailrace.query.filters import OpenRange, RowCondition, all_of, any_of, one_
 if TYPE_CHECKING:
     from tailrace.query.completeness import Completeness, Window
     from tailrace.query.engine import Engine
-    from tailrace.query.filters import Selection
 
 EventNumber = tuple[str, str]
 
@@ -191,7 +190,11 @@ agents, which name streams, an exit without an entry counts as such a gap."""
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
     """Yield for each stream the sum of its gaps, as far as their missing events may be spans of the window."""
-    gaps, since = _gaps(window.selection), window.since
+    gaps, since, streams = window.selection.gaps, window.since, window.selection.streams
+    if streams is not None:
+        # A loss in one stream of these formats may change figures of the session's other streams.
+        others = RowCondition(f"format IN {quoted(COMMON_TICKS)}")
+        gaps = any_of([gaps, all_of([others, window.selection._replace(streams=None).gaps])])
     if not has_rows(engine, "gaps", all_of([RowCondition("remaining IS DISTINCT FROM 0"), gaps])):
         return
     found = _GAPS.format(gaps=gaps.sql)
@@ -202,17 +205,9 @@ def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
         sessions = open_then(engine, {row[:2] for row in rows}, OpenRange(since - MARGIN, None))
         rows = [row for row in rows if row[:2] in sessions or row[1] == DAMAGED_SESSION]
     for source, session, format_, stream, unit, events, unknown, names in rows:
-        selected = window.selection.streams is None or stream in {*window.selection.streams, ANY}
+        selected = streams is None or stream in {*streams, ANY}
         lost = (None if unknown else int(events)) if selected else 0
         yield TouchingGaps(source, session, format_, stream, unit, lost, names)
-
-
-def _gaps(selection: Selection) -> RowCondition:
-    """Return the condition for the gaps in the selected streams, for `COMMON_TICKS` in all of the sessions' streams."""
-    if selection.streams is None:
-        return selection.gaps
-    others = RowCondition(f"format IN {quoted(COMMON_TICKS)}")
-    return any_of([selection.gaps, all_of([others, selection._replace(streams=None).gaps])])
 
 
 def _behind(engine: Engine, gaps: RowCondition, since: int) -> RowCondition:

@@ -141,7 +141,7 @@ def _noise(
     # The verdicts `new` and `gone` do not depend on figures, so ignore the doubts about the noise of figures.
     if change.before is None or change.after is None:
         doubts = [doubt for doubt in doubts if doubt in (Doubt.LOSS, Doubt.SOME)]
-    return NoisyGrowth.unmeasured(doubts[0]) if doubts else None
+    return NoisyGrowth(doubt=doubts[0]) if doubts else None
 
 
 class RepeatedRuns(NamedTuple):
