@@ -54,7 +54,7 @@ def test_nothing_has_no_figures(views):
 
 @pytest.mark.parametrize("streams", [None, ("1",)])
 def test_a_lost_counter_is_no_lost_span(views, streams):
-    rows = timed(span(0, 5)) + [gap(3, 1, attributes={"count": 3, "of": "counter"})]
+    rows = timed(span(0, 5), gap(3, 1, attributes={"count": 3, "of": "counter"}))
     [found] = figures(views, rows, Window(Selection(streams=streams)))
     assert found.bounds["count"] == (1, 1)
 
