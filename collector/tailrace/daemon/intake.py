@@ -106,7 +106,7 @@ STOP = "stop"
 
 
 class SourceIntake:
-    """Writes the sessions of one source to the spool. It implements `Intake` and `FileIntake` of `sources.source`."""
+    """Writes the sessions of one source to the spool. It implements `FileIntake` of `sources.source`."""
 
     def __init__(
         self,

@@ -13,15 +13,14 @@ import errno
 import select
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import trio
 
-from tailrace.security.certificates import Certificates, explain
+from tailrace.security.certificates import explain
 from tailrace.security.guard import Guard
-from tailrace.security.tokens import Tokens
 from tailrace.sources.source import CHUNK_MAX, UNSENT_MAX, Outcome, Refusal
 from tailrace.spool.payloads import EOF
 
@@ -30,29 +29,14 @@ CUT = "eof without close_notify"
 off the last bytes."""
 
 
-class Channel(Protocol):
-    def receive(self) -> tuple[bytes, str | None]:
-        """Return the received bytes (at most about CHUNK_MAX), and the reason why no more bytes will follow, or None."""
-        ...
+class Channel:
+    """The bytes of a connection without TLS."""
 
-    def seal(self, data: bytes) -> bytes:
-        """Return the bytes to send for `data`. Raise OSError if the peer has disconnected."""
-        ...
-
-    def take_outgoing(self) -> bytes:
-        """Return and remove the bytes that the TLS protocol itself has to send, such as handshake messages."""
-        ...
-
-    def farewell(self) -> bytes:
-        """Return the last bytes to send before the connection is closed: the TLS alert `close_notify`."""
-        ...
-
-
-class PlainChannel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
     def receive(self) -> tuple[bytes, str | None]:
+        """Return the received bytes (at most about CHUNK_MAX), and the reason why no more bytes will follow, or None."""
         try:
             data = self._sock.recv(CHUNK_MAX)
         except BlockingIOError:
@@ -62,20 +46,23 @@ class PlainChannel:
         return data, None if data else EOF
 
     def seal(self, data: bytes) -> bytes:
+        """Return the bytes to send for `data`. Raise OSError if the peer has disconnected."""
         return data
 
     def take_outgoing(self) -> bytes:
+        """Return and remove the bytes that the TLS protocol itself has to send, such as handshake messages."""
         return b""
 
     def farewell(self) -> bytes:
+        """Return the last bytes to send before the connection is closed: the TLS alert `close_notify`."""
         return b""
 
 
-class TlsChannel:
+class TlsChannel(Channel):
     """The server side of a TLS connection. Bytes pass through memory buffers, so that no call blocks."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
-        self._plain = PlainChannel(sock)
+        super().__init__(sock)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
@@ -84,7 +71,7 @@ class TlsChannel:
 
         Afterwards, send the bytes from `take_outgoing`, also after an error. Raise ssl.SSLError, or OSError if the peer
         has disconnected."""
-        data, ended = self._plain.receive()
+        data, ended = super().receive()
         self._incoming.write(data)
         try:
             self._tls.do_handshake()
@@ -95,13 +82,27 @@ class TlsChannel:
         return True
 
     def peer(self) -> str:
-        return named(self._tls.getpeercert() or {})
+        """Return the common name of the peer's certificate, or its first alternative name, as ASCII on one line."""
+        certificate: Mapping[str, Any] = self._tls.getpeercert() or {}
+        subject, others = certificate.get("subject", ()), certificate.get("subjectAltName", ())
+        common = [value for part in subject for key, value in part if key == "commonName"]
+        names = [*common, *(str(value) for _, value in others)]
+        return ascii(names[0])[1:-1][:_NAME_MAX] if names else ""
 
     def receive(self) -> tuple[bytes, str | None]:
-        data, ended = self._plain.receive()
+        data, ended = super().receive()
         self._incoming.write(data)
-        opened, over = self._open()
-        return opened, over or (CUT if ended == EOF else ended)
+        opened = []
+        try:
+            while data := self._tls.read(CHUNK_MAX):
+                opened.append(data)
+        except ssl.SSLWantReadError:
+            ended = CUT if ended == EOF else ended
+        except ssl.SSLError:
+            ended = Refusal.TLS
+        else:
+            ended = EOF
+        return b"".join(opened), ended
 
     def seal(self, data: bytes) -> bytes:
         self._tls.write(data)
@@ -116,28 +117,8 @@ class TlsChannel:
             self._tls.unwrap()
         return self._outgoing.read()
 
-    def _open(self) -> tuple[bytes, str | None]:
-        opened = []
-        try:
-            while data := self._tls.read(CHUNK_MAX):
-                opened.append(data)
-        except ssl.SSLWantReadError:
-            return b"".join(opened), None
-        except ssl.SSLError:
-            return b"".join(opened), Refusal.TLS
-        return b"".join(opened), EOF
-
 
 _NAME_MAX = 64
-
-
-def named(certificate: Mapping[str, Any]) -> str:
-    """Return the common name of a certificate from `getpeercert`, or its first alternative name, as ASCII on one line."""
-    subject, others = certificate.get("subject", ()), certificate.get("subjectAltName", ())
-    common = [value for part in subject for key, value in part if key == "commonName"]
-    names = [*common, *(str(value) for _, value in others)]
-    return ascii(names[0])[1:-1][:_NAME_MAX] if names else ""
-
 
 SEND_BUFFER = 16 * 2**10
 """Size (bytes) of the send buffer requested from the kernel, which by default buffers megabytes for a peer."""
@@ -184,7 +165,7 @@ class Connection:
         self.opening: bytes | None = b""
         """The first bytes of the connection while its token line may be incomplete; None afterwards."""
         self._back: tuple[bytes, str | None] = (b"", None)
-        self._channel: Channel = PlainChannel(sock)
+        self._channel = Channel(sock)
         self._unsent = b""
         self._later: Callable[[], None] | None = None
 
@@ -218,7 +199,14 @@ class Connection:
                     ended = ended or Refusal.TLS
         # A source without tokens removes a token line, too, so that clients may send one before it is required.
         if self.opening is not None:
-            data = self._open(self.opening + data, ended)
+            data = self.opening + data
+            line = first_line(data)
+            # If the connection has ended, the bytes of an incomplete line count as data.
+            if line is None and ended is None:
+                self.opening = data
+                return b"", None
+            self.opening = None
+            data = data if line is None else line.rest
         return data, ended
 
     async def next(self) -> tuple[bytes, str | None]:
@@ -258,17 +246,6 @@ class Connection:
                 self.sock.send(self._channel.farewell(), socket.MSG_NOSIGNAL)
         self._unsent = b""
 
-    def _open(self, data: bytes, ended: str | None) -> bytes:
-        """Return the bytes after the token line, or all bytes without such a line. While the line is incomplete, return
-        no bytes."""
-        line = first_line(data)
-        # If the connection has ended, the bytes of an incomplete line count as data.
-        if line is None and ended is None:
-            self.opening = data
-            return b""
-        self.opening = None
-        return data if line is None else line.rest
-
     def _push(self, data: bytes) -> bool:
         """Send what the kernel accepts now, and buffer the remaining bytes. Return whether the peer is connected."""
         alone = not self._unsent
@@ -282,13 +259,15 @@ class Connection:
     async def send_rest(self) -> None:
         while self._unsent:
             await trio.lowlevel.wait_writable(self.sock)
-            self.send_more()
+            self._send()
 
     def send_more(self) -> bool:
+        """Send what the kernel accepts now. Return whether bytes are left."""
         self._send()
         return bool(self._unsent)
 
     def _send(self) -> bool:
+        """Send what the kernel accepts now. Return whether the peer is connected."""
         try:
             self._unsent = self._unsent[self.sock.send(self._unsent, socket.MSG_NOSIGNAL) :]
         except BlockingIOError:
@@ -317,65 +296,53 @@ async def greet(connection: Connection, guard: Guard, patience: float) -> None:
     Raise GreetingRefusedError if one of them fails, or if both together take longer than `patience` seconds."""
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
-            await _shake_hands(connection, guard.certificates)
+            try:
+                await connection.secure(guard.certificates.context())
+            except ssl.SSLError as error:
+                raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, explain(error)) from error
+            except OSError as error:
+                raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, "the peer has gone") from error
         if guard.tokens is not None:
-            await _check_token(connection, guard.tokens)
+            connection.opening = None
+            data, ended = b"", None
+            while (line := first_line(data)) is None and ended is None:
+                more, ended = await connection.next()
+                data += more
+            if line is None or line.token is None:
+                raise GreetingRefusedError(Refusal.NO_TOKEN)
+            if not guard.tokens.accepts(line.token):
+                raise GreetingRefusedError(Refusal.WRONG_TOKEN)
+            connection.put_back(line.rest, ended)
     if waiting.cancelled_caught:
         raise GreetingRefusedError(Refusal.GREETING)
 
 
-async def _shake_hands(connection: Connection, certificates: Certificates) -> None:
-    try:
-        await connection.secure(certificates.context())
-    except ssl.SSLError as error:
-        raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, explain(error)) from error
-    except OSError as error:
-        raise GreetingRefusedError(Refusal.TLS_HANDSHAKE, "the peer has gone") from error
-
-
-async def _check_token(connection: Connection, tokens: Tokens) -> None:
-    connection.opening = None
-    data, ended = b"", None
-    while (line := first_line(data)) is None and ended is None:
-        more, ended = await connection.next()
-        data += more
-    if line is None or line.token is None:
-        raise GreetingRefusedError(Refusal.NO_TOKEN)
-    if not tokens.accepts(line.token):
-        raise GreetingRefusedError(Refusal.WRONG_TOKEN)
-    connection.put_back(line.rest, ended)
-
-
-T = TypeVar("T")
-
-
-class Readiness(Generic[T]):
-    """A set of sockets, each with an object that owns it. One kernel call finds all sockets that can be read."""
+class Readiness:
+    """A set of connections. One kernel call finds all those that can be read."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._owners: dict[int, T] = {}
+        self._connections: dict[int, Connection] = {}
 
     def close(self) -> None:
         self._epoll.close()
 
-    def add(self, sock: socket.socket, owner: T) -> None:
-        self._epoll.register(sock, select.EPOLLIN)
-        self._owners[sock.fileno()] = owner
+    def add(self, connection: Connection) -> None:
+        self._epoll.register(connection.sock, select.EPOLLIN)
+        self._connections[connection.sock.fileno()] = connection
 
-    def remove(self, sock: socket.socket) -> None:
-        if self._owners.pop(sock.fileno(), None) is not None:
-            self._epoll.unregister(sock)
+    def remove(self, connection: Connection) -> None:
+        if self._connections.pop(connection.sock.fileno(), None) is not None:
+            self._epoll.unregister(connection.sock)
 
     async def wait(self) -> None:
         await trio.lowlevel.wait_readable(self._epoll)
 
-    def found(self) -> Iterator[T]:
-        """Yield the owners of all sockets that can be read now. Those that have waited longest come first."""
+    def found(self) -> list[Connection]:
+        """Return all connections that can be read now. Those that have waited longest come first."""
         # By default, a call returns at most 1023.
-        for descriptor, _ in self._epoll.poll(0, max(1, len(self._owners))):
-            if (owner := self._owners.get(descriptor)) is not None:
-                yield owner
+        ready = self._epoll.poll(0, max(1, len(self._connections)))
+        return [self._connections[fd] for fd, _ in ready if fd in self._connections]
 
 
 REST_MAX = 0.02

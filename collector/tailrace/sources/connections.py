@@ -15,10 +15,9 @@ import resource
 import socket
 from collections import Counter, OrderedDict
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol
 
 import trio
 
@@ -33,6 +32,7 @@ from tailrace.sources.connection import (
     greet,
     greets,
 )
+from tailrace.sources.listeners import ConnectedPeer, Listener
 from tailrace.sources.source import RESERVE, Intake, Outcome, Refusal, SourceFigures
 from tailrace.spool.entry import EntryKind
 
@@ -51,51 +51,6 @@ _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 logger = logging.getLogger(__name__)
 
 
-class ConnectedPeer(NamedTuple):
-    """The peer of a connection: its name, the key under which its connections are counted, and its user id or None."""
-
-    name: str
-    whose: str
-    user: int | None = None
-
-
-class Listener(Protocol):
-    """A listener of one transport: the operations in which TCP and unix sockets differ."""
-
-    transport: str
-    crowd: Refusal
-    """The cause to count when a connection is refused because its peer has too many connections."""
-    guard: Guard
-    greeting_timeout: float
-    """Maximum time (seconds) for TLS handshake and token together."""
-    enough: int
-    """Number of bytes at one socket from which a poll shortens the next pause (see `AdaptiveRest`).
-
-    The number must be less than a socket buffers, because a writer blocks when the buffer is full."""
-    look_seconds: float
-    """Interval (seconds) between two checks whether clients can reach the listening socket, while none connects."""
-
-    def listening(self) -> AbstractContextManager[tuple[socket.socket, str]]:
-        """Yield a listening socket and its address as text. Raise OSError if the address is not available."""
-        ...
-
-    def renewed(self) -> socket.socket:
-        """Return the listening socket, or a new one if its file was removed. Raise OSError if none can be made."""
-        ...
-
-    def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
-        """Configure an accepted connection and return its peer. Raise OSError if the peer has disconnected."""
-        ...
-
-    def refusal(self, peer: ConnectedPeer) -> Refusal | None:
-        """Return the cause for which a peer is rejected before TLS and token; None if it is not rejected."""
-        ...
-
-    def demands(self, peer: ConnectedPeer) -> Guard:
-        """Return what a peer must prove before its connection gets a session: TLS, a certificate or a token."""
-        ...
-
-
 class ConnectionSource:
     """Accepts connections and passes their bytes to the daemon. The simulator calls the methods that wait for no
     socket."""
@@ -109,7 +64,7 @@ class ConnectionSource:
         self._served: OrderedDict[Connection, None] = OrderedDict()
         """Connections that have passed TLS and token; the one that has been silent longest is first."""
         self._with_session: dict[int, Connection] = {}
-        self._readiness: Readiness[Connection] | None = None
+        self._readiness: Readiness | None = None
         self._intake: Intake | None = None
         self._waiting: trio.CancelScope | None = None
         self._resting = trio.CancelScope()
@@ -120,7 +75,7 @@ class ConnectionSource:
         self.begin(intake)
         with (
             self._listener.listening() as (first, self.address),
-            closing(Readiness[Connection]()) as readiness,
+            closing(Readiness()) as readiness,
         ):
             sock = first
             self._readiness, self._intake = readiness, intake
@@ -132,7 +87,13 @@ class ConnectionSource:
                         await trio.lowlevel.wait_readable(sock)
                         await self._accept(sock, nursery, intake)
                         continue
-                    sock = self._renewed(sock)
+                    try:
+                        sock = self._listener.renewed()
+                    except OSError as error:
+                        text = f"{self.address} is gone and cannot be made again: {error}"
+                        self._figures.unreachable = text
+                    else:
+                        self._figures.unreachable = ""
 
     def reconfigure(self, config: ConnectionConfig) -> None:
         self._config = config
@@ -160,15 +121,6 @@ class ConnectionSource:
         return self._figures
 
     # The following methods accept connections.
-
-    def _renewed(self, sock: socket.socket) -> socket.socket:
-        try:
-            sock = self._listener.renewed()
-        except OSError as error:
-            self._figures.unreachable = f"{self.address} is gone and cannot be made again: {error}"
-        else:
-            self._figures.unreachable = ""
-        return sock
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery, intake: Intake) -> None:
         """Accept one connection. Wake the receiving task, so that it removes closed connections before the next accept."""
@@ -237,7 +189,7 @@ class ConnectionSource:
         connection.active_at = trio.current_time()
         self._served[connection] = None
         if self._readiness is not None:
-            self._readiness.add(connection.sock, connection)
+            self._readiness.add(connection)
 
     async def _send_rest(self, connection: Connection) -> None:
         # Ignore the error: another task may close the connection meanwhile
@@ -246,13 +198,18 @@ class ConnectionSource:
 
     # The following methods receive from accepted connections.
 
-    async def _receive(self, readiness: Readiness[Connection], intake: Intake) -> None:
+    async def _receive(self, readiness: Readiness, intake: Intake) -> None:
         served = self._served
         rest = AdaptiveRest(self._listener.enough)
         try:
             while True:
-                await self._wait(readiness)
-                found = list(readiness.found())
+                # Wait until data arrives, or until the connection that has been silent longest exceeds `idle_timeout`.
+                longest = next(iter(served), None)
+                begun = trio.current_time() if longest is None else longest.active_at
+                with trio.move_on_at(begun + self._config.idle_timeout) as self._waiting:
+                    await readiness.wait()
+                self._waiting = None
+                found = readiness.found()
                 self._end_silent({*found}, intake)
                 taken = most = 0
                 for connection in found:
@@ -272,14 +229,6 @@ class ConnectionSource:
         finally:
             for connection in list(served):
                 self._end(connection, connection.reason, intake)
-
-    async def _wait(self, readiness: Readiness[Connection]) -> None:
-        """Wait until data arrives, or until the connection that has been silent longest exceeds `idle_timeout`."""
-        longest = next(iter(self._served), None)
-        begun = trio.current_time() if longest is None else longest.active_at
-        with trio.move_on_at(begun + self._config.idle_timeout) as self._waiting:
-            await readiness.wait()
-        self._waiting = None
 
     def _end_silent(self, found: AbstractSet[Connection], intake: Intake) -> None:
         """Close the connections that have been silent longer than `idle_timeout`, except those in `found`, which can be
@@ -308,7 +257,7 @@ class ConnectionSource:
 
     def _close(self, connection: Connection) -> None:
         if self._readiness is not None:
-            self._readiness.remove(connection.sock)
+            self._readiness.remove(connection)
         with connection.sock:
             # End the task that waits to send the connection's buffered bytes.
             trio.lowlevel.notify_closing(connection.sock)

@@ -13,16 +13,17 @@ import os
 import socket
 import stat
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from tailrace.config.schema import TcpConfig
 from tailrace.security.guard import OPEN, Guard
 from tailrace.service_manager.descriptors import NOWHERE, Slot
-from tailrace.sources.connections import ConnectedPeer
 from tailrace.sources.listening import (
     BACKLOG,
     Listening,
@@ -38,28 +39,69 @@ from tailrace.sources.source import Refusal
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
 
-class TcpListener:
-    transport = "tcp"
-    crowd = Refusal.CONNECTIONS_OF_ADDRESS
-    enough = 32 * 1024
-    """Half of the 64 KiB that a client on Linux can send over a new TCP connection before the source reads."""
-    look_seconds = math.inf
+class ConnectedPeer(NamedTuple):
+    """The peer of a connection: its name, the key under which its connections are counted, and its user id or None."""
 
-    def __init__(
-        self, config: TcpConfig, guard: Guard = OPEN, listening: Listening | None = None
-    ) -> None:
-        self.guard = guard
-        self.greeting_timeout = float(config.greeting_timeout)
-        self._same_user = config.same_user
-        self._listening = listening or of_connections(config.listen)
+    name: str
+    whose: str
+    user: int | None = None
+
+
+class Listener(ABC):
+    """A listening socket: the operations in which TCP and unix sockets differ."""
+
+    transport: str
+    crowd: Refusal
+    """The cause to count when a connection is refused because its peer has too many connections."""
+    guard = OPEN
+    greeting_timeout = math.inf
+    """Maximum time (seconds) for TLS handshake and token together."""
+    enough: int
+    """Number of bytes at one socket from which a poll shortens the next pause (see `AdaptiveRest`).
+
+    The number must be less than a socket buffers, because a writer blocks when the buffer is full."""
+    look_seconds = math.inf
+    """Interval (seconds) between two checks whether clients can reach the listening socket, while none connects."""
+
+    def __init__(self, listening: Listening) -> None:
+        self._listening = listening
 
     @contextmanager
     def listening(self) -> Iterator[tuple[socket.socket, str]]:
+        """Yield a listening socket and its address as text. Raise OSError if the address is not available."""
         with self._listening.reading() as sock:
             yield sock, named(sock)
 
     def renewed(self) -> socket.socket:
+        """Return the listening socket, or a new one if its file was removed. Raise OSError if none can be made."""
         return self._listening.open()
+
+    @abstractmethod
+    def greet(self, sock: socket.socket, address: Any) -> ConnectedPeer:  # noqa: ANN401 - what `accept` gave
+        """Configure an accepted connection and return its peer. Raise OSError if the peer has disconnected."""
+
+    def refusal(self, peer: ConnectedPeer) -> Refusal | None:  # noqa: ARG002 - the mode of a unix socket's file decides
+        """Return the cause for which a peer is rejected before TLS and token; None if it is not rejected."""
+        return None
+
+    def demands(self, peer: ConnectedPeer) -> Guard:  # noqa: ARG002 - the same of all
+        """Return what a peer must prove before its connection gets a session: TLS, a certificate or a token."""
+        return self.guard
+
+
+class TcpListener(Listener):
+    transport = "tcp"
+    crowd = Refusal.CONNECTIONS_OF_ADDRESS
+    enough = 32 * 1024
+    """Half of the 64 KiB that a client on Linux can send over a new TCP connection before the source reads."""
+
+    def __init__(
+        self, config: TcpConfig, guard: Guard = OPEN, listening: Listening | None = None
+    ) -> None:
+        super().__init__(listening or of_connections(config.listen))
+        self.guard = guard
+        self.greeting_timeout = float(config.greeting_timeout)
+        self._same_user = config.same_user
 
     def greet(
         self, sock: socket.socket, address: tuple[str, int] | tuple[str, int, int, int]
@@ -131,9 +173,8 @@ class UnixListening(Listening):
         if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
             return False
         try:
-            if sock.getsockname() != str(self._path):
-                return False
-            if not stat.S_ISSOCK(self._path.lstat().st_mode):
+            is_socket = stat.S_ISSOCK(self._path.lstat().st_mode)
+            if not is_socket or sock.getsockname() != str(self._path):
                 return False
             self._path.chmod(self._mode)
         except OSError:
@@ -141,19 +182,17 @@ class UnixListening(Listening):
         return accepts(sock)
 
 
-class UnixListener:
+class UnixListener(Listener):
     transport = "unix"
     crowd = Refusal.CONNECTIONS_OF_USER
-    guard = OPEN
-    greeting_timeout = math.inf
     enough = 8 * 1024
     """A third of the 24 KB that a client on Linux can send in writes of 86 bytes before it blocks."""
     look_seconds = 1.0
 
     def __init__(self, path: Path, mode: int, listening: Listening | None = None) -> None:
+        super().__init__(listening or UnixListening(path, mode))
         self._path = path
         self._mode = mode
-        self._listening = listening or UnixListening(path, mode)
 
     @contextmanager
     def listening(self) -> Iterator[tuple[socket.socket, str]]:
@@ -161,20 +200,11 @@ class UnixListener:
             self._path.chmod(self._mode)
             yield sock, url(self._path)
 
-    def renewed(self) -> socket.socket:
-        return self._listening.open()
-
     def greet(self, sock: socket.socket, address: str) -> ConnectedPeer:  # noqa: ARG002 - a client's socket has none
         pid, uid, _ = _CREDENTIALS.unpack(
             sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
         return ConnectedPeer(f"unix:uid={uid},pid={pid}", str(uid))
-
-    def refusal(self, peer: ConnectedPeer) -> Refusal | None:  # noqa: ARG002 - the file's mode decides
-        return None
-
-    def demands(self, peer: ConnectedPeer) -> Guard:  # noqa: ARG002 - the same of all
-        return OPEN
 
 
 def url(path: Path) -> str:
@@ -187,7 +217,14 @@ def _accepting(path: Path, mode: int) -> socket.socket:
     try:
         # The kernel creates the file with the socket's mode, so the file never has more permissions than `mode`.
         os.fchmod(sock.fileno(), mode)
-        _bind(sock, path)
+        try:
+            # Replace the socket file that a killed process has left.
+            if not in_use(path):
+                path.unlink(missing_ok=True)
+            sock.bind(str(path))
+        except OSError as error:
+            error.filename = str(path)
+            raise
         made = path.lstat()
         try:
             path.chmod(mode)
@@ -200,17 +237,6 @@ def _accepting(path: Path, mode: int) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def _bind(sock: socket.socket, path: Path) -> None:
-    """Bind a socket to a path, and replace the socket file that a killed process has left. Raise OSError if that fails."""
-    try:
-        if not in_use(path):
-            path.unlink(missing_ok=True)
-        sock.bind(str(path))
-    except OSError as error:
-        error.filename = str(path)
-        raise
 
 
 def in_use(path: Path) -> bool:

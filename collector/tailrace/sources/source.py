@@ -45,23 +45,18 @@ class Intake(Protocol):
 
     def open(self, transport: str, peer: str, *, record_max: int, garbage_max: int = 0) -> int:
         """Begin a session and return its number."""
-        ...
 
     def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
         """Append an entry to a session: `DATA` with at most CHUNK_MAX bytes of a byte stream, or packed `DATAGRAMS`."""
-        ...
 
     def now(self) -> int:
         """Return the log's time (Unix ns), which never goes back."""
-        ...
 
     def at(self, wall: int) -> int:
         """Convert a wall-clock time (Unix ns) to log time."""
-        ...
 
     def moment(self) -> AbstractContextManager[None]:
         """Give all entries that are appended in the `with` block the same log time."""
-        ...
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
         """Record that the kernel dropped `count` datagrams at a socket since the log time `since`, and that `total` is
@@ -69,12 +64,10 @@ class Intake(Protocol):
 
         Call this before appending the datagrams that the kernel queued after the drops. If datagrams from before the
         drops were read together with them, append both and make this call within one `moment`."""
-        ...
 
     def drops_before(self, socket: int) -> tuple[int, int]:
         """Return the recorded number of all datagrams that the kernel has dropped at a socket, and the log time of this
         record."""
-        ...
 
     def loss(self, number: int, loss: FileLoss) -> None: ...
 
@@ -82,28 +75,13 @@ class Intake(Protocol):
 
     def sessions(self) -> dict[int, OpenInfo]:
         """Return, by number, the sessions of this source that an earlier run of the daemon left open."""
-        ...
 
     async def room(self) -> None:
         """Wait until the daemon can take more chunks."""
-        ...
 
 
-class FileFinder(Protocol):
-    """The methods by which file sources agree on which source reads a file."""
-
-    def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether another source must not read a file that it has found and that begins with `head`."""
-        ...
-
-    def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows a file that it does not follow yet, and that may be a copy of a file which
-        had the path `path` and begins with `head`."""
-        ...
-
-
-class FileIntake(Protocol):
-    """The interface through which file sources pass chunks to the daemon. No call blocks except `room`."""
+class FileIntake(Intake, Protocol):
+    """The interface through which sources of files pass chunks to the daemon."""
 
     def open_file(
         self,
@@ -117,29 +95,18 @@ class FileIntake(Protocol):
         """Begin a session for a file of which nothing was read. Return the session's number.
 
         Its rows later replace those of the sessions `replaces`, which have read the same file before."""
-        ...
 
     def session(self, number: int) -> str:
         """Return the id of an open session."""
-        ...
 
     def file(self, number: int, facts: FileFacts) -> None:
         """Record changed facts about a session's file, such as its path."""
-        ...
-
-    def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int: ...
 
     def document(self, number: int, name: str, data: bytes) -> None:
         """Append the whole content of a new or changed document, such as a metadata file, of the session's file."""
-        ...
-
-    def loss(self, number: int, loss: FileLoss) -> None: ...
-
-    def close(self, number: int, reason: str) -> None: ...
 
     def files(self, finder: FileFinder) -> dict[int, FileState]:
         """Register `finder`. Return by session number the state of each file that an earlier run left open."""
-        ...
 
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
@@ -149,22 +116,24 @@ class FileIntake(Protocol):
 
         Return `claimed` if another source claims the file (see `FileFinder`). Return `later` if not all input of the
         sessions is decoded yet."""
-        ...
 
     def is_awaited(self, path: str, head: bytes) -> bool:
         """Return whether another source knows a file that it does not follow yet, and that may be a copy of a file
         which had the path `path` and begins with `head`."""
-        ...
 
     def let_go(self, number: int) -> None:
         """Record that this source no longer finds the session's file, so that another source can continue the session."""
-        ...
-
-    async def room(self) -> None: ...
 
 
-class AnyIntake(Intake, FileIntake, Protocol):
-    """The interface for any source: for network sources and for file sources."""
+class FileFinder(Protocol):
+    """The methods by which file sources agree on which source reads a file."""
+
+    def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
+        """Return whether another source must not read a file that it has found and that begins with `head`."""
+
+    def awaits(self, path: str, head: bytes) -> bool:
+        """Return whether this source knows a file that it does not follow yet, and that may be a copy of a file which
+        had the path `path` and begins with `head`."""
 
 
 class Outcome(StrEnum):
@@ -241,29 +210,24 @@ class Source(Protocol):
     address: str
     """The address at which the source listens, with the actual port; empty before it listens."""
 
-    async def run(self, intake: AnyIntake, *, task_status: trio.TaskStatus[None] = ...) -> None:
+    async def run(self, intake: FileIntake, *, task_status: trio.TaskStatus[None] = ...) -> None:
         """Receive data until cancelled; call `task_status.started()` once the source listens.
 
         A source of finished files returns when it has read all of them."""
-        ...
 
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type
         """Apply a new configuration to the running source. The new configuration differs only in settings that may
         change at runtime (see `config.reload`)."""
-        ...
 
     def cut(self, number: int, reason: str) -> None:
         """Disconnect a session's peer, if it has a connection. `reason` is recorded as the end of the session."""
-        ...
 
     def can_reply(self, number: int) -> bool:
         """Return whether a packet for a session's peer can be sent now."""
-        ...
 
     def reply(self, number: int, data: bytes) -> bool:
         """Send a packet whole and in order to a session's peer, without blocking or raising. Return whether it was
         sent."""
-        ...
 
     def figures(self) -> SourceFigures: ...
 

@@ -123,11 +123,9 @@ class DatagramSocket(Protocol):
 
     def read(self) -> Received:
         """Return datagrams that wait in the socket; more may be left for the next call."""
-        ...
 
     def send(self, data: bytes, address: Address) -> None:
         """Send a datagram to an address. Raise OSError if the kernel refuses it."""
-        ...
 
     def queue(self) -> KernelQueue: ...
 
@@ -135,7 +133,6 @@ class DatagramSocket(Protocol):
 
     def cookie(self) -> int:
         """Return the number by which the kernel identifies the socket, unique until the next boot."""
-        ...
 
 
 class SystemSocket:

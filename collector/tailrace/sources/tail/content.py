@@ -141,11 +141,9 @@ class Reader(Protocol):
     @property
     def trail(self) -> Trail:
         """Return the trail of the bytes that were read; of the compressed bytes if the file is compressed."""
-        ...
 
     def next(self, view: ContentView) -> Piece:
         """Return the next piece of the file's content. Raise OSError if the file cannot be read."""
-        ...
 
 
 class Compressed:
