@@ -64,10 +64,9 @@ def join(sockname: tuple[str, int] | tuple[str, int, int, int]) -> str:
 
 
 def bound(listen: str, kind: socket.SocketKind, *, shared: bool = False) -> socket.socket:
-    """Return a non-blocking socket of type `kind` that is bound to an address. Raise OSError if the address is not
-    available.
+    """Return a non-blocking socket that is bound to an address. With `shared`, other processes may bind to it, too.
 
-    With `shared`, other processes may bind to the same address."""
+    Raise OSError if the address is not available."""
     first, *rest = _resolved(listen, kind)
     try:
         return _bound(first, kind, shared=shared)
@@ -121,9 +120,8 @@ def _device(sock: socket.socket) -> bytes:
 
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
-    """Return the error to report if the address `listen` of a configuration key cannot be bound.
-
-    The error is an AddressError if the address may become available later."""
+    """Return the error of a configuration key whose address cannot be bound: an AddressError if the address may become
+    available later."""
     match error:
         case PermissionError():
             remedy = "change the key, or let this user"
@@ -196,7 +194,16 @@ class Listening:
     def open(self) -> socket.socket:
         """Return the non-blocking socket, created at the first call. Raise OSError if the address is not available."""
         if self._sock is None:
-            self._sock = self._inherit() or self._new()
+            self._sock = self._slot.take(self._fits)
+            self.inherited = self._sock is not None
+        if self._sock is None:
+            try:
+                self._sock = self._make()
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or not self._slot.make_way():
+                    raise
+                self._sock = self._make()
+            self._slot.keep(self._sock)
         return self._sock
 
     def close(self) -> None:
@@ -219,21 +226,6 @@ class Listening:
         finally:
             if not self.kept:
                 self.close()
-
-    def _inherit(self) -> socket.socket | None:
-        sock = self._slot.take(self._fits)
-        self.inherited = sock is not None
-        return sock
-
-    def _new(self) -> socket.socket:
-        try:
-            sock = self._make()
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or not self._slot.make_way():
-                raise
-            sock = self._make()
-        self._slot.keep(sock)
-        return sock
 
 
 def of_datagrams(
@@ -262,12 +254,10 @@ def count_drops(sock: socket.socket) -> None:
 
 def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
     """Return the number that `count_drops` makes the kernel attach to a datagram; 0 if there is none."""
-    counts = [
-        data
-        for level, kind, data in ancillary
-        if (level, kind) == (socket.SOL_SOCKET, _SO_RXQ_OVFL)
-    ]
-    return int.from_bytes(counts[0], sys.byteorder) if counts else 0
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, _SO_RXQ_OVFL):
+            return int.from_bytes(data, sys.byteorder)
+    return 0
 
 
 def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
@@ -285,11 +275,17 @@ def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
 
 def of_connections(listen: str, slot: Slot = NOWHERE, *, shared: bool = False) -> Listening:
     kind = socket.SOCK_STREAM
-    return Listening(
-        lambda: _accepting(listen, shared=shared),
-        slot,
-        lambda sock: has(sock, listen, kind) and accepts(sock),
-    )
+
+    def make() -> socket.socket:
+        sock = bound(listen, kind, shared=shared)
+        try:
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    return Listening(make, slot, lambda sock: has(sock, listen, kind) and accepts(sock))
 
 
 def accepts(sock: socket.socket) -> bool:
@@ -299,16 +295,6 @@ def accepts(sock: socket.socket) -> bool:
     except OSError:
         return False
     return True
-
-
-def _accepting(listen: str, *, shared: bool) -> socket.socket:
-    sock = bound(listen, socket.SOCK_STREAM, shared=shared)
-    try:
-        sock.listen(BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    return sock
 
 
 Place = tuple[str, str, int, str]

@@ -21,7 +21,7 @@ from tailrace.clock import Clock
 from tailrace.config.schema import UdpConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.security.guard import Networks
-from tailrace.sources.listening import is_trusted, join, owner
+from tailrace.sources.listening import is_trusted, join, owner, split
 from tailrace.sources.source import CHUNK_MAX, Intake, Refusal, SourceFigures
 from tailrace.spool.entry import Datagrams, EntryKind, measure_datagrams, pack_datagrams
 from tailrace.spool.payloads import FileLoss
@@ -151,8 +151,7 @@ class Admission:
             if info.peer == STRANGERS:
                 self._strangers = (number, now)
                 continue
-            host, _, port = info.peer.rpartition(":")
-            address = (host.strip("[]"), int(port))
+            address = split(info.peer)
             self.peers.add(address, number, now)
             self.peers.refresh(address, now)
 

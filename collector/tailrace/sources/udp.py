@@ -13,7 +13,7 @@ import select
 import socket
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import trio
 
@@ -118,29 +118,15 @@ def nap(sock: socket.socket) -> int:
     return min(NAP_MAX, longest) if longest >= NAP_MIN else 0
 
 
-class DatagramSocket(Protocol):
-    """A socket that receives datagrams. None of its methods blocks."""
-
-    def read(self) -> Received:
-        """Return datagrams that wait in the socket; more may be left for the next call."""
-
-    def send(self, data: bytes, address: Address) -> None:
-        """Send a datagram to an address. Raise OSError if the kernel refuses it."""
-
-    def queue(self) -> KernelQueue: ...
-
-    def idle(self) -> bool: ...
-
-    def cookie(self) -> int:
-        """Return the number by which the kernel identifies the socket, unique until the next boot."""
-
-
 class SystemSocket:
+    """A kernel socket that receives datagrams. None of its methods blocks."""
+
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         count_drops(sock)
 
     def read(self) -> Received:
+        """Return datagrams that wait in the socket; more may be left for the next call."""
         received: list[tuple[Address, bytes, int]] = []
         receive = self._sock.recvmsg
         try:
@@ -159,17 +145,18 @@ class SystemSocket:
         self._sock.sendto(data, address)
 
     def queue(self) -> KernelQueue:
-        data = self._sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
-        memory = _MEMINFO.unpack(data)
+        memory = _MEMINFO.unpack(
+            self._sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+        )
         return KernelQueue(memory[_MEMINFO_RMEM], memory[_MEMINFO_DROPS])
 
     def idle(self) -> bool:
         return not self.queue().bytes
 
     def cookie(self) -> int:
+        """Return the number by which the kernel identifies the socket, unique until the next boot."""
         data = self._sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE.size)
-        (number,) = _COOKIE.unpack(data)
-        return int(number)
+        return int(_COOKIE.unpack(data)[0])
 
     @property
     def waitable(self) -> int:
@@ -236,7 +223,7 @@ class UdpSource:
         self._listening = listening or of_datagrams(config.listen)
         self._name = name
         self._figures = SourceFigures()
-        self._sock: DatagramSocket | None = None
+        self._sock: SystemSocket | None = None
         self._admission = Admission(config, clock, self._figures)
         self._peers = self._admission.peers
         self._counted = 0
@@ -266,11 +253,16 @@ class UdpSource:
                     datagrams.stop()
                     self.finish(intake)
 
-    def begin(self, sock: DatagramSocket, intake: Intake) -> None:
+    def begin(self, sock: SystemSocket, intake: Intake) -> None:
         """Continue the sessions and the count of dropped datagrams that an earlier run of the daemon left."""
         self._sock = sock
         self._admission.resume(intake)
-        self._count_from(sock, intake)
+        # The first period for which drops are reported includes the time in which no process read the socket.
+        listening, held = self._listening, self._listening.held_since
+        self._counted = intake.now() if held is None else intake.at(held)
+        listening.held_since = None
+        if listening.inherited and not listening.drops_reported:
+            listening.drops_reported, self._counted = intake.drops_before(sock.cookie())
 
     def finish(self, intake: Intake) -> None:
         while not self.drain(intake):
@@ -299,8 +291,7 @@ class UdpSource:
 
     def _measure_queue(self) -> None:
         if self._sock is not None:
-            queue = self._sock.queue()
-            self._figures.queue_bytes, self._figures.kernel_drops = queue
+            self._figures.queue_bytes, self._figures.kernel_drops = self._sock.queue()
 
     def _reply(self, peer: Peer | None, data: bytes) -> Outcome:
         if peer is None or self._sock is None:
@@ -347,15 +338,6 @@ class UdpSource:
                     admission.hand_on_noise(intake)
         self._quiet = self._quiet and not received.parts
         return received.emptied
-
-    def _count_from(self, sock: DatagramSocket, intake: Intake) -> None:
-        """Set the start of the first period for which dropped datagrams are reported. The period includes the time in
-        which no process read the socket."""
-        held = self._listening.held_since
-        self._counted = intake.now() if held is None else intake.at(held)
-        self._listening.held_since = None
-        if self._listening.inherited and not self._listening.drops_reported:
-            self._listening.drops_reported, self._counted = intake.drops_before(sock.cookie())
 
     def _count_drops(self, dropped: int, intake: Intake) -> None:
         """Report the datagrams that the kernel has dropped since the last report."""
