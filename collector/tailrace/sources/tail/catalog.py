@@ -23,6 +23,7 @@ from itertools import chain, count
 from operator import attrgetter
 from typing import NamedTuple
 
+from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import originals
 from tailrace.sources.tail.follow import Followed
@@ -60,9 +61,10 @@ class Catalog:
     Files with equal keys (`key(path)`) form a group of possible copies. With `apart`, no file is treated as a copy."""
 
     def __init__(
-        self, key: Callable[[str], str], config: TailConfig, *, apart: bool = False
+        self, key: Callable[[str], str], config: TailConfig, clock: Clock, *, apart: bool
     ) -> None:
         self.config = config
+        self._clock = clock
         self._key = str if apart else key
         self._apart = apart
         self._by_path: dict[str, Followed] = {}
@@ -104,19 +106,11 @@ class Catalog:
         """Return the other known files of a file's group of possible copies."""
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
-    def elders(self, file: Followed) -> list[Followed]:
-        """Return the files that precede this file in its group of possible copies, which is sorted by rank."""
-        known = self._by_key[self._all[file]]
-        return known[: known.index(file)]
-
     def juniors(self, file: Followed) -> list[Followed]:
         """Return the files of this file's group of possible copies that were found after this file."""
         return [other for other in self.relatives(file) if other.known > file.known]
 
-    def ended(self, file: Followed) -> list[Ended]:
-        return self._ended.get(self._all[file], [])
-
-    def add(self, file: Followed, now: float, key: str | None = None) -> None:
+    def add(self, file: Followed, key: str | None = None) -> None:
         """Add a file to the group of `key`, by default the key of its path.
 
         A newly found file takes over the rank of the earlier file at its path, or else gets the next rank."""
@@ -129,41 +123,22 @@ class Catalog:
         insort(self._by_key.setdefault(key, []), file, key=lambda other: other.rank)
         self._by_path[file.location.path] = file
         self._by_node[file.location.node] = file
-        self.check_at(file, now)
+        self.check_at(file, self._clock.monotonic())
 
-    def replace(self, waiting: Followed, file: Followed, now: float) -> str | None:
+    def replace(self, waiting: Followed, file: Followed) -> str | None:
         """Give `file` the path and descriptor of `waiting`, which is the same file, found again. Return the former path
         of `file`, or None if the path is unchanged."""
         before = file.location.path
         self.remove(file)
         file.become(waiting)
-        self.add(file, now)
+        self.add(file)
         return None if file.location.path == before else before
 
-    def move(self, file: Followed, path: str, now: float) -> None:
+    def move(self, file: Followed, path: str) -> None:
         """Record a file's new path. A possible copy stays in the group of its possible original."""
         key = self.remove(file)
         file.moved(path)
-        self.add(file, now, key if file.phase is Phase.COPY else None)
-
-    def originals(self, file: Followed) -> list[str]:
-        """Return the paths from which this file may have been copied, according to its name."""
-        found = [] if self._apart else originals(file.location.path)
-        return [path for name in found for path in (name, f"{name}.gz")]
-
-    def proves(self, file: Followed, other: Followed) -> bool | None:
-        """Compare `file` with `other` a step further. Return whether it is proven to be a copy; None while this is
-        unfinished.
-
-        The checksum of only one file is computed at a time, because this may need a decompressor. Return True for all
-        other files meanwhile, so that they wait. Raise OSError if a file cannot be read."""
-        summed = self._summed
-        if summed is not None and summed is not file:
-            if summed in self._all and summed.is_summing:
-                return True
-            summed.give_up_sum()
-        self._summed = file
-        return file.proves(other)
+        self.add(file, key if file.phase is Phase.COPY else None)
 
     def waiting(self, file: Followed) -> list[Followed]:
         return [other for other in self.relatives(file) if other.phase in WAITING]
@@ -182,7 +157,7 @@ class Catalog:
             del self._by_path[at.path]
         if self._by_node.get(at.node) is file:
             del self._by_node[at.node]
-        for path in [path for path, owner in self._aliases.items() if owner is file]:
+        for path in self.aliases(file):
             del self._aliases[path]
         return key
 
@@ -237,73 +212,174 @@ class Catalog:
         file.interval = min(max(2 * file.interval, self.config.idle_interval), RETRY_MAX)
         self.check_at(file, now + file.interval)
 
+    # The following methods determine which file is a copy of another file.
 
-def is_copy(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file must wait because it may be a copy of a known file or of an ended file.
+    def is_copy(self, file: Followed, now: float) -> bool | None:
+        """Return whether a file must wait because it may be a copy of a known file or of an ended file.
 
-    Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
-    # Call `_has_original` first: it also checks other files for changes, which may end their sessions.
-    if (found := _has_original(catalog, file, now)) is not False:
-        return found
-    ended = ended_like(catalog, file)
-    return ended is not None and len(file.head()) < len(ended.head)
-
-
-def _has_original(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file must wait for a possible original: a file with an equal beginning that is followed, or that
-    was found earlier and may still be followed.
-
-    Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
-    head = file.head()
-    if any(_has_begun_alike(elder, head, now) for elder in catalog.elders(file)):
-        return True
-    seniors = (other for other in catalog.relatives(file) if other.known < file.known)
-    if any(_waits_alike(senior, head) for senior in seniors):
-        return True
-    for other in catalog.relatives(file):
-        if _is_alike(other, head):
-            # Check `other` for changes since its last check, before the files are compared.
-            other.look(now)
-            if _is_alike(other, head) and other.may_have_copy(file, head):
-                found = _may_repeat(catalog, file, other, now)
-                if found is not False:
-                    return found
-    return False
-
-
-def _may_repeat(catalog: Catalog, file: Followed, other: Followed, now: float) -> bool | None:
-    """Return whether `file` must wait as a possible copy of `other`, a followed file with the same beginning.
-
-    Return None while the comparison is unfinished. Raise OSError if a file cannot be read."""
-    if other.location.gone is not None:
-        return True
-    if file.is_proven:
-        return True
-    # Do not compare yet while `file` may grow, or while `other` has unread bytes that `file` may contain.
-    if now - file.location.changed_at < SETTLED or file.is_ahead_of(other):
-        return file.waited_from is None or now - file.waited_from < UNPROVEN_MAX
-    return catalog.proves(file, other)
-
-
-def is_part(catalog: Catalog, file: Followed, now: float) -> bool | None:
-    """Return whether a file is a copy of another file or of its beginning; None while a comparison is unfinished.
-
-    Compare all bytes, because traces of one program begin alike. Raise OSError if the file cannot be read."""
-    if file.was_part:
-        return True
-    paths = catalog.originals(file)
-    for other in filter(None, map(catalog.at, paths)):
-        if other is not file:
-            # Check `other`, because it may have grown or ended since its last check. If this fails now, the next check
-            # reports the error.
-            with suppress(OSError):
-                other.look(now)
-            if (found := file.is_part_of(other)) is not False:
-                return found
-    for ended in chain.from_iterable(map(catalog.ended_akin, paths)):
-        if ended.path in paths and (found := file.was_read_as(ended.content)) is not False:
+        Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
+        # Call `_has_original` first: it also checks other files for changes, which may end their sessions.
+        if (found := self._has_original(file, now)) is not False:
             return found
-    return False
+        ended = self.ended_like(file)
+        return ended is not None and len(file.head()) < len(ended.head)
+
+    def _has_original(self, file: Followed, now: float) -> bool | None:
+        """Return whether a file must wait for a possible original: a file with an equal beginning that is followed, or
+        that was found earlier and may still be followed.
+
+        Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
+        head, group = file.head(), self._by_key[self._all[file]]
+        if any(_has_begun_alike(elder, head, now) for elder in group[: group.index(file)]):
+            return True
+        for other in self.relatives(file):
+            unproven = other.phase is Phase.COPY and not other.is_proven
+            if other.known < file.known and unproven and _begins_alike(other, head):
+                return True
+        for other in self.relatives(file):
+            if _is_alike(other, head):
+                # Check `other` for changes since its last check, before the files are compared.
+                other.look(now)
+                alike = _is_alike(other, head) and other.may_have_copy(file, head)
+                if alike and (found := self._may_repeat(file, other, now)) is not False:
+                    return found
+        return False
+
+    def _may_repeat(self, file: Followed, other: Followed, now: float) -> bool | None:
+        """Return whether `file` must wait as a possible copy of `other`, a followed file with the same beginning.
+
+        Return None while the comparison is unfinished. Raise OSError if a file cannot be read."""
+        if other.location.gone is not None or file.is_proven:
+            return True
+        # Do not compare yet while `file` may grow, or while `other` has unread bytes that `file` may contain.
+        if now - file.location.changed_at < SETTLED or file.is_ahead_of(other):
+            return file.waited_from is None or now - file.waited_from < UNPROVEN_MAX
+        # Compute the checksum of only one file at a time, because this may need a decompressor. All other files wait.
+        if self._summed is not None and self._summed is not file:
+            if self._summed in self._all and self._summed.is_summing:
+                return True
+            self._summed.give_up_sum()
+        self._summed = file
+        return file.proves(other)
+
+    def is_part(self, file: Followed, now: float) -> bool | None:
+        """Return whether a file is a copy of another file or of its beginning; None while a comparison is unfinished.
+
+        Compare all bytes, because traces of one program begin alike. Raise OSError if the file cannot be read."""
+        if file.was_part:
+            return True
+        if self._apart:
+            return False
+        names = originals(file.location.path)
+        paths = [path for name in names for path in (name, f"{name}.gz")]
+        for other in filter(None, map(self.at, paths)):
+            if other is not file:
+                # `other` may have grown or ended since its last check. The next check reports an error.
+                with suppress(OSError):
+                    other.look(now)
+                if (found := file.is_part_of(other)) is not False:
+                    return found
+        for ended in chain.from_iterable(map(self.ended_akin, paths)):
+            if ended.path in paths and (found := file.was_read_as(ended.content)) is not False:
+                return found
+        return False
+
+    def replaced(self, file: Followed, now: float) -> list[Followed]:
+        """Check the files of a file's group for changes. Return those that were replaced by another file at their path."""
+        found = []
+        for other in self.relatives(file):
+            with suppress(OSError):  # the next check of `other` reports the error
+                if other.location.gone is None and other.look(now):
+                    found.append(other)
+        return found
+
+    def yielding(self, file: Followed) -> list[Followed]:
+        """Return the followed files of the group that have no content yet. They may be copies of `file`, which is
+        followed instead."""
+        return [
+            other
+            for other in self.relatives(file)
+            if other.phase is Phase.FOLLOWED and other.is_blank and not other.behind
+        ]
+
+    def begun_copy(self, file: Followed) -> Followed | None:
+        """Return a followed compressed file whose content, read so far, is the beginning of the content of `file`, or
+        None. Raise OSError if `file` cannot be read."""
+        head = file.head()
+        for other in self.relatives(file):
+            known = other.handoff.content
+            whole = other.compressed is not None and not other.handoff.lost
+            short = 0 < known.offset == len(known.head) < len(head)
+            if whole and short and other.location.gone is None and _is_alike(other, head):
+                return other
+        return None
+
+    def ended_like(self, file: Followed) -> Trail | None:
+        """Return the trail of an ended file that begins like this file, or None. Raise OSError if this file cannot be
+        read."""
+        head = file.head()
+        for ended in self._ended.get(self._all[file], ()):
+            # A new file at the path of an ended file counts as a new run of the program, not as a copy.
+            if ended.path != file.location.path and relation(ended.content.head, head) != "other":
+                return ended.content
+        return None
+
+    def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
+        """Return whether this source follows the file at `path` or a possible original, or knows the file, which begins
+        like an ended file. Another source must not read the file then. The file begins with `head`."""
+        known = self.of_node((device, inode))
+        if known is not None and known.phase not in WAITING:
+            return True
+        for other in list(self.akin(path)):
+            if not _is_alike(other, head):
+                continue
+            try:
+                other.look(self._clock.monotonic())  # find changes before the comparison
+            except OSError:
+                return True  # keep the claim until `other` can be read again
+            behind = other.location.gone is not None or other.behind > 0
+            if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
+                return True
+        return known is not None and any(
+            ended.path != path and relation(ended.content.head, head) != "other"
+            for ended in self.ended_akin(path)
+        )
+
+    def awaits(self, path: str, head: bytes) -> bool:
+        """Return whether a waiting file of this source may be a copy of another source's file, which had the path
+        `path` and begins with `head`."""
+        return any(
+            file.phase in WAITING and file.location.path != path and _begins_alike(file, head)
+            for file in self.akin(path)
+        )
+
+    def heir(self, file: Followed, now: float) -> Followed | None:
+        """Return the waiting copy that continues the session of a removed file, or None. Prefer the copy that was found
+        first. Raise OSError if a copy cannot be read."""
+        if file.handoff.number is None:
+            return None
+        for other in sorted(self.waiting(file), key=attrgetter("known")):
+            other.look(now)
+            may_be_copy = other.size and file.may_have_copy(other, other.head())
+            if may_be_copy and not self._may_repeat_another(file, other):
+                return other
+        return None
+
+    def _may_repeat_another(self, file: Followed, copy: Followed) -> bool:
+        """Return whether `copy` may be a copy of a file other than the removed file `file`. Raise OSError if that
+        fails."""
+        # gzip may be writing `copy` from another file, with too few bytes so far to tell from which.
+        head = copy.head()
+        if relation(file.handoff.content.head, head) == "same":
+            return False
+        compared = min(len(head), len(file.handoff.content.head))
+        return any(
+            other is not copy
+            and other.location.gone is None
+            and _is_alike(other, head)
+            and len(other.handoff.content.head) >= compared
+            for other in self.relatives(file)
+        )
 
 
 def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
@@ -313,132 +389,18 @@ def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
         return False
     try:
         file.look(now)
-        return file.size > 0 and relation(file.head(), head) != "other"
     except OSError:
-        return False  # ignore the error: if it persists, the next check of `file` reports it
+        return False  # the next check of `file` reports an error that persists
+    return file.size > 0 and _begins_alike(file, head)
 
 
-def _waits_alike(file: Followed, head: bytes) -> bool:
-    """Return whether `file` waits as an unproven copy and begins like `head`, the first bytes of a file found later."""
-    if file.phase is not Phase.COPY or file.is_proven:
-        return False
+def _begins_alike(file: Followed, head: bytes) -> bool:
+    """Return whether a file begins like `head`. A file that was removed and cannot be read does not."""
     try:
         return relation(file.head(), head) != "other"
     except OSError:
-        return False  # `file` was removed and cannot be read, so nothing can be compared
-
-
-def replaced(catalog: Catalog, file: Followed, now: float) -> list[Followed]:
-    """Check the files of a file's group for changes. Return those that were replaced by another file at their path."""
-    found = []
-    for other in catalog.relatives(file):
-        with suppress(OSError):  # ignore the error, because the next check of `other` reports it
-            if other.location.gone is None and other.look(now):
-                found.append(other)
-    return found
-
-
-def yielding(catalog: Catalog, file: Followed) -> list[Followed]:
-    """Return the followed files of the group that have no content yet. They may be copies of `file`, which is followed
-    instead."""
-    return [
-        other
-        for other in catalog.relatives(file)
-        if other.phase is Phase.FOLLOWED and other.is_blank and not other.behind
-    ]
-
-
-def begun_copy(catalog: Catalog, file: Followed) -> Followed | None:
-    """Return a followed compressed file whose content, read so far, is the beginning of the content of `file`; None if
-    there is none. Raise OSError if `file` cannot be read."""
-    head = file.head()
-    for other in catalog.relatives(file):
-        known = other.handoff.content
-        whole = other.compressed is not None and not other.handoff.lost
-        short = 0 < known.offset == len(known.head) < len(head)
-        if whole and short and other.location.gone is None and _is_alike(other, head):
-            return other
-    return None
+        return False
 
 
 def _is_alike(file: Followed, head: bytes) -> bool:
     return file.phase is Phase.FOLLOWED and relation(file.handoff.content.head, head) != "other"
-
-
-def ended_like(catalog: Catalog, file: Followed) -> Trail | None:
-    """Return the trail of an ended file that begins like this file, or None. Raise OSError if this file cannot be read."""
-    head = file.head()
-    for ended in catalog.ended(file):
-        # A new file at the path of an ended file counts as a new run of the program, not as a copy.
-        if ended.path != file.location.path and relation(ended.content.head, head) != "other":
-            return ended.content
-    return None
-
-
-def claims(catalog: Catalog, path: str, node: tuple[int, int], head: bytes, now: float) -> bool:
-    """Return whether this source claims the file at `path`, so that another source, which has found it, must not read
-    it.
-
-    This source claims a file if it follows the file or a possible original. It also claims a file that it knows and
-    that begins like an ended file. `head` are the first bytes of the file at `path`."""
-    known = catalog.of_node(node)
-    if known is not None and known.phase not in WAITING:
-        return True
-    for other in list(catalog.akin(path)):
-        if not _is_alike(other, head):
-            continue
-        try:
-            other.look(now)  # Check `other` for changes before it is compared
-        except OSError:
-            return True  # keep the claim until `other` can be read again
-        behind = other.location.gone is not None or other.behind > 0
-        if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
-            return True
-    return known is not None and any(
-        ended.path != path and relation(ended.content.head, head) != "other"
-        for ended in catalog.ended_akin(path)
-    )
-
-
-def awaits(catalog: Catalog, path: str, head: bytes) -> bool:
-    """Return whether a waiting file of this source may be a copy of another source's file, which had the path `path`
-    and begins with `head`."""
-    for file in catalog.akin(path):
-        if file.phase not in WAITING or file.location.path == path:
-            continue
-        try:
-            if relation(file.head(), head) != "other":
-                return True
-        except OSError:
-            continue  # `file` was removed and cannot be read, so it is no possible copy
-    return False
-
-
-def heir(catalog: Catalog, file: Followed, now: float) -> Followed | None:
-    """Return the waiting copy that continues the session of a removed file, or None. Prefer the copy that was found
-    first. Raise OSError if a copy cannot be read."""
-    if file.handoff.number is None:
-        return None
-    for other in sorted(catalog.waiting(file), key=attrgetter("known")):
-        other.look(now)
-        if not other.size or not file.may_have_copy(other, other.head()):
-            continue
-        if not _may_repeat_another(catalog, file, other):
-            return other
-    return None
-
-
-def _may_repeat_another(catalog: Catalog, file: Followed, copy: Followed) -> bool:
-    """Return whether `copy` may be a copy of a file other than the removed file `file`. Raise OSError if that fails."""
-    # gzip may be writing `copy` from another file, with too few bytes so far to tell from which.
-    head = copy.head()
-    if relation(file.handoff.content.head, head) == "same":
-        return False
-    compared = min(len(head), len(file.handoff.content.head))
-    return any(
-        other is not copy
-        and other.location.gone is None
-        and _is_alike(other, head)
-        and len(other.handoff.content.head) >= compared
-        for other in catalog.relatives(file)
-    )

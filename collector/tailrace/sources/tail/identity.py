@@ -39,6 +39,12 @@ _STATX_BIRTH = struct.Struct("=qI")
 _STATX_BIRTH_AT = 80
 
 
+try:
+    _statx: Callable[..., int] | None = ctypes.CDLL(None).statx
+except (AttributeError, OSError):
+    _statx = None
+
+
 def birth(fd: int) -> int:
     """Return the time (Unix ns) at which an open file was created; 0 if unknown."""
     if _statx is None:
@@ -50,16 +56,6 @@ def birth(fd: int) -> int:
         return 0
     seconds, nanoseconds = _STATX_BIRTH.unpack_from(buffer, _STATX_BIRTH_AT)
     return int(seconds * 10**9 + nanoseconds)
-
-
-def _find_statx() -> Callable[..., int] | None:
-    try:
-        return ctypes.CDLL(None).statx
-    except (AttributeError, OSError):
-        return None
-
-
-_statx = _find_statx()
 
 
 class Trail:

@@ -43,6 +43,12 @@ def name_of(error: OSError) -> str:
     return errno.errorcode.get(error.errno or 0, "unknown")
 
 
+def report(error: OSError, failed: Callable[[str], None]) -> None:
+    """Pass the name of an error to `failed`, unless the error states that there is no file at a path."""
+    if not isinstance(error, MISSING):
+        failed(name_of(error))
+
+
 OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -114,7 +120,13 @@ class Roots:
         roots."""
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
-            if not self.contain(_place(fd)):
+            try:
+                place = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - three times as fast
+            except OSError as error:
+                raise OSError(errno.ENOSYS, "/proc is needed to follow files") from error
+            if not os.fstat(fd).st_nlink:
+                place = place.removesuffix(" (deleted)")
+            if not self.contain(place):
                 raise OutsideError(path)
             yield fd
         finally:
@@ -127,15 +139,6 @@ def followed(path: str) -> str | None:
         return os.path.realpath(path)
     except OSError:
         return None
-
-
-def _place(fd: int) -> str:
-    """Return the path that the kernel states for the file of a descriptor. Raise OSError if /proc is not available."""
-    try:
-        place = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - three times as fast
-    except OSError as error:
-        raise OSError(errno.ENOSYS, "/proc is needed to follow files") from error
-    return place.removesuffix(" (deleted)") if not os.fstat(fd).st_nlink else place
 
 
 class TailDescriptors:
@@ -266,7 +269,7 @@ class Location:
         moved the directory for a while."""
         try:
             self._system.stat(os.path.dirname(self.path))  # noqa: PTH120 - as fast as it can be
-        except (FileNotFoundError, NotADirectoryError):
+        except MISSING:
             return not self.is_unlinked
         return False
 
@@ -303,7 +306,7 @@ class Location:
         Raise OSError if the path cannot be examined."""
         try:
             found = self._system.stat(self.path)
-        except (FileNotFoundError, NotADirectoryError):
+        except MISSING:
             found = None
         replaced = found is not None and not self._leads_here(found)
         if found is None or replaced:
@@ -335,7 +338,7 @@ class Location:
             return False
         try:
             found, birth = self._descriptors.roots.look(self.path)
-        except (FileNotFoundError, NotADirectoryError):
+        except MISSING:
             return False  # somebody deleted the file, so no later file is known
         if (found.st_dev, found.st_ino) == self.node and not self._is_later(birth):
             return False

@@ -10,24 +10,22 @@ listing, and every `RELIST` seconds, because modification times may be stale on 
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from fnmatch import fnmatchcase
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
 from tailrace.clock import Clock
-from tailrace.decoding.contract import Files
 from tailrace.sources.source import Refusal, SourceFigures
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.content import beginning
 from tailrace.sources.tail.follow import Followed
-from tailrace.sources.tail.location import MISSING, OutsideError, Roots, followed, name_of
+from tailrace.sources.tail.location import MISSING, OutsideError, Roots, followed, report
 from tailrace.sources.tail.session import Desk
 
 PATHS_SHOWN = 5
@@ -127,13 +125,10 @@ class Outside(NamedTuple):
 
 def parse(pattern: str) -> Pattern:
     parts = [part for part in os.path.abspath(pattern).split("/") if part]  # noqa: PTH100 - a pattern
-    first = next((at for at, part in enumerate(parts) if not _is_literal(part)), len(parts))
+    wild = (at for at, part in enumerate(parts) if _WILDCARD.search(_ESCAPED.sub("", part)))
+    first = next(wild, len(parts))
     root = "/" + "/".join(_ESCAPED.sub(r"\1", part) for part in parts[:first])
     return Pattern(root, tuple(parts[first:]))
-
-
-def _is_literal(part: str) -> bool:
-    return not _WILDCARD.search(_ESCAPED.sub("", part))
 
 
 class _Listing(NamedTuple):
@@ -196,10 +191,11 @@ class Search:
         return len(self._listings)
 
     def is_named(self, path: str) -> bool:
-        """Return whether a pattern without a wildcard is exactly this path."""
+        """Return whether the configuration has this path itself instead of a pattern that matches it."""
         return any(each == (path, ()) for each in self._patterns)
 
     def covers(self, path: str) -> bool:
+        """Return whether the last search would have found a file at this path: it could read all directories above."""
         while path not in self._unseen:
             if path in {"/", ""}:
                 return True
@@ -247,7 +243,8 @@ class Search:
             if is_link or len(visited) % BREATH == BREATH - 1:
                 yield None
             target = followed(path) if is_link else path
-            if target is not None and is_link and not _inside(target, real_root):
+            inside = target is None or f"{target}/".startswith(real_root.rstrip("/") + "/")
+            if is_link and not inside:
                 yield Outside(path)
                 continue
             found = None if target is None else self._stat(path)
@@ -294,7 +291,7 @@ class Search:
                     elif entry.is_file(follow_symlinks=False):
                         files.append(entry.name)
         except OSError as error:
-            self._fails(error)
+            report(error, self._failed)
             return None
         listing = _Listing(
             path.rstrip("/") + "/", self._number, found.st_mtime_ns, at_ns, now + RELIST,
@@ -307,12 +304,8 @@ class Search:
         try:
             return self._roots.system.stat(path)
         except OSError as error:
-            self._fails(error)
+            report(error, self._failed)
             return None
-
-    def _fails(self, error: OSError) -> None:
-        if not isinstance(error, MISSING):
-            self._failed(name_of(error))
 
 
 def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
@@ -323,7 +316,7 @@ def _everywhere(wanted: set[Parts]) -> frozenset[Parts]:
     return frozenset(wanted)
 
 
-def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> frozenset[Parts]:
+def _below(wanted: frozenset[Parts], name: str, *, hidden: bool) -> frozenset[Parts]:
     """Return the pattern parts that remain for paths below the entry `name` of a directory; an empty set if no pattern
     in `wanted` matches the name.
 
@@ -337,7 +330,7 @@ def _below(wanted: frozenset[Parts], name: str, *, hidden: bool = False) -> froz
         if not parts or parts[0] == "**":
             if hidden or not hides:
                 left.add(parts)
-        elif _matches(parts[0], name) and (parts[0].startswith(".") or not hides):
+        elif fnmatchcase(name, parts[0]) and (parts[0].startswith(".") or not hides):
             left.add(parts[1:])
     return _everywhere(left)
 
@@ -353,20 +346,7 @@ def _spells(pattern: Pattern, path: str) -> bool:
     """Return whether the last part of a pattern matches a file's name and does not consist of wildcards only."""
     if not pattern.parts or not pattern.parts[-1].strip("*?"):
         return False
-    return _matches(pattern.parts[-1], path.rpartition("/")[2])
-
-
-def _matches(part: str, name: str) -> bool:
-    return _regex(part).match(name) is not None
-
-
-@cache
-def _regex(part: str) -> re.Pattern[str]:
-    return re.compile(fnmatch.translate(part))
-
-
-def _inside(path: str, root: str) -> bool:
-    return path == root or path.startswith(root.rstrip("/") + "/")
+    return fnmatchcase(path.rpartition("/")[2], pattern.parts[-1])
 
 
 FILES_AT_ONCE = 100
@@ -376,14 +356,11 @@ STRANGE_MAX = 16384
 format."""
 YOUNG = RELIST
 """Time (seconds) for which a changed file counts as young: its writer may still be writing the first record."""
-
+DIRECTORY_LOOKS = 4
+"""Time to search one directory, in multiples of the time to check one file."""
 
 _LookedAt = tuple[int, int] | None
 """Size (bytes) and modification time (Unix ns) of a file at its last check; None if it could not be read."""
-
-
-DIRECTORY_LOOKS = 4
-"""Time to search one directory, in multiples of the time to check one file."""
 
 
 class Discovery:
@@ -407,9 +384,9 @@ class Discovery:
         self._catalog = catalog
         self._roots = roots = desk.descriptors.roots
         self._complaints = complaints
-        self._clock: Clock = desk.clock
-        self._files: Files = desk.files
-        self._search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
+        self._clock = desk.clock
+        self._files = desk.files
+        self.search = Search(desk.config.paths, roots, desk.clock, complaints.failed, within)
         self._unreachable: set[str] = set()
         # Files whose content is not of the source's format. Each search examines those in `_strange`. Those in
         # `_settled` are examined at most once in `YOUNG` seconds, and so are further files in directories in `_full`.
@@ -418,14 +395,6 @@ class Discovery:
         self._full: dict[str, float] = {}
         self._began = float("-inf")
 
-    def is_named(self, path: str) -> bool:
-        """Return whether the configuration has the path of a file itself instead of a pattern that matches it."""
-        return self._search.is_named(path)
-
-    def covers(self, path: str) -> bool:
-        """Return whether the last search would have found a file at this path: it could read all directories above it."""
-        return self._search.covers(path)
-
     def run(self) -> Iterator[None]:
         """If a search is due, search for files to follow. Yield at intervals to let other tasks run."""
         if (began := self._clock.monotonic()) < self.due:
@@ -433,16 +402,16 @@ class Discovery:
         self._began = began
         self._looks = files = 0
         if len(self._settled) >= STRANGE_MAX:
-            self._forget_gone()
+            # Files that no recent search has examined are gone.
+            since = began - 2 * YOUNG
+            self._settled = {found: at for found, at in self._settled.items() if at[0] > since}
+            self._full = {path: at for path, at in self._full.items() if at > since}
         unreachable = (Found(path, named=True) for path in list(self._unreachable))
-        for found in chain(unreachable, list(self._strange), self._search.run()):
+        for found in chain(unreachable, list(self._strange), self.search.run()):
             if isinstance(found, Found):
                 wanted = found.named or self._files.stream(found.path)
-                if (
-                    wanted
-                    or self._catalog.at(found.path)
-                    or (self._may_be_one(found) and self._recognises(found))
-                ):
+                wanted = wanted or self._catalog.at(found.path) is not None
+                if wanted or (self._may_be_one(found) and self._recognises(found)):
                     self.admit(found.path)
                 files += 1
             elif isinstance(found, Outside):
@@ -451,7 +420,7 @@ class Discovery:
                 files = 0
                 yield
         self.searched_at = began
-        pause = self._catalog.idle_interval(DIRECTORY_LOOKS * len(self._search) + self._looks)
+        pause = self._catalog.idle_interval(DIRECTORY_LOOKS * len(self.search) + self._looks)
         self.due = float("inf") if self._once else began + pause
 
     def admit(self, path: str) -> None:
@@ -473,18 +442,18 @@ class Discovery:
                 self._complaints.leads_outside(path)
                 return
             except OSError as error:
+                report(error, self._complaints.failed)
                 if not isinstance(error, MISSING):
-                    self._complaints.failed(name_of(error))
                     self._unreachable.add(path)
                 return
             if known is None:
                 file = Followed(self._desk, path, found.st_dev, found.st_ino, birth)
-                self._catalog.add(file, self._clock.monotonic())
+                self._catalog.add(file)
             elif known.location.gone is None:
                 self._catalog.add_alias(path, known)
             else:
                 vacated = known.location.path
-                self._catalog.move(known, path, self._clock.monotonic())
+                self._catalog.move(known, path)
 
     def _known(self, path: str, found: os.stat_result) -> Followed | None:
         """Return the known file that is at a path now, or None. Raise OSError if a file cannot be examined or read."""
@@ -523,7 +492,7 @@ class Discovery:
             if not isinstance(error, MISSING):
                 # Count the error once, because a file of another user may not be meant for this source.
                 if is_new or strange.spelled:
-                    self._complaints.failed(name_of(error))
+                    report(error, self._complaints.failed)
                 self._remember(strange, None)
         return False
 
@@ -547,11 +516,6 @@ class Discovery:
             return self._began - self._settled[strange][0] >= YOUNG
         full = self._full.get(_directory(strange.path), self._began)
         return full == self._began or self._began - full >= YOUNG
-
-    def _forget_gone(self) -> None:
-        since = self._began - 2 * YOUNG
-        self._settled = {found: known for found, known in self._settled.items() if known[0] > since}
-        self._full = {path: at for path, at in self._full.items() if at > since}
 
 
 def _directory(path: str) -> str:

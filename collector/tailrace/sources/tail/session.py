@@ -27,7 +27,7 @@ from tailrace.decoding.contract import Files, Writer
 from tailrace.model.spelling import spelled
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.identity import Trail
-from tailrace.sources.tail.location import MISSING, Roots, TailDescriptors, name_of
+from tailrace.sources.tail.location import Roots, TailDescriptors, report
 from tailrace.spool.payloads import FileFacts, FileLoss, FileState, LossDetail, Rest
 
 KEPT_SECONDS = 1.0
@@ -74,10 +74,10 @@ class Writers:
         if seen.process is None:
             return None
         if seen.nodes is not None:
-            return seen.process if (file.st_dev, file.st_ino) in seen.nodes else None
-        if writer.host != self._host or not self._is_ours(seen.process, file, birth):
-            return None
-        return seen.process
+            writes = (file.st_dev, file.st_ino) in seen.nodes
+        else:
+            writes = writer.host == self._host and self._is_ours(seen.process, file, birth)
+        return seen.process if writes else None
 
     def runs(self, process: Process) -> bool:
         return self._look(process.pid).process == process
@@ -142,14 +142,12 @@ def _after(path: Path, word: str) -> list[str]:
 CACHED, CACHED_BYTES = 16, 16 * 2**20
 """Maximum number and total size (bytes) of documents in memory, besides the document that was read last."""
 
-Signature = tuple[int, int, int, int]
-
 
 class _Document:
     """A document, such as a metadata file, and the streams whose format refers to it."""
 
     def __init__(self) -> None:
-        self.signature: Signature | None = None
+        self.signature: tuple[int, ...] | None = None
         self.crc: int | None = None
         """CRC-32 of the content that was last read; None if it was never read."""
         self.settled = False
@@ -163,7 +161,11 @@ class DocumentWatch:
     """Reads the documents, such as metadata files, beside the files of one source. Errors are counted by `failed`."""
 
     def __init__(
-        self, files: Files, roots: Roots, intake: FileIntake, failed: Callable[[str], None]
+        self,
+        files: Files,
+        roots: Roots,
+        intake: FileIntake,
+        failed: Callable[[str], None],
     ) -> None:
         self._files = files
         self._roots = roots
@@ -206,7 +208,7 @@ class DocumentWatch:
         try:
             found = self._roots.system.stat(place)
         except OSError as error:
-            self._fails(error)
+            report(error, self._failed)
             return False
         signature = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         rests = signature == document.signature
@@ -236,7 +238,7 @@ class DocumentWatch:
             with os.fdopen(self._roots.open(place), "rb") as file:
                 data = file.read(self._files.document_max + 1)
         except OSError as error:
-            self._fails(error)
+            report(error, self._failed)
             return None
         if len(data) > self._files.document_max:
             self._failed("document_max")
@@ -249,10 +251,6 @@ class DocumentWatch:
         ):
             self._cache.popitem(last=False)
         return data
-
-    def _fails(self, error: OSError) -> None:
-        if not isinstance(error, MISSING):
-            self._failed(name_of(error))
 
 
 SUCCEEDED = frozenset({"replaced", "rewritten", "truncated"})

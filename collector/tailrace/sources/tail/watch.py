@@ -11,6 +11,7 @@ import errno
 import os
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 from typing import Literal, NamedTuple
 
 import trio
@@ -20,7 +21,6 @@ from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.formats import FORMATS
 from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
-from tailrace.sources.tail import catalog
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.comparison import Repeats
 from tailrace.sources.tail.follow import Followed
@@ -88,7 +88,7 @@ class Watch:
         self._complaints = Complaints(name, self._figures)
         roots = Roots(files.documents, system)
         self._descriptors = TailDescriptors(config.descriptors_max, roots)
-        self._catalog = Catalog(files.copy, config, apart=self._chosen)
+        self._catalog = Catalog(files.copy, config, clock, apart=self._chosen)
         self._documents_due = float("-inf")
         self._ready: deque[Followed] = deque()
         self._turns = Turns(config.files_max)
@@ -106,7 +106,7 @@ class Watch:
             self._desk, self._catalog, self._complaints, chosen.within if chosen else {}, once=once
         )
         self._repeats = Repeats(name, files, intake)
-        self._resume(intake.files(self))
+        self._resume(intake.files(self._catalog))
 
     def steps(self) -> Generator[Wait, None, None]:
         """Search for files, check them and read them, each as soon as it is due. Yield what to wait for."""
@@ -146,17 +146,6 @@ class Watch:
         self._turns.places = config.files_max
         self._inflaters.limit = config.inflating_max
 
-    def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether this source claims a file, so that another source, which has found it, must not read it. The
-        file begins with `head`."""
-        now = self._clock.monotonic()
-        return catalog.claims(self._catalog, path, (device, inode), head, now)
-
-    def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether a waiting file of this source may be a copy of another source's file, which had the path
-        `path` and begins with `head`."""
-        return catalog.awaits(self._catalog, path, head)
-
     def _resume(self, files: Mapping[int, FileState]) -> None:
         """Continue the given sessions, whose files the next search finds."""
         for number, state in files.items():
@@ -166,7 +155,7 @@ class Watch:
                 file.handoff.end(file.location.path, "replaced")
                 continue
             self._turns.take(file)
-            self._catalog.add(file, self._clock.monotonic())
+            self._catalog.add(file)
 
     @property
     def figures(self) -> SourceFigures:
@@ -251,14 +240,17 @@ class Watch:
             return True
         if not self._once and (others := self._is_of_others(file)) != "no":
             return others == "yes"
-        if self._has_later_relatives(file, now):
-            # This file may be a copy of one of the files that were just found, so check those first.
+        later = self._catalog.replaced(file, now)
+        for other in later:
+            self._discovery.admit(other.location.path)
+        if later:
+            # This file may be a copy of one of the files that were just found at these paths, so check those first.
             self._catalog.check_at(file, self._clock.monotonic())
             return True
-        begun, waits = None, catalog.is_part(self._catalog, file, now)
+        begun, waits = None, self._catalog.is_part(file, now)
         if waits is False:
-            begun = catalog.begun_copy(self._catalog, file)
-            waits = begun is None and catalog.is_copy(self._catalog, file, now)
+            begun = self._catalog.begun_copy(file)
+            waits = begun is None and self._catalog.is_copy(file, now)
         if waits is False:
             self._begin(file, begun, now)
             return True
@@ -283,11 +275,11 @@ class Watch:
         return True
 
     def _begin(self, file: Followed, begun: Followed | None, now: float) -> None:
-        copies = catalog.yielding(self._catalog, file)
+        copies = self._catalog.yielding(file)
         for other in copies:
             other.reset(FileEvent.GIVEN_UP)
         if begun is None:
-            ended = catalog.ended_like(self._catalog, file)
+            ended = self._catalog.ended_like(file)
             if ended is None:
                 file.phase = NEXT[FileEvent.CHOSEN][file.phase]
             else:
@@ -329,7 +321,7 @@ class Watch:
     def _is_judged(self, file: Followed) -> bool:
         """Return whether the first bytes of a file, not the configuration, decide if it is read."""
         at = file.location
-        return at.is_readable and not self._chosen and not self._discovery.is_named(at.path)
+        return at.is_readable and not self._chosen and not self._discovery.search.is_named(at.path)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
         """Return "yes" if another source claims a file, and "no" if the file may get a new session.
@@ -341,14 +333,10 @@ class Watch:
         if isinstance(former, str):
             file.wait_for(FileEvent.OF_OTHER_SOURCE)
             return "yes" if former == "claimed" else "later"
-        if former:
-            self._find_anew(file, former)
-        return "later" if former else "no"
-
-    def _find_anew(self, file: Followed, former: Mapping[int, FileState]) -> None:
-        """Continue the sessions `former`, which no source follows. If `file`, or a waiting file with the inode of a
-        session's file, is the file that the session has read, give its path and descriptor to the session."""
-        # A session takes over the open descriptor of its file, because a deleted file cannot be opened again.
+        if not former:
+            return "no"
+        # If `file`, or a waiting file with the inode of a session's file, is the file that the session has read, the
+        # session takes over its path and descriptor, because a deleted file cannot be opened again.
         nodes = ((state.facts.device, state.facts.inode) for state in former.values())
         known = {file, *filter(None, map(self._catalog.of_node, nodes))}
         waiting = [each for each in known if each.phase in WAITING]
@@ -362,16 +350,17 @@ class Watch:
             if same is None or not same.has_read(each):
                 each.known = 0
                 each.reset(FileEvent.REWRITTEN)
-                self._catalog.add(each, self._clock.monotonic())
-            elif vacated := self._catalog.replace(each, same, self._clock.monotonic()):
+                self._catalog.add(each)
+            elif vacated := self._catalog.replace(each, same):
                 self._discovery.admit(vacated)
+        return "later"
 
     def _is_left_behind(self, file: Followed) -> bool:
         """Return whether a file still exists, but the changed patterns no longer match it."""
         at = file.location
         if at.gone is None or file.handoff.number is None or self._once:
             return False
-        if self._discovery.searched_at <= at.gone_at or not self._discovery.covers(at.path):
+        if self._discovery.searched_at <= at.gone_at or not self._discovery.search.covers(at.path):
             return False
         return self._catalog.at(at.path) is file and at.stands
 
@@ -379,14 +368,6 @@ class Watch:
         """Stop following a file without ending its session, so that another source can continue it."""
         file.handoff.let_go()
         self._forget(file)
-
-    def _has_later_relatives(self, file: Followed, now: float) -> bool:
-        """Find files of a file's group that other files have replaced at their paths. Add these other files to the
-        catalog. Return whether there are any."""
-        replaced = catalog.replaced(self._catalog, file, now)
-        for other in replaced:
-            self._discovery.admit(other.location.path)
-        return bool(replaced)
 
     def _is_over(self, file: Followed, now: float) -> bool:
         """Return whether to stop following a deleted or renamed file that has not grown for some time."""
@@ -401,7 +382,7 @@ class Watch:
         if not (self._once or awaited) and now - at.gone_at < MISSING_LINGER and at.may_return:
             # Do not wait if a possible copy waits for the end, such as a thread's file that libovni has moved.
             return False
-        return at.is_unlinked or self._discovery.covers(at.path)
+        return at.is_unlinked or self._discovery.search.covers(at.path)
 
     def _end(self, file: Followed, now: float) -> None:
         """Continue the session of a deleted file with a copy, or read the file to its end. Raise OSError if that fails."""
@@ -415,7 +396,7 @@ class Watch:
 
     def _bequeath(self, file: Followed, now: float) -> bool:
         """Continue the session of a removed file with a copy; return whether there is one. Raise OSError if that fails."""
-        heir = catalog.heir(self._catalog, file, now)
+        heir = self._catalog.heir(file, now)
         if heir is None:
             return False
         heir.take_over(file)
@@ -529,21 +510,14 @@ class TailSource:
         shown, more = config.paths[:PATHS_SHOWN], len(config.paths[PATHS_SHOWN:])
         self.address = ", ".join(shown) + (f" and {more} more" if more else "")
         self.watch: Watch | None = None
-        self._name = name
         # The working directory may be gone when the source starts.
         self._config = structs.replace(config, paths=[*map(os.path.abspath, config.paths)])
-        self._clock = clock
-        self._once = once
-        self._chosen = chosen
-        self._system = system
+        self._begin = partial(Watch, name, clock=clock, once=once, chosen=chosen, system=system)
 
     async def run(
         self, intake: FileIntake, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        self.watch = Watch(
-            self._name, self._config, self._clock, intake,
-            once=self._once, chosen=self._chosen, system=self._system,
-        )  # fmt: skip
+        self.watch = self._begin(self._config, intake=intake)
         steps = self.watch.steps()
         task_status.started()
         try:
