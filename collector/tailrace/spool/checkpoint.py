@@ -69,9 +69,8 @@ class Checkpoints:
         try:
             return min(position - self._reach(path) for position, path in files.items())
         except OSError as error:
-            raise FullError(
-                f"{self.directory}: {refusal_text(error.errno, self.directory)}"
-            ) from error
+            text = f"{self.directory}: {refusal_text(error.errno, self.directory)}"
+            raise FullError(text) from error
 
     @property
     def size(self) -> int:

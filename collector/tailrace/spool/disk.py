@@ -285,25 +285,21 @@ class Disk:
 
         Raise LockedError if another process holds the lock, StoreError if this process may not write to the directory,
         and FullError if the lock cannot be taken now."""
-        path, files = directory / "lock", self.files
+        path, files, locked = directory, self.files, None
         try:
             self.make_directory(directory)
-            fd = files.open_directory(directory)
-        except OSError as error:
-            kind = FullError if error.errno in _WAITS | _NO_DESCRIPTOR else StoreError
-            raise kind(f"{directory}: {refusal_text(error.errno, directory)}") from error
-        locked = LockedDirectory(directory, fd, self)
-        try:
+            locked = LockedDirectory(directory, files.open_directory(directory), self)
+            path = directory / "lock"
             locked.take()
-        except OSError as error:
-            locked.close()
+        except BaseException as error:
+            if locked is not None:
+                locked.close()
+            if not isinstance(error, OSError):
+                raise
             kind = FullError if error.errno in _WAITS | _NO_DESCRIPTOR else StoreError
-            obstacle = files.exists(path) and not files.is_file(path)
+            obstacle = locked is not None and files.exists(path) and not files.is_file(path)
             advice = ": it is not a file; remove it" if obstacle else ""
             raise kind(f"{path}: {refusal_text(error.errno, path)}{advice}") from error
-        except BaseException:
-            locked.close()
-            raise
         return locked
 
 
@@ -325,9 +321,8 @@ class LockedDirectory:
 
     def take(self) -> None:
         """Lock the directory and its file `lock`. Raise LockedError if another process has locked one of them."""
-        files = self._disk.files
         try:
-            files.lock(self._fd)
+            self._disk.files.lock(self._fd)
         except OSError as error:
             if error.errno in _TAKEN:
                 raise self._taken() from None
@@ -341,23 +336,21 @@ class LockedDirectory:
         if self._disk.files.found(self.path) != self._identity:
             raise owned.lost(self.path)
         with self._mutex:
-            if self._disk.files.found(self._lock) != self._lock_identity:
-                self._make_again()
-
-    def _make_again(self) -> None:
-        before = self._lock_fd
-        try:
-            self._disk.files.make_way(self._lock)
-            self._take_file()
-        except LockedError as error:
-            raise LostError(f"{error}, since {self._lock} was removed") from error
-        except OSError as error:
-            reason = refusal_text(error.errno, self._lock)
-            text = f"{self._lock} was removed and cannot be made again: {reason}"
-            raise (LostError if error.errno in owned.GONE else StoreError)(text) from error
-        if before is not None:
-            self._disk.files.close(before)
-        logger.warning("%s was removed or replaced; it is made again", self._lock)
+            if self._disk.files.found(self._lock) == self._lock_identity:
+                return
+            before = self._lock_fd
+            try:
+                self._disk.files.make_way(self._lock)
+                self._take_file()
+            except LockedError as error:
+                raise LostError(f"{error}, since {self._lock} was removed") from error
+            except OSError as error:
+                reason = refusal_text(error.errno, self._lock)
+                text = f"{self._lock} was removed and cannot be made again: {reason}"
+                raise (LostError if error.errno in owned.GONE else StoreError)(text) from error
+            if before is not None:
+                self._disk.files.close(before)
+            logger.warning("%s was removed or replaced; it is made again", self._lock)
 
     def close(self) -> None:
         for fd in (self._lock_fd, self._fd):

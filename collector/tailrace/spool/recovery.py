@@ -58,12 +58,6 @@ def survey(segment: Segment) -> SpoolRecovery:
         if resumed is None:
             break
         runs.append(_run(segment, resumed, stop))
-    return _conclude(segment, runs, faults, data_end)
-
-
-def _conclude(
-    segment: Segment, runs: list[_Run], faults: list[DamagedRange], data_end: int
-) -> SpoolRecovery:
     synced = max(run.synced for run in runs)
     ending = next((bad for bad in faults if bad.end > synced), None)
     end = max(ending.position, synced) if ending else runs[-1].end

@@ -43,7 +43,6 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 from uuid import uuid4
@@ -127,14 +126,6 @@ def _name_fault(rest: bytes | memoryview, position: int) -> Fault:
 
 def find(buffer: bytes, position: int, salt: int = 0) -> int | None:
     """Return the offset of the first whole frame in `buffer`, or None. `position` is the log position of `buffer`."""
-    for offset in _candidates(buffer, position):
-        if scan(buffer[offset : offset + FRAME_MAX], position + offset, salt).entries:
-            return offset
-    return None
-
-
-def _candidates(buffer: bytes, position: int) -> Iterator[int]:
-    """Yield, in order, each offset in `buffer` at which a frame with the correct position field may begin."""
     # All positions in an aligned range of 64 KiB share their six high bytes, so search for these bytes.
     field, end = PREFIX.size, position + len(buffer)
     for high in range(position >> 16, (end >> 16) + 1):
@@ -143,9 +134,13 @@ def _candidates(buffer: bytes, position: int) -> Iterator[int]:
         at = first + field + 2
         while (at := buffer.find(shared, at, last + field + 7)) >= 0:
             offset = at - field - 2
-            if int.from_bytes(buffer[at - 2 : at], "little") == position + offset & 0xFFFF:
-                yield offset
+            if (
+                int.from_bytes(buffer[at - 2 : at], "little") == position + offset & 0xFFFF
+                and scan(buffer[offset : offset + FRAME_MAX], position + offset, salt).entries
+            ):
+                return offset
             at += 1
+    return None
 
 
 class Header(NamedTuple):
@@ -194,14 +189,6 @@ def segment_name(first: int) -> str:
 
 def released_name(first: int) -> str:
     return f"released-{segment_name(first)}"
-
-
-def released_paths(directory: Path, disk: Disk) -> list[Path]:
-    return [path for path in disk.paths(directory) if _RELEASED.fullmatch(path.name)]
-
-
-def segment_paths(directory: Path, disk: Disk) -> list[Path]:
-    return [path for path in disk.paths(directory) if _NAME.fullmatch(path.name)]
 
 
 class Segment:
@@ -321,7 +308,10 @@ class SegmentWriter:
                 # Clear old frames: one of them would count as an entry if the new entries ended exactly where it
                 # begins.
                 disk.truncate(fd, segment.offset(end), segment.path)
-            _write_again(fd, segment, synced, end)
+            for position in range(synced, end, WINDOW):
+                offset = segment.offset(position)
+                data = disk.files.read(fd, min(WINDOW, end - position), offset)
+                disk.write_at(fd, [data], offset, segment.path)
             disk.sync_file(fd, segment.path)
         except BaseException:
             disk.files.close(fd)
@@ -378,13 +368,6 @@ class SegmentWriter:
         self._disk.files.close(self._fd)
 
 
-def _write_again(fd: int, segment: Segment, begin: int, end: int) -> None:
-    for position in range(begin, end, WINDOW):
-        size, offset = min(WINDOW, end - position), segment.offset(position)
-        data = segment.disk.files.read(fd, size, offset)
-        segment.disk.write_at(fd, [data], offset, segment.path)
-
-
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
@@ -394,7 +377,8 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
     Repair a damaged header or `identity` from an undamaged copy, and rename a segment that cannot be opened. The `end`
     of the newest segment is not known yet, so it is the segment's first position. Raise StoreError if the beginning or
     the end of the log is lost, or if the directory contains files of another spool."""
-    for path in [directory / SPARE_NAME, *released_paths(directory, disk)]:
+    released = [path for path in disk.paths(directory) if _RELEASED.fullmatch(path.name)]
+    for path in [directory / SPARE_NAME, *released]:
         disk.make_way(path)
         disk.unlink(path)
     mark = directory / "identity"
@@ -411,10 +395,17 @@ def load(directory: Path, segment_size: int, disk: Disk) -> list[Segment]:
         writer = Spare.prepare(directory / SPARE_NAME, segment_size, disk).become(header)
         writer.close()
         headers, paths = [header], [writer.segment.path]
-    _check(directory, marked or headers[0].identity, headers)
+    identity = marked or headers[0].identity
+    for header in headers:
+        if header.identity != identity:
+            raise StoreError(
+                f"{directory / segment_name(header.first)}: belongs to the spool {header.identity.hex()},"
+                f" and {mark} says {identity.hex()}: put the file of this spool back, or"
+                " move the foreign one away; where only `identity` is wrong, remove that"
+            )
     if marked is None:
         disk.make_way(mark)
-        disk.replace(mark, headers[0].identity.hex().encode())
+        disk.replace(mark, identity.hex().encode())
     ends = [header.first for header in headers[1:]] + [headers[-1].first]
     return [
         Segment(path, header, end=end, size=max(disk.size(path), HEADER_SIZE), disk=disk)
@@ -435,7 +426,7 @@ def _readable(directory: Path, disk: Disk) -> list[Path]:
     """Return the paths of the segments that are files, and rename those that are not.
 
     Raise StoreError if the newest segment is not a file."""
-    paths = segment_paths(directory, disk)
+    paths = [path for path in disk.paths(directory) if _NAME.fullmatch(path.name)]
     for path in paths:
         if disk.files.is_file(path):
             continue
@@ -463,13 +454,3 @@ def _headers(paths: list[Path], marked: bytes | None, disk: Disk) -> list[Header
         header or Header(known or b"", first=segment_first(path), time_ns=0)
         for path, header in zip(paths, read, strict=True)
     ]
-
-
-def _check(directory: Path, identity: bytes, headers: list[Header]) -> None:
-    for header in headers:
-        if header.identity != identity:
-            raise StoreError(
-                f"{directory / segment_name(header.first)}: belongs to the spool {header.identity.hex()},"
-                f" and {directory / 'identity'} says {identity.hex()}: put the file of this spool back, or"
-                " move the foreign one away; where only `identity` is wrong, remove that"
-            )

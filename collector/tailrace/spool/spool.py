@@ -144,16 +144,11 @@ class Spool:
             )
             undo.callback(writer.close)
             with disk.naming(directory):
-                pass  # Do nothing more: the end of the block syncs file names that a killed process may have left unsynced
+                pass  # the end of the block syncs file names that a killed process may have left unsynced
             spool = cls(
-                config,
-                clock,
-                segment_size,
-                segments=segments,
-                recovery=found,
-                writer=writer,
-                locked=locked,
-            )
+                config, clock, segment_size,
+                segments=segments, recovery=found, writer=writer, locked=locked,
+            )  # fmt: skip
             spool._preallocate()
             undo.pop_all()
         return spool
@@ -171,7 +166,11 @@ class Spool:
                 # Remove nothing after a file of the spool was removed: its name may belong to another program's file.
                 with contextlib.suppress(LostError, FullError, SyncError, StoreError):
                     self._check_names()
-                    self._give_back()
+                    self._writer.cut()
+                    with self._disk.naming(self.directory):
+                        spare = [self._spare.path] if self._spare is not None else []
+                        for path in [*spare, *map(self._released_path, self._released)]:
+                            self._disk.unlink(path)
             self._writer.close()
             if self._spare is not None:
                 self._spare.close()
@@ -375,7 +374,6 @@ class Spool:
         sealed.seal()
 
     def _preallocate(self) -> None:
-        shortage = None
         newest, room = self._writer.segment, ROOM_MIN
         while room < min(2 * newest.offset(newest.end), self._segment_size):
             room *= 2
@@ -384,9 +382,9 @@ class Spool:
             self._forget_lost_spare()
             if self._spare is None and newest.size >= self._segment_size:
                 self._spare = self._next(self._segment_size)
+            self.shortage = None
         except FullError as error:
-            shortage = str(error)
-        self.shortage = shortage
+            self.shortage = str(error)
 
     def _next(self, size: int) -> Spare:
         spare = self.directory / SPARE_NAME
@@ -397,15 +395,6 @@ class Spool:
         if self._spare is not None and not self._spare.is_there:
             self._spare.close()
             self._spare = None
-
-    def _give_back(self) -> None:
-        """Remove preallocated room, and all files except those with the log's entries."""
-        self._writer.cut()
-        with self._disk.naming(self.directory):
-            if self._spare is not None:
-                self._disk.unlink(self._spare.path)
-            for segment in self._released:
-                self._disk.unlink(self._released_path(segment))
 
     def _released_path(self, segment: Segment) -> Path:
         return self.directory / released_name(segment.first)
