@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from tailrace.sources.source import CHUNK_MAX
 from tailrace.sources.tail.identity import (
@@ -57,6 +57,8 @@ class SparseRange(NamedTuple):
 
 
 class RawBytes:
+    pending = 0
+
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
         self._extent = range(0)
@@ -137,15 +139,6 @@ bytes that were read have changed in the file. "other" means that a repeated dec
 was read before."""
 
 
-class Reader(Protocol):
-    @property
-    def trail(self) -> Trail:
-        """Return the trail of the bytes that were read; of the compressed bytes if the file is compressed."""
-
-    def next(self, view: ContentView) -> Piece:
-        """Return the next piece of the file's content. Raise OSError if the file cannot be read."""
-
-
 class Compressed:
     """A reader of a compressed file, which begins at the gzip member `member`.
 
@@ -173,6 +166,7 @@ class Compressed:
 
     @property
     def pending(self) -> int:
+        """Return the number of bytes after the last complete member."""
         waits = self._inflater is None or self._inflater.waits
         return self.trail.offset - self._begun.raw if waits else 0
 
@@ -223,7 +217,9 @@ class Compressed:
         if event is None:
             event = inflater.next(last=True)
         if event is None and self._hole is not None:
-            event = self._past_hole(self._hole, inflater)
+            size, after = self._hole.size, Member(self.trail.offset, inflater.place.content)
+            self._hole, self._inflater = None, Inflater(after, expected=False)
+            event = Bad(inflater.padding + size, b"", after)
         return self._give(event)
 
     def _begin(self) -> Inflater:
@@ -244,12 +240,6 @@ class Compressed:
             self._again = None
         return taken
 
-    def _past_hole(self, hole: SparseRange, inflater: Inflater) -> Bad:
-        self._hole = None
-        after = Member(self.trail.offset, inflater.place.content)
-        self._inflater = Inflater(after, expected=False)
-        return Bad(inflater.padding + hole.size, b"", after)
-
     def _give(self, event: Event | None) -> Piece:
         if isinstance(event, InflationBegun):
             self._begun = event.member
@@ -258,9 +248,7 @@ class Compressed:
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
         if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            return (
-                b""  # report nothing: the event was reported when the bytes were first decompressed
-            )
+            return b""  # the event was reported when the bytes were first decompressed
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -274,13 +262,10 @@ class Compressed:
         return data[left:] if follows_on(self._known, skipped) else "other"
 
 
-def kind(fd: int, *, final: bool = False) -> type[RawBytes | Compressed] | None:
+def kind(fd: int, *, final: bool) -> type[RawBytes | Compressed] | None:
     """Return the class of the reader for a file, or None if it has too few bytes to decide. Raise OSError if that
     fails."""
-    return _kind(os.pread(fd, len(MAGIC), 0), final=final)
-
-
-def _kind(begin: bytes, *, final: bool) -> type[RawBytes | Compressed] | None:
+    begin = os.pread(fd, len(MAGIC), 0)
     if begin.startswith(MAGIC):
         return Compressed
     if begin and (begin != MAGIC[:1] or final):
@@ -292,10 +277,9 @@ def head(fd: int) -> bytes:
     """Return the first bytes of a file's content. Raise OSError if the file cannot be read."""
     # Take the kind and the bytes of an uncompressed file from one read, because the file may grow between two reads.
     begin = os.pread(fd, HEAD, 0)
-    kind = _kind(begin, final=False)
-    if kind is not Compressed:
-        return begin if kind is RawBytes else b""
-    return inflated(fd, HEAD)
+    if begin.startswith(MAGIC):
+        return inflated(fd, HEAD)
+    return begin if begin != MAGIC[:1] else b""
 
 
 def inflated(fd: int, size: int) -> bytes:
@@ -312,28 +296,23 @@ def inflated(fd: int, size: int) -> bytes:
     return content[:size]
 
 
-ContentOrigin = Literal["now", "earlier", "copied"]
-"""Where the content in a `ReadPart` was read.
-
-- now: from this file, in this run of the daemon.
-- earlier: from this file, in an earlier run, which may already have reported overwritten bytes.
-- copied: from another file, so that this file may not contain all of it yet."""
-
-
 class ReadPart:
     """The part of a file that was read, and whether the file still contains it.
 
-    `known` is the trail (digest) of the bytes of this part; None if nothing was read. A compressed file is decompressed from
-    the gzip member `member` on; `member` is None for an uncompressed file."""
+    - `known`: the trail (digest) of the bytes of this part; None if nothing was read.
+    - `member`: the gzip member from which a compressed file is decompressed; None for an uncompressed file.
+    - `origin`: where the bytes were read: from this file in this run of the daemon ("now"), from this file in an
+      earlier run, which may already have reported overwritten bytes ("earlier"), or from another file, so that this
+      file may not contain all of them yet ("copied")."""
 
     def __init__(
         self,
         known: Trail | None = None,
         member: Member | None = None,
         *,
-        origin: ContentOrigin = "now",
+        origin: Literal["now", "earlier", "copied"] = "now",
     ) -> None:
-        self.reader: Reader | None = None
+        self.reader: RawBytes | Compressed | None = None
         self.member = member
         if known is not None and member is None:
             self.reader = RawBytes(known.copied())
@@ -346,11 +325,6 @@ class ReadPart:
     def trail(self) -> Trail:
         """Return the trail of the file's bytes that were read."""
         return self.reader.trail if self.reader else Trail()
-
-    @property
-    def pending(self) -> int:
-        """Return the number of bytes after the last complete member of a compressed file."""
-        return self.reader.pending if isinstance(self.reader, Compressed) else 0
 
     @property
     def is_plain(self) -> bool:
@@ -381,14 +355,13 @@ class ReadPart:
         self._origin = "now"
         return found
 
-    # A checksum of all bytes that were read detects changes between the remembered first and last bytes.
-
     @property
     def is_being_checked(self) -> bool:
         return self._check is not None
 
     def begin_check(self) -> None:
-        """Begin to compare an uncompressed file with all bytes that were read, by their checksum."""
+        """Begin to compare an uncompressed file with all bytes that were read, by their checksum, to detect changes
+        between the remembered first and last bytes."""
         reader = self.reader
         if isinstance(reader, RawBytes) and reader.trail.crc is not None and reader.trail.offset:
             self._check = ContentCheck(reader.trail)
@@ -409,7 +382,7 @@ class ReadPart:
         return news
 
 
-def _whole(fd: int) -> Reader:
+def _whole(fd: int) -> RawBytes | Compressed:
     if kind(fd, final=True) is Compressed:
         return Compressed(BEGIN, Trail(), certain=True)
     return RawBytes(Trail())
@@ -437,8 +410,8 @@ class ContentSum:
                 self.trail.add(piece)
                 self._take(piece)
             elif not isinstance(piece, InflationBegun):
-                pending = self._reader.pending if isinstance(self._reader, Compressed) else 0
-                return piece is None and not pending and self._reader.trail.offset == size
+                whole = self._reader.trail.offset == size and not self._reader.pending
+                return piece is None and whole
         return None
 
 
@@ -464,24 +437,18 @@ def beginning(fd: int) -> bytes:
 
     Raise OSError if the file cannot be read."""
     head = os.pread(fd, BEGINNING, 0)
-    if head.startswith(b"\0"):
-        return _behind_hole(fd) or head
-    return inflated(fd, BEGINNING) if head.startswith(MAGIC) else head
-
-
-def _behind_hole(fd: int) -> bytes:
-    """Return the first bytes after the NUL bytes at the beginning of a file; empty if too many precede them."""
+    if head.startswith(MAGIC):
+        return inflated(fd, BEGINNING)
+    if not head.startswith(b"\0"):
+        return head
     try:
         data = os.lseek(fd, 0, os.SEEK_DATA)
     except OSError as error:
-        if error.errno not in {
-            errno.ENXIO,
-            errno.EINVAL,
-            # ENXIO means that the file has no data, and EINVAL that the file system does not support holes
-        }:
+        # ENXIO means that the file has no data, and EINVAL that the file system does not support holes.
+        if error.errno not in {errno.ENXIO, errno.EINVAL}:
             raise
         data = 0
-    return os.pread(fd, 2 * BEGINNING, data).lstrip(b"\0")[:BEGINNING]
+    return os.pread(fd, 2 * BEGINNING, data).lstrip(b"\0")[:BEGINNING] or head
 
 
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
@@ -493,16 +460,12 @@ def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
     for piece in _pieces(path):
         if not isinstance(piece, bytes | SparseRange):
             continue
-        while stops and stops[-1] <= offset + _size(piece):
+        data, size = (b"", piece.size) if isinstance(piece, SparseRange) else (piece, len(piece))
+        while stops and stops[-1] <= offset + size:
             stop = stops.pop()
-            begins[stop] = (
-                crc
-                if isinstance(piece, SparseRange)
-                else checksum(crc, piece[: stop - offset], offset)
-            )
-        if not isinstance(piece, SparseRange):
-            crc = checksum(crc, piece, offset)
-        offset += _size(piece)
+            begins[stop] = checksum(crc, data[: stop - offset], offset)
+        crc = checksum(crc, data, offset)
+        offset += size
     return Fingerprint(offset, crc, begins)
 
 
@@ -544,7 +507,3 @@ def _pieces(path: str) -> Iterator[bytes | SparseRange | Torn | Bad | StatedLoss
                 yield piece
     finally:
         os.close(fd)
-
-
-def _size(piece: bytes | SparseRange) -> int:
-    return piece.size if isinstance(piece, SparseRange) else len(piece)

@@ -226,7 +226,8 @@ class Followed:
         at = self.location
         if at.changed_at == now or self._written_at is None or self.handoff.number is None:
             return
-        unchanged, pending = now - at.changed_at, self._part.pending
+        unchanged = now - at.changed_at
+        pending = self._part.reader.pending if self._part.reader else 0
         if self._resting.look(at.path, at.birth, self._written_at, unchanged, pending):
             self.handoff.tell(self.facts)
 
