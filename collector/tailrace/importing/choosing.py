@@ -40,11 +40,6 @@ from tailrace.sources.tail.inflate import MAGIC
 from tailrace.sources.tail.location import OPEN
 from tailrace.spool.payloads import HEAD
 
-Node = tuple[int, int]
-
-Prints = dict[str, Fingerprint | None]
-"""Fingerprint (size and checksums) of each file, by path. None for a file that cannot be read."""
-
 
 class TakenFile(NamedTuple):
     """A file that the import reads.
@@ -73,7 +68,8 @@ def choose(
     that it has read."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
-    nodes: dict[Node, str] = {}
+    known = _Known(readings)
+    nodes: dict[tuple[int, int], str] = {}
     for format_, files in traces.items():
         own: list[str] = []
         for file in files:
@@ -82,12 +78,11 @@ def choose(
                 own.append(file)
             else:
                 choice.left_out.append(_left_out(file, Why.COPY, first))
-        known = _Known(readings)
         copies = contained(own, FORMATS[format_].files, {each.file.path for each in readings})
         choice.left_out.extend(_left_out(file, Why.COPY, of) for file, of in copies.items())
         own = [file for file in own if file not in copies]
         for group in _groups(format_, own):
-            _Group(format_, group, *known.of(format_, group)).choose(choice)
+            _Group(format_, group, known).choose(choice)
     return choice
 
 
@@ -155,44 +150,6 @@ def _begin(file: str) -> _FileBegin:
         return _FileBegin(None, 0, packed=False)
 
 
-class _Known:
-    """Index of the files that earlier imports have read, by file name, inode and content (size and checksum)."""
-
-    def __init__(self, readings: list[Reading]) -> None:
-        self._by_content: dict[tuple[int, int | None], list[Reading]] = {}
-        self._by_key: dict[str, list[Reading]] = {}
-        self._by_original: dict[str, list[Reading]] = {}
-        self._by_node: dict[tuple[int | None, int], list[Reading]] = {}
-        for reading in readings:
-            file = reading.file
-            key = FORMATS[reading.format].files.copy(file.path)
-            self._by_key.setdefault(key, []).append(reading)
-            for original in originals(file.path):
-                self._by_original.setdefault(original, []).append(reading)
-            self._by_node.setdefault((file.device, file.inode), []).append(reading)
-            self._by_content.setdefault((file.size, file.crc), []).append(reading)
-        self._sizes = {size for size, _ in self._by_content}
-        self._longest = max(self._sizes, default=-1)
-
-    def of(self, format_: str, files: list[str]) -> tuple[list[Reading], Prints]:
-        """Return the sessions of earlier imports that may have read one of these files (`Reading`). Also return the
-        fingerprints of those files that an earlier import may have read."""
-        found: dict[int, Reading] = {}
-        prints: Prints = {}
-        for file in files:
-            key = spelled(FORMATS[format_].files.copy(file))
-            near = [*self._by_key.get(key, ()), *self._by_node.get(_node(file), ())]
-            near += self._by_original.get(without_gz(spelled(file)), ())
-            for original in originals(spelled(file)):
-                near += self._by_key.get(original, ())
-            begin = _begin(file)
-            if near or begin.size in self._sizes or (begin.packed and self._longest > 0):
-                mine = prints[file] = _print(file, [reading.file.size for reading in near])
-                near += self._by_content.get((mine.size, mine.crc), ()) if mine else ()
-            found |= {id(reading): reading for reading in near}
-        return list(found.values()), prints
-
-
 T = TypeVar("T")
 
 
@@ -200,16 +157,13 @@ class _Kin(Generic[T]):
     """Index that stores values for files, such as sizes. The method `of` returns the values of a file, and those of all
     files that may be its copies or originals, according to the names of the files.
 
-    The index replaces a search through all files: a directory may contain thousands of files with equal first bytes."""
+    The index replaces a search through all files: a directory may contain thousands of files with equal first bytes.
+    The methods take a file together with its key (`_key`). Files with equal keys may contain one stream."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[T]] = {}
 
     def add(self, file: str, key: str, what: T) -> None:
-        """Store the value `what` for a file. The method `of` returns it for this file and for its possible copies and
-        originals.
-
-        `key` is the result of `Files.copy` for this file. Files with equal keys may contain one stream."""
         name = without_gz(spelled(file))
         for mark in {("name", name), ("key", key), *(("copy of", of) for of in originals(name))}:
             self._found.setdefault(mark, []).append(what)
@@ -221,32 +175,61 @@ class _Kin(Generic[T]):
         return [what for mark in marks for what in self._found.get(mark, ())]
 
 
-class _Group:
-    """A group of files that may be copies of each other, and the sessions of earlier imports that may have read these
-    files (`Reading`)."""
+def _key(format_: str, file: str) -> str:
+    return spelled(FORMATS[format_].files.copy(file))
 
-    def __init__(
-        self, format_: str, files: list[str], readings: list[Reading], prints: Prints
-    ) -> None:
+
+class _Known:
+    """Index of the sessions of earlier imports, by the name, the inode and the content of the file of each."""
+
+    def __init__(self, readings: list[Reading]) -> None:
+        self._kin = _Kin[Reading]()
+        self._by_node: dict[tuple[int | None, int], list[Reading]] = {}
+        self.by_content: dict[tuple[int, int | None], list[Reading]] = {}
+        for reading in readings:
+            read = reading.file
+            self._kin.add(read.path, _key(reading.format, read.path), reading)
+            self._by_node.setdefault((read.device, read.inode), []).append(reading)
+            self.by_content.setdefault((read.size, read.crc), []).append(reading)
+        self._sizes = {size for size, _ in self.by_content}
+
+    def near(self, format_: str, file: str) -> list[Reading]:
+        """Return the sessions that may have read `file`, a copy of it, or its original, by the names and inodes."""
+        found = [*self._kin.of(file, _key(format_, file)), *self._by_node.get(_node(file), ())]
+        return list({id(reading): reading for reading in found}.values())
+
+    def may_have_content(self, file: str) -> bool:
+        begin = _begin(file)
+        return begin.size in self._sizes or (begin.packed and any(self._sizes))
+
+
+class _Group:
+    """A group of files that may be copies of each other, and the sessions of earlier imports near each (`_Known`)."""
+
+    def __init__(self, format_: str, files: list[str], known: _Known) -> None:
         self._format = format_
         self._files = files
-        begun = [each for each in readings if not each.closed and each.format == format_]
+        self._known = known
+        self._keys = {file: _key(format_, file) for file in files}
+        near = {file: known.near(format_, file) for file in files}
         self._going_on = {
-            file: reading for file in files for reading in begun if _is_at(reading.file, file)
+            file: reading
+            for file in files
+            for reading in near[file]
+            if not reading.closed and reading.format == format_ and _is_at(reading.file, file)
         }
+        """The sessions in which an interrupted import has begun to read files."""
         going_on = set(map(id, self._going_on.values()))
-        self._readings = [reading for reading in readings if id(reading) not in going_on]
-        self._read = _Kin[Reading]()
-        self._read_at: dict[tuple[int | None, int], list[Reading]] = {}
-        for reading in self._readings:
-            read = reading.file
-            self._read.add(read.path, self._key(read.path), reading)
-            self._read_at.setdefault((read.device, read.inode), []).append(reading)
-        self._by_content: dict[tuple[int, int | None], list[Reading]] = {}
-        for reading in self._readings:
-            read = reading.file
-            self._by_content.setdefault((read.size, read.crc), []).append(reading)
-        self._prints = prints
+        self._near = {
+            file: [reading for reading in near[file] if id(reading) not in going_on]
+            for file in files
+        }
+        self._prints = {
+            file: _print(file, [reading.file.size for reading in near[file]])
+            for file in files
+            if near[file] or known.may_have_content(file)
+        }
+        """Fingerprint (size and checksums) of each file that must be compared. None if it cannot be read."""
         self._documents_of: dict[str, dict[str, int]] = {}
 
     def choose(self, choice: Choice) -> None:
@@ -256,7 +239,7 @@ class _Group:
             mine = self._prints.get(file)
             content = mine and (mine.size, mine.crc, *sorted(self._documents(file).items()))
             alike = [twins[content]] if mine and content in twins else []
-            near = sorted({*kin.of(file, self._key(file)), *alike}, key=kept.__getitem__)
+            near = sorted({*kin.of(file, self._keys[file]), *alike}, key=kept.__getitem__)
             original = next((other for other in near if self._is_copy(file, other)), None)
             same = next(self._same(file), None)
             if reading := self._going_on.get(file):
@@ -265,11 +248,18 @@ class _Group:
                 choice.left_out.append(_left_out(file, Why.COPY, original))
                 continue
             elif same is not None:
-                choice.left_out.append(_imported(file, same, self._format))
+                path = spelled(file)
+                of = "" if same.file.path == path else same.file.path
+                other = "" if same.format == self._format else same.format
+                choice.left_out.append(
+                    LeftOut(
+                        path=path, why=Why.IMPORTED, of=of, sessions=(same.session,), format=other
+                    )
+                )
             else:
                 choice.taken.append(TakenFile(file, self._format, None, tuple(self._begun(file))))
             kept[file] = len(kept)
-            kin.add(file, self._key(file), file)
+            kin.add(file, self._keys[file], file)
             if mine:
                 twins.setdefault(content, file)
 
@@ -279,28 +269,21 @@ class _Group:
         Files that an interrupted import has begun to read come first. After them come the largest files, because a
         longer file may begin with the whole content of a shorter one. Among files of equal size, a file precedes the
         files whose names are derived from its name."""
-        if len(self._files) == 1 and not self._readings:
+        if len(self._files) == 1:
             return self._files
-        if len(self._files) > 1:
-            sizes = _Kin[int]()
-            for file in self._files:
-                if known := self._prints.get(file) or _print(file, ()):
-                    sizes.add(file, self._key(file), known.size)
-            for file in self._files:
-                near = [reading.file.size for reading in self._near(file)]
-                self._prints[file] = _print(file, [*sizes.of(file, self._key(file)), *near])
-        return sorted(
-            self._files,
-            key=lambda file: (
-                file not in self._going_on,
-                -self._size(file),
-                len(originals(file)),
-            ),
-        )
+        kin, sizes = _Kin[int](), dict.fromkeys(self._files, 0)
+        for file in self._files:
+            if known := self._prints.get(file) or _print(file, ()):
+                sizes[file] = known.size
+                kin.add(file, self._keys[file], known.size)
+        for file in self._files:
+            near = [reading.file.size for reading in self._near[file]]
+            self._prints[file] = _print(file, [*kin.of(file, self._keys[file]), *near])
 
-    def _size(self, file: str) -> int:
-        known = self._prints[file]
-        return known.size if known else 0
+        def order(file: str) -> tuple[bool, int, int]:
+            return file not in self._going_on, -sizes[file], len(originals(file))
+
+        return sorted(self._files, key=order)
 
     def _is_copy(self, file: str, other: str) -> bool:
         """Return whether `file` is a copy of the file `other`: `other` begins with all content of `file`, and the paths
@@ -311,7 +294,7 @@ class _Group:
         if _in_one_place(file, other, mine.size, its.size):
             return True
         if mine.size < its.size:
-            return mine.size >= HEAD and self._key(file) == self._key(other)
+            return mine.size >= HEAD and self._keys[file] == self._keys[other]
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
@@ -320,10 +303,10 @@ class _Group:
         mine = self._prints.get(file)
         if mine is None:
             return
-        for reading in self._by_content.get((mine.size, None), ()):
+        for reading in self._known.by_content.get((mine.size, None), ()):
             if reading.closed and _is_as_earlier_versions_knew(reading.file, file):
                 yield reading
-        for reading in self._by_content.get((mine.size, mine.crc), ()):
+        for reading in self._known.by_content.get((mine.size, mine.crc), ()):
             if reading.closed and (
                 reading.format != self._format or reading.file.documents == self._documents(file)
             ):
@@ -333,7 +316,7 @@ class _Group:
         """Yield the sessions of earlier imports that have read only the first part of `file`, because it was shorter
         then."""
         mine = self._prints.get(file)
-        for reading in self._near(file):
+        for reading in self._near[file]:
             read = reading.file
             if mine is None or read.size > mine.size or reading.format != self._format:
                 continue
@@ -342,18 +325,11 @@ class _Group:
             else:
                 begins = mine.begins_with(read.size, read.crc)
             here = _is_at(read, file) or _in_one_place(file, read.path, read.size, mine.size)
-            goes_on = HEAD <= read.size < mine.size and self._key(file) == self._key(read.path)
+            goes_on = HEAD <= read.size < mine.size and self._keys[file] == _key(
+                self._format, read.path
+            )
             if begins and (here or goes_on):
                 yield reading.session
-
-    def _near(self, file: str) -> list[Reading]:
-        """Return the sessions of earlier imports that may have read `file`, a copy of it, or its original. The names
-        and inodes of the files decide."""
-        found = [*self._read.of(file, self._key(file)), *self._read_at.get(_node(file), ())]
-        return list({id(reading): reading for reading in found}.values())
-
-    def _key(self, file: str) -> str:
-        return spelled(FORMATS[self._format].files.copy(file))
 
     def _documents(self, file: str) -> dict[str, int]:
         """Return, by file name, the checksums of those metadata files beside `file` that belong to it. Metadata files
@@ -417,7 +393,7 @@ def _is_as_earlier_versions_knew(read: AsRead, file: str) -> bool:
     return read.path == spelled(file) and read.inode == _node(file)[1]
 
 
-def _node(file: str) -> Node:
+def _node(file: str) -> tuple[int, int]:
     """Return the device and the inode of a file. If the file does not exist, return a pair that no other file has."""
     try:
         found = os.stat(file)  # noqa: PTH116 - three times as fast
@@ -428,10 +404,3 @@ def _node(file: str) -> Node:
 
 def _left_out(file: str, why: Why, of: str) -> LeftOut:
     return LeftOut(path=spelled(file), why=why, of=spelled(of))
-
-
-def _imported(file: str, same: Reading, format_: str) -> LeftOut:
-    path = spelled(file)
-    of = "" if same.file.path == path else same.file.path
-    other = "" if same.format == format_ else same.format
-    return LeftOut(path=path, why=Why.IMPORTED, of=of, sessions=(same.session,), format=other)
