@@ -37,7 +37,7 @@ from tailrace.importing.readings import AsRead, Reading
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail.content import Fingerprint, beginning, fingerprint
 from tailrace.sources.tail.inflate import MAGIC
-from tailrace.sources.tail.location import OPEN
+from tailrace.sources.tail.location import OPEN, opened
 from tailrace.spool.payloads import HEAD
 
 
@@ -138,15 +138,12 @@ class _FileBegin(NamedTuple):
 
 def _begin(file: str) -> _FileBegin:
     try:
-        fd = os.open(file, OPEN)
-        try:
+        with opened(file) as fd:
             head, size = beginning(fd), os.fstat(fd).st_size
             start = hash(head[:HEAD]) if len(head) >= HEAD else None
             packed = os.pread(fd, 2, 0) == MAGIC
             return _FileBegin(hash(head) if head else None, size, packed, start)
-        finally:
-            os.close(fd)
-    except OSError:  # Ignore this error: it is reported when the file is read later.
+    except OSError:  # it is reported when the file is read later
         return _FileBegin(None, 0, packed=False)
 
 
@@ -286,8 +283,7 @@ class _Group:
         return sorted(self._files, key=order)
 
     def _is_copy(self, file: str, other: str) -> bool:
-        """Return whether `file` is a copy of the file `other`: `other` begins with all content of `file`, and the paths
-        or the metadata files show that both contain one stream."""
+        """Return whether `other` begins with all content of `file`, and paths or metadata files show one stream."""
         mine, its = self._prints[file], self._prints[other]
         if mine is None or its is None or not its.begins_with(mine.size, mine.crc):
             return False
@@ -298,8 +294,7 @@ class _Group:
         return self._documents(file) == self._documents(other)
 
     def _same(self, file: str) -> Iterator[Reading]:
-        """Yield the sessions of earlier imports that have completely read a file whose content and metadata files equal
-        those of `file`."""
+        """Yield the earlier sessions that have completely read a file with the same content and metadata files."""
         mine = self._prints.get(file)
         if mine is None:
             return
@@ -313,8 +308,7 @@ class _Group:
                 yield reading
 
     def _begun(self, file: str) -> Iterator[str]:
-        """Yield the sessions of earlier imports that have read only the first part of `file`, because it was shorter
-        then."""
+        """Yield the earlier sessions that have read only the first part of `file`, because it was shorter then."""
         mine = self._prints.get(file)
         for reading in self._near[file]:
             read = reading.file
@@ -332,8 +326,7 @@ class _Group:
                 yield reading.session
 
     def _documents(self, file: str) -> dict[str, int]:
-        """Return, by file name, the checksums of those metadata files beside `file` that belong to it. Metadata files
-        that exceed the format's size limit are left out."""
+        """Return, by name, the checksums of the metadata files that belong to `file` and are within the size limit."""
         if (known := self._documents_of.get(file)) is not None:
             return known
         files = FORMATS[self._format].files
@@ -346,11 +339,9 @@ class _Group:
 
 
 def _print(file: str, sizes: Iterable[int]) -> Fingerprint | None:
-    """Return the fingerprint of a file, or None if the file cannot be read. The error is reported when the file is read
-    later."""
     try:
         return fingerprint(file, sizes)
-    except OSError:
+    except OSError:  # it is reported when the file is read later
         return None
 
 
@@ -380,16 +371,13 @@ def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
 
 
 def _is_at(read: AsRead, file: str) -> bool:
-    """Return whether `file` has the path or the inode of the file that a session has read.
-
-    The contents are not compared."""
+    """Return whether `file` has the path or the inode of the file that a session has read."""
     return read.path == spelled(file) or (read.device, read.inode) == _node(file)
 
 
 def _is_as_earlier_versions_knew(read: AsRead, file: str) -> bool:
-    """Return whether `file` has the path and the inode of the file that a session has read.
-
-    This comparison is for sessions of earlier versions of Tailrace, which stored no checksum of the content."""
+    """Return whether `file` has the path and the inode of the file that a session has read. Earlier versions of
+    Tailrace stored no checksum of its content."""
     return read.path == spelled(file) and read.inode == _node(file)[1]
 
 

@@ -21,11 +21,10 @@ from tailrace.errors import ConfigError
 from tailrace.model.spelling import spelled
 from tailrace.sources.tail.content import beginning
 from tailrace.sources.tail.inflate import STATED_MAX, read_statement
-from tailrace.sources.tail.location import OPEN
+from tailrace.sources.tail.location import OPEN, opened
 
 Traces = dict[str, list[str]]
-"""The absolute paths of the trace files that were found, by format. The paths are in the order in which they were
-found."""
+"""The absolute paths of the trace files, by format, in the order in which they were found."""
 
 
 class Why(StrEnum):
@@ -126,7 +125,12 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
             named[file] = named.get(file, False) or place is None
         else:
             traces.setdefault(name, []).append(file)
-    documents = {document for name in traces for document in _documents(name, traces[name])} - given
+    documents = {
+        posixpath.normpath(posixpath.join(posixpath.dirname(file), document))
+        for name, files in traces.items()
+        for file in files
+        for document in FORMATS[name].files.documents(file)
+    } - given
     traces = {
         name: [file for file in dict.fromkeys(files) if file not in documents]
         for name, files in traces.items()
@@ -137,13 +141,21 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
         for file, itself in named.items()
         if itself or (file not in documents and file not in given)
     ]
-    kept = {file: place for file, place in within.items() if file not in given}
+    # A metadata file may describe the only trace to which it belongs.
+    described = {each.files.described(file) for file in named for each in formats} - {""}
     absent = [
         LeftOut(path=spelled(stream), why=Why.ABSENT)
-        for stream in sorted({stream for file in named for stream in _described(file, formats)})
+        for stream in sorted(described)
         if not os.path.lexists(stream)
     ]
-    return _without_empty(traces, outside + absent + left_out, kept)
+    empty = dict.fromkeys(f for files in traces.values() for f in files if is_empty(f))
+    left_out += [LeftOut(path=spelled(file), why=Why.EMPTY) for file in empty]
+    kept = {name: [f for f in files if f not in empty] for name, files in traces.items()}
+    return Discovered(
+        {name: files for name, files in kept.items() if files},
+        outside + absent + left_out,
+        {file: place for file, place in within.items() if file not in given},
+    )
 
 
 def _entries(
@@ -178,10 +190,7 @@ def is_empty(file: str) -> bool:
 
 
 def shows_nothing(file: str) -> bool:
-    """Return whether a file exists, but no content can be read from it now.
-
-    Unlike `is_empty`, also return True for a compressed file whose first bytes are incomplete.
-    """
+    """Return whether a file exists, but no content can be read from it now, as from incomplete gzip files."""
     try:
         return not _head(file)
     except ConfigError:
@@ -218,17 +227,6 @@ def _none(file: str, formats: Sequence[Format], *, named: bool, endings: set[str
     return LeftOut(path=spelled(file), why=Why.EMPTY if empty else Why.UNRECOGNISED, trace=trace)
 
 
-def _without_empty(traces: Traces, left_out: list[LeftOut], within: dict[str, str]) -> Discovered:
-    kept: Traces = {}
-    for name, files in traces.items():
-        for file in files:
-            if is_empty(file):
-                left_out.append(LeftOut(path=spelled(file), why=Why.EMPTY))
-            else:
-                kept.setdefault(name, []).append(file)
-    return Discovered(kept, left_out, within)
-
-
 def _ending(file: str) -> str:
     return Path(without_gz(file)).suffix
 
@@ -248,21 +246,6 @@ def _inflates_to_nothing(file: str) -> bool:
                 return not content.read1(1)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return False
-
-
-def _documents(format_: str, files: Iterable[str]) -> Iterator[str]:
-    for file in files:
-        directory = posixpath.dirname(file)
-        for document in FORMATS[format_].files.documents(file):
-            yield posixpath.normpath(posixpath.join(directory, document))
-
-
-def _described(document: str, formats: Sequence[Format]) -> Iterator[str]:
-    """Yield the path of each trace file to which the metadata file `document` belongs exclusively. Yield nothing if
-    `document` is not the path of a metadata file."""
-    for each in formats:
-        if stream := each.files.described(document):
-            yield stream
 
 
 def _has_trace_name(file: str, formats: Sequence[Format]) -> bool:
@@ -323,10 +306,7 @@ def _refusal(path: str, error: OSError) -> ConfigError:
 def _head(file: str) -> bytes:
     """Return the first bytes of a file's content, after decompression. Raise ConfigError if the file cannot be read."""
     try:
-        fd = os.open(file, OPEN)  # Open without blocking, even if a pipe has replaced the file.
-        try:
+        with opened(file) as fd:
             return beginning(fd)
-        finally:
-            os.close(fd)
     except OSError as error:
         raise _refusal(file, error) from error

@@ -50,8 +50,7 @@ into the same table: a summary subtracts these."""
 
 
 class ImportProgress(msgspec.Struct):
-    """The progress of an import: the numbers of files and bytes read so far, the total numbers of both, and the number
-    of rows committed to the table."""
+    """The numbers of files and bytes read so far, of all files and bytes, and of rows committed to the table."""
 
     files: int
     files_total: int
@@ -66,14 +65,6 @@ class ImportDone(NamedTuple):
 
     status: Status
     signal: int
-
-
-def check_name(source: str) -> None:
-    """Raise ConfigError if `source` is not a valid name of a source."""
-    if SOURCE_NAME.fullmatch(source) is None:
-        raise ConfigError(
-            [f"--source {source}: is not a valid name for a source; allowed: a to z, 0 to 9 and _"]
-        )
 
 
 class Wanted(NamedTuple):
@@ -98,7 +89,9 @@ def take(
 
     Raise ConfigError for a path that cannot be read or a name that no source can have, and TailraceError if the import
     fails."""
-    check_name(wanted.source)
+    if SOURCE_NAME.fullmatch(wanted.source) is None:
+        problem = "is not a valid name for a source; allowed: a to z, 0 to 9 and _"
+        raise ConfigError([f"--source {wanted.source}: {problem}"])
     loaded = beside(loaded)
     found = find(wanted.paths, wanted.format, unreadable=wanted.unreadable)
     traces = [path for files in found.traces.values() for path in files]
@@ -109,12 +102,10 @@ def take(
         chosen = sources(wanted.source, choice.taken, wanted.dialect, formats=len(found.traces))
         with progress() as show:
             done = run(loaded, chosen, choice.taken, found.within, show)
-    last = done.status if done else None
-    interrupted = bool(done and done.signal)
-    left_out = found.left_out
     return summary(
-        loaded, wanted.source, choice, left_out, before=before, last=last, interrupted=interrupted
-    ), done
+        loaded, wanted.source, choice, found.left_out, before=before,
+        last=done.status if done else None, interrupted=bool(done and done.signal),
+    ), done  # fmt: skip
 
 
 def read_before(loaded: Loaded) -> dict[str, Chosen]:
@@ -175,12 +166,9 @@ def run(
     loaded = loaded._replace(config=structs.replace(loaded.config, sources=dict(found)))
     facts = Chosen({file.path: file.replaces for file in taken}, within)
     work = _Import(show)
+    chosen = dict.fromkeys(found, facts)
     with collecting(
-        loaded,
-        SystemClock(),
-        mode(loaded),
-        chosen=dict.fromkeys(found, facts),
-        replayed=work.replayed,
+        loaded, SystemClock(), mode(loaded), chosen=chosen, replayed=work.replayed
     ) as daemon:
         marks = daemon.marks
         marks.begin(IMPORT)
@@ -240,8 +228,7 @@ class _Import:
         self._tell(daemon)
 
     def replayed(self, daemon: Daemon) -> None:
-        """Remember the status of each source before this import reads its first file. Its counts are those of earlier
-        imports."""
+        """Remember the status of each source before this import, which has the counts of earlier imports."""
         for name, config in daemon.config.sources.items():
             self.before[name] = deepcopy(source_status(daemon, name, config))
 
@@ -264,9 +251,8 @@ class _Import:
 
     async def _signals(self) -> None:
         chosen = [signal.SIGTERM, signal.SIGINT]
-        if (
-            signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-        ):  # under nohup, SIGHUP is ignored and must stay so
+        # Under nohup, SIGHUP is ignored and must stay so.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             chosen.append(signal.SIGHUP)
         with trio.open_signal_receiver(*chosen) as signals:
             async for number in signals:

@@ -21,7 +21,7 @@ from tailrace.model.spelling import spelled
 from tailrace.sources.tail.comparison import ALIKE_MAX, Cover, PieceFile
 from tailrace.sources.tail.content import BEGINNING, chunks, inflated, lines
 from tailrace.sources.tail.inflate import MAGIC
-from tailrace.sources.tail.location import OPEN
+from tailrace.sources.tail.location import opened
 from tailrace.spool.payloads import HEAD, checksum
 
 LINES_MAX = 2**22
@@ -32,8 +32,7 @@ Files whose lines would exceed this number are imported without the search."""
 
 
 def contained(files: list[str], format_: Files, read: Container[str]) -> dict[str, str]:
-    """Return the files that other files contain, each with a file that is read instead. `read` has the paths of files
-    that earlier imports have read."""
+    """Return the files that others contain, each with one that is read instead. Earlier imports have read `read`."""
     copies: dict[str, str] = {}
     if format_.pieces:
         for find in (partial(filter, format_.pieces), _longer, _merged, _supplemented):
@@ -56,12 +55,11 @@ class _File(NamedTuple):
     size: int | None
 
     def has(self, data: bytes, at: int) -> bool:
-        """Return whether the file has these bytes at an offset. Return True for a compressed file without reading
-        it."""
+        """Return whether the file has these bytes at an offset; True for a compressed file, which is not read."""
         if self.size is None:
             return True
-        with open(self.path, "rb", opener=_open) as file:
-            return os.pread(file.fileno(), len(data), at) == data
+        with opened(self.path) as fd:
+            return os.pread(fd, len(data), at) == data
 
 
 class _Alike:
@@ -74,9 +72,7 @@ class _Alike:
         self._begin: dict[bytes, list[_File]] = {}
         self._end: dict[bytes, list[_File]] = {}
         for path in files if len(files) > 1 else ():
-            with suppress(
-                OSError
-            ):  # Ignore this error: it is reported when the file is read later.
+            with suppress(OSError):  # it is reported when the file is read later
                 file = _file(path)
                 self._files.append(file)
                 for size in {HEAD, BEGINNING} if len(file.head) == BEGINNING else {HEAD}:
@@ -93,9 +89,7 @@ class _Alike:
         for file in sorted(self._files, key=lambda each: -(each.size or 0)):
             if file.path in copies:
                 continue
-            with suppress(
-                OSError
-            ):  # Ignore this error: it is reported when the file is read later.
+            with suppress(OSError):  # it is reported when the file is read later
                 pieces, whole = self._pieces(file)
                 for piece in pieces:
                     if self._may_leave_out(piece, file):
@@ -106,12 +100,14 @@ class _Alike:
         return found
 
     def _pieces(self, whole: _File) -> tuple[list[_File], list[_File]]:
-        """Return the pieces of a file, and those that together are the whole file. Raise OSError if a file cannot be
-        read."""
+        """Return the pieces of a file, and those that together are all of it. Raise OSError if a file cannot be read."""
         begins = partial(self._beginning_with, whole)
         at_end: dict[int, list[PieceFile[_File]]] = {}
-        for piece in self._ending_with(whole):
-            at_end.setdefault(self._size(whole) - piece.size, []).append(piece)
+        alike = self._end.get(whole.last or b"", ())
+        for file in alike if len(alike) <= ALIKE_MAX else ():
+            begin = self._size(whole) - (file.size or 0)
+            if begin > 0 and whole.has(file.head, begin) and (piece := self._piece(file)):
+                at_end.setdefault(self._size(whole) - piece.size, []).append(piece)
         if not at_end and next(begins(whole.head, 0), None) is None:
             return [], []
         cover = Cover[_File](begins, at_end)
@@ -140,20 +136,17 @@ class _Alike:
             if piece is not None and (at or piece.size != self._size(whole)):
                 yield piece
 
-    def _ending_with(self, whole: _File) -> Iterator[PieceFile[_File]]:
-        """Yield the files that may be the last piece of the file `whole`."""
-        alike = self._end.get(whole.last or b"", ())
-        for file in alike if len(alike) <= ALIKE_MAX else ():
-            size = file.size or 0
-            if size < self._size(whole) and whole.has(file.head, self._size(whole) - size):
-                piece = self._piece(file)
-                if piece is not None:
-                    yield piece
-
     def _piece(self, file: _File) -> PieceFile[_File] | None:
         """Return a file as a possible piece; None if it is empty or damaged. Raise OSError if it cannot be read."""
         if file.path not in self._sums:
-            self._sums[file.path] = _sum(file.path)
+            size = crc = 0
+            for data in chunks(file.path):
+                if data is None:
+                    size = 0
+                    break
+                crc = checksum(crc, data, size)
+                size += len(data)
+            self._sums[file.path] = (size, crc) if size else None
         known = self._sums[file.path]
         return PieceFile(file, file.head, *known) if known else None
 
@@ -164,8 +157,8 @@ class _Alike:
         return piece.size if piece else 0
 
     def _may_leave_out(self, piece: _File, whole: _File) -> bool:
-        """Return False if an earlier import has read a piece, or if documents (`Files.documents`) beside it may differ
-        from those beside the whole file."""
+        """Return False if an earlier import has read a piece, or if documents beside it may differ from the whole
+        file's."""
         if spelled(piece.path) in self._read:
             return False
         place = posixpath.dirname(piece.path)
@@ -175,52 +168,32 @@ class _Alike:
         )
 
 
-def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | OPEN)
-
-
 def _file(path: str) -> _File:
-    fd = os.open(path, OPEN)
-    try:
+    with opened(path) as fd:
         if os.pread(fd, len(MAGIC), 0) == MAGIC:
             return _File(path, inflated(fd, BEGINNING), None, None)
         size = os.fstat(fd).st_size
         last = os.pread(fd, HEAD, size - HEAD) if size >= HEAD else None
         return _File(path, os.pread(fd, BEGINNING, 0), last, size)
-    finally:
-        os.close(fd)
 
 
-def _sum(path: str) -> tuple[int, int] | None:
-    """Return the size and the checksum of a file's content, as `PieceFile` has them; None if the file is empty or
-    damaged. Raise OSError if it cannot be read."""
-    size = crc = 0
-    for data in chunks(path):
-        if data is None:
-            return None
-        crc = checksum(crc, data, size)
-        size += len(data)
-    return (size, crc) if size else None
+# Each of these three functions yields some of the files with the same first record, but not the first of equal files.
 
 
 def _longer(files: list[str]) -> Iterator[str]:
-    """Yield the files that a tool may have merged from other files, if several were merged: of the files with the same
-    first record, all but the one with the fewest records. None of the three functions yields the first of equal
-    files."""
+    """Yield the files that a tool may have merged, if several were merged: all but the one with the fewest records."""
     for alike in _alike(files):
         yield from sorted(alike, key=_records)[1:]
 
 
 def _merged(files: list[str]) -> Iterator[str]:
-    """Yield the files that a tool may have merged from other files: of the files with the same first record,
-    the one with the most records."""
+    """Yield the files that a tool may have merged from other files: the one with the most records."""
     for alike in _alike(files):
         yield max(reversed(alike), key=_records)
 
 
 def _supplemented(files: list[str]) -> Iterator[str]:
-    """Yield the files to which a tool may have added records in a copy: of the files with the same first
-    record, all but the one with the most records."""
+    """Yield the files to which a tool may have added records in a copy: all but the one with the most records."""
     for alike in _alike(files):
         most = max(alike, key=_records)
         yield from (file for file in alike if file != most)
@@ -229,7 +202,7 @@ def _supplemented(files: list[str]) -> Iterator[str]:
 def _records(file: str) -> int:
     """Return the number of lines with a record in a file, as far as it can be read."""
     count = 0
-    with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
+    with suppress(OSError):  # it is reported when the file is read later
         for _ in _hashes(file):
             count += 1
     return count
@@ -244,9 +217,8 @@ def _alike(files: list[str]) -> list[list[str]]:
         packed = without_gz(file) != file and without_gz(file) in paths
         if packed or not names.isdisjoint(originals(file)):
             continue
-        with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
-            first = next(_hashes(file), None)
-            if first is not None:
+        with suppress(OSError):  # it is reported when the file is read later
+            if (first := next(_hashes(file), None)) is not None:
                 found.setdefault(first, []).append(file)
     return [alike for alike in found.values() if len(alike) > 1]
 
@@ -263,13 +235,12 @@ def _pieces(files: list[str], candidates: Container[str]) -> dict[str, str]:
     list if several pieces contain the line."""
     left: dict[str, int] = {}
     for piece in pieces:
-        with suppress(OSError):  # Ignore this error: it is reported when the file is read later.
-            count = _note(piece, unseen)
-            if count is not None:
+        with suppress(OSError):  # it is reported when the file is read later
+            if (count := _note(piece, unseen)) is not None:
                 left[piece] = count
     found: dict[str, str] = {}
     for original in originals:
-        with suppress(OSError):  # Ignore this error: it is reported when `original` is read later.
+        with suppress(OSError):  # it is reported when `original` is read later
             for each in _hashes(original):
                 having = unseen.pop(each, [])
                 for piece in [having] if isinstance(having, str) else having:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,6 @@ from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
 from tailrace.rows.schema import IS_OWN
-from tailrace.spool.payloads import FileState, OpenInfo
 from tailrace.store.presence import directories, find, is_finished, is_import
 
 NAME = "import"
@@ -100,11 +100,7 @@ def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]
     Also raise TailraceError if another collector has an unfinished session that reads one of `paths`: only the spool of
     that collector shows how much of the file the session has read."""
     wanted = sources_of(source)
-    open_ = [
-        Reading(info.source, info.format, info.session, _as_read(file), closed=False)
-        for info, file in _commit_interrupted(loaded)
-        if info.source in wanted
-    ]
+    open_ = [reading for reading in _commit_interrupted(loaded) if reading.source in wanted]
     if loaded.config.collector.name == NAME:
         own = {reading.session for reading in open_}
         _refuse_others(loaded, wanted, own, {spelled(path) for path in paths})
@@ -123,13 +119,12 @@ def closed(loaded: Loaded) -> list[Reading]:
 def _refuse_others(
     loaded: Loaded, sources: tuple[str, ...], own: set[str], paths: set[str]
 ) -> None:
-    """Raise StoreError if an open session in the table reads one of `paths` and is not in `own`, the open sessions of
-    the import's own collector."""
+    """Raise StoreError if an open session that reads one of `paths` is not in `own`, the import's own ones."""
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
         return  # The store has no table yet, so no session reads the files.
-    try:
+    with closing(engine):
         listed = ", ".join(map(quote, sources))
         asked = f"SELECT session, peer FROM sessions WHERE closed IS NULL AND source IN ({listed})"  # noqa: S608 - quoted
         for session, path in engine.rows(asked):
@@ -138,27 +133,16 @@ def _refuse_others(
                     f"{path}: an interrupted import has read a part of this file, and a collector of this store has taken it over;"
                     " if that collector runs, stop it; then repeat the command"
                 )
-    finally:
-        engine.close()
 
 
 def finished(engine: Engine, source: str) -> set[str]:
     """Return the ids of an import's closed sessions. Sessions that queries do not show are left out."""
-    return {
-        session
-        for (session,) in engine.rows(_closes("DISTINCT part.root(session)", sources_of(source)))
-    }
+    rows = engine.rows(_closes("DISTINCT part.root(session)", sources_of(source)))
+    return {session for (session,) in rows}
 
 
-def _as_read(file: FileState) -> AsRead:
-    facts = file.facts
-    return AsRead(facts.path, facts.inode, file.offset, facts.device, file.crc, file.documents)
-
-
-def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
-    """Commit the data that an interrupted import has left in the spool.
-
-    Return each session that is still open, with the state of the file that it reads."""
+def _commit_interrupted(loaded: Loaded) -> list[Reading]:
+    """Commit the data that an interrupted import has left in the spool. Return the sessions that are still open."""
     if not Path(spool_path(loaded.config)).is_dir():
         return []
     loaded = loaded._replace(config=structs.replace(loaded.config, sources={}))
@@ -173,8 +157,12 @@ def _commit_interrupted(loaded: Loaded) -> list[tuple[OpenInfo, FileState]]:
             trio.run(main)
         except* TailraceError as group:
             raise first_failure(group) from None
-        open_ = daemon.ingest.open_sessions()
-        return [(open_[number], file) for number, file in daemon.ingest.files(open_).items()]
+        open_, found = daemon.ingest.open_sessions(), []
+        for number, file in daemon.ingest.files(open_).items():
+            info, at = open_[number], file.facts
+            read = AsRead(at.path, at.inode, file.offset, at.device, file.crc, file.documents)
+            found.append(Reading(info.source, info.format, info.session, read, closed=False))
+        return found
 
 
 def _closed(loaded: Loaded, sources: tuple[str, ...], *, copies: bool = False) -> list[Reading]:
@@ -182,7 +170,7 @@ def _closed(loaded: Loaded, sources: tuple[str, ...], *, copies: bool = False) -
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
         return []  # the store has no table yet
-    try:
+    with closing(engine):
         columns = "DISTINCT source, format, session, attributes ->> '$.file'"
         rows = [*engine.rows(_closes(columns, sources))]
         if copies:
@@ -194,16 +182,13 @@ def _closed(loaded: Loaded, sources: tuple[str, ...], *, copies: bool = False) -
             for source, format_, session, file in rows
             if file is not None
         ]
-    finally:
-        engine.close()
 
 
 _OF_COPIES = f"""(
   SELECT *, name AS own FROM stored
   WHERE {IS_OWN} AND part.root(session) IN (SELECT session FROM part.copies) AND EXISTS (FROM part.kept_few)
 )"""  # noqa: S608 - our own words
-"""SQL for the collector's own rows about sessions of copies. Naming `part.kept_few` makes the catalog fill
-`part.copies`."""
+"""SQL for own rows about sessions of copies. Naming `part.kept_few` makes the catalog fill `part.copies`."""
 
 
 def _closes(columns: str, sources: tuple[str, ...], rows: str = "part.kept_sessions") -> str:

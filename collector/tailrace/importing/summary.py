@@ -6,7 +6,9 @@ command therefore reports the same losses.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -103,17 +105,14 @@ def summary(
     earlier: list[SessionSummary] = []
     names: dict[str, int | None] = {}
     if choice.taken or known:
-        engine = Engine(store, loaded.config.store.options)
-        try:
+        with closing(Engine(store, loaded.config.store.options)) as engine:
             over = {reading.session for reading in before if reading.closed}
             new = finished(engine, source) - over
             asked = _sessions(engine, new | known)
             files = [each for each in asked if root(each.session) in new]
             earlier = [each for each in asked if root(each.session) in known]
             names = missing_names(engine, _of(new)) if new else {}
-        finally:
-            engine.close()
-    errors = _errors(last) if last else {}
+    errors = _added(source.errors for source in last.sources.values()) if last else {}
     missed = [] if interrupted or errors else _missed(choice, files)
     return Summary(
         store=spelled(store), source=source, files=files,
@@ -131,8 +130,7 @@ def _of(wanted: set[str]) -> RowCondition:
 
 
 def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
-    """Return the summaries of the wanted sessions and of their restarts, which are sessions with the same id and a
-    suffix."""
+    """Return the summaries of the wanted sessions, and of their restarts, whose ids have a suffix."""
     if not wanted:
         return []
     where = f"WHERE {_of(wanted).sql}"
@@ -156,15 +154,10 @@ def _sessions(engine: Engine, wanted: set[str]) -> list[SessionSummary]:
     ]
 
 
-def _errors(last: Status) -> dict[str, int]:
-    return _added(source.errors for source in last.sources.values())
-
-
 def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = {}
+    sums = Counter[str]()
     for each in counts:
-        for name, count in each.items():
-            sums[name] = sums.get(name, 0) + count
+        sums.update(each)
     return dict(sorted(sums.items()))
 
 

@@ -25,8 +25,7 @@ from tailrace.sources.source import CHUNK_MAX, UNSENT_MAX, Outcome, Refusal
 from tailrace.spool.payloads import EOF
 
 CUT = "eof without close_notify"
-"""Reason that is recorded if a TLS connection ends without the peer's alert `close_notify`: an attacker may have cut
-off the last bytes."""
+"""Reason recorded if a TLS connection ends without `close_notify`: an attacker may have cut off the last bytes."""
 
 
 class Channel:
@@ -147,8 +146,7 @@ def first_line(data: bytes) -> TokenLine | None:
 
 
 class Connection:
-    """One accepted connection. `name` identifies the peer; `whose` is the key by which the peer's connections are
-    counted."""
+    """One accepted connection. `name` identifies the peer; the peer's connections are counted by the key `whose`."""
 
     def __init__(self, sock: socket.socket, name: str, whose: str) -> None:
         sock.settimeout(0)

@@ -14,7 +14,6 @@ import logging
 import resource
 import socket
 from collections import Counter, OrderedDict
-from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from functools import partial
 from itertools import takewhile
@@ -33,7 +32,7 @@ from tailrace.sources.connection import (
     greets,
 )
 from tailrace.sources.listeners import ConnectedPeer, Listener
-from tailrace.sources.source import RESERVE, Intake, Outcome, Refusal, SourceFigures
+from tailrace.sources.source import RESERVE, Intake, Outcome, Refusal, Source, SourceFigures
 from tailrace.spool.entry import EntryKind
 
 DRAIN_MAX = 8 * 2**20
@@ -43,20 +42,17 @@ TURN_BYTES = 2**20
 """Number of bytes that the receiving task receives before other tasks run."""
 
 TURN_RECEIPT = TURN_BYTES // 64
-"""Minimum number of bytes that each receive counts towards `TURN_BYTES`, because even a small receive takes some
-time."""
+"""Minimum number of bytes that each receive counts towards `TURN_BYTES`: even a small one takes some time."""
 
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 logger = logging.getLogger(__name__)
 
 
-class ConnectionSource:
-    """Accepts connections and passes their bytes to the daemon. The simulator calls the methods that wait for no
-    socket."""
+class ConnectionSource(Source):
+    """Accepts connections and passes their bytes on. The simulator calls the methods that wait for no socket."""
 
     def __init__(self, config: ConnectionConfig, listener: Listener) -> None:
-        self.address = ""
         self._config = config
         self._listener = listener
         self._figures = SourceFigures()
@@ -230,9 +226,8 @@ class ConnectionSource:
             for connection in list(served):
                 self._end(connection, connection.reason, intake)
 
-    def _end_silent(self, found: AbstractSet[Connection], intake: Intake) -> None:
-        """Close the connections that have been silent longer than `idle_timeout`, except those in `found`, which can be
-        read now."""
+    def _end_silent(self, found: set[Connection], intake: Intake) -> None:
+        """Close the connections that have been silent longer than `idle_timeout`, except those in `found`."""
         since = trio.current_time() - self._config.idle_timeout
         for connection in list(takewhile(lambda each: each.active_at <= since, self._served)):
             if connection not in found:

@@ -37,8 +37,7 @@ LOOPBACK = b"lo"
 _WITHOUT_IPV6 = {
     errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENOPROTOOPT, errno.EPERM, errno.EPROTONOSUPPORT,
 }  # fmt: skip
-"""Error numbers with which binding to the loopback device for IPv4 and IPv6 fails: without IPv6, or with a kernel
-before 5.7."""
+"""Error numbers of binding to the loopback device for both IPv4 and IPv6: without IPv6, or before Linux 5.7."""
 
 logger = logging.getLogger(__name__)
 
@@ -120,8 +119,7 @@ def _device(sock: socket.socket) -> bytes:
 
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
-    """Return the error of a configuration key whose address cannot be bound: an AddressError if the address may become
-    available later."""
+    """Return the error of a key whose address cannot be bound: an AddressError if it may become available later."""
     match error:
         case PermissionError():
             remedy = "change the key, or let this user"
@@ -178,8 +176,7 @@ class Listening:
         fits: Callable[[socket.socket], bool] = lambda _: False,
     ) -> None:
         self.kept = False
-        """Whether the socket stays open when its source stops, so that the source that replaces it can use the
-        socket."""
+        """Whether the socket stays open when its source stops, for the source that replaces it."""
         self.inherited = False
         """Whether the socket was inherited from an earlier process."""
         self.held_since: int | None = None
@@ -219,8 +216,7 @@ class Listening:
 
     @contextmanager
     def reading(self) -> Iterator[socket.socket]:
-        """Open the socket for a `with` block of its source. Then close it, unless `kept` is set. Raise OSError if that
-        fails."""
+        """Open the socket for a `with` block; then close it, unless `kept` is set. Raise OSError if that fails."""
         try:
             yield self.open()
         finally:
@@ -247,8 +243,7 @@ def of_datagrams(
 
 
 def count_drops(sock: socket.socket) -> None:
-    """Make the kernel attach a number to each arriving datagram: how many datagrams it has dropped at the socket
-    before."""
+    """Make the kernel attach to each arriving datagram the number of datagrams dropped at the socket before."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
 
 

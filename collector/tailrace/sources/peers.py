@@ -95,8 +95,7 @@ class Peers:
 
 
 class Newcomers:
-    """Limits the number of new peers to `rate` a second. After a time with fewer new peers, a burst may have up to
-    `beforehand` more."""
+    """Limits the number of new peers to `rate` a second, with bursts of up to `beforehand` more after a quiet time."""
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -172,8 +171,7 @@ class Admission:
         return None
 
     def _stranger(self, address: Address, now: float) -> Refusal | None:
-        """Return why datagrams are rejected: another user has sent them, or may have sent them. Return None if they are
-        accepted."""
+        """Return why datagrams are rejected: another user sends them, or may do so. Return None if they are accepted."""
         # The user is unknown if the sender's socket is already closed.
         user = owner(socket.SOCK_DGRAM, address, self.ours)
         if is_trusted(user) or (user is None and self.peers.refresh(address, now)):

@@ -6,6 +6,7 @@ intake has no room, a source receives nothing: TCP peers block, and datagrams wa
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -32,8 +33,7 @@ PUMP_ROOM = 4 * 2**20
 """Size (bytes) of each of the two buffers in which the thread of a datagram socket stores datagrams."""
 
 PUMP_BYTES = 2 * PUMP_ROOM + 2 * 2**20
-"""Maximum memory (bytes) of the thread of a datagram socket: two buffers of `PUMP_ROOM` bytes, and 32 buffers for
-datagrams of any length."""
+"""Maximum memory (bytes) of a datagram socket's thread: two buffers of `PUMP_ROOM`, and 32 for one datagram each."""
 
 RESERVE = 64
 """Number of file descriptors that sources leave free for the library that writes the table. Without a free descriptor,
@@ -66,8 +66,7 @@ class Intake(Protocol):
         drops were read together with them, append both and make this call within one `moment`."""
 
     def drops_before(self, socket: int) -> tuple[int, int]:
-        """Return the recorded number of all datagrams that the kernel has dropped at a socket, and the log time of this
-        record."""
+        """Return the recorded number of datagrams that the kernel has dropped at a socket, and the record's log time."""
 
     def loss(self, number: int, loss: FileLoss) -> None: ...
 
@@ -204,31 +203,36 @@ class SourceFigures(msgspec.Struct):
         return outcome is Outcome.SENT
 
 
-class Source(Protocol):
+class Source(ABC):
     """One configured listener, or one set of followed files."""
 
-    address: str
+    address = ""
     """The address at which the source listens, with the actual port; empty before it listens."""
 
+    @abstractmethod
     async def run(self, intake: FileIntake, *, task_status: trio.TaskStatus[None] = ...) -> None:
         """Receive data until cancelled; call `task_status.started()` once the source listens.
 
         A source of finished files returns when it has read all of them."""
 
+    @abstractmethod
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type
         """Apply a new configuration to the running source. The new configuration differs only in settings that may
         change at runtime (see `config.reload`)."""
 
-    def cut(self, number: int, reason: str) -> None:
+    def cut(self, number: int, reason: str) -> None:  # noqa: B027 - datagram peers and files have no connection
         """Disconnect a session's peer, if it has a connection. `reason` is recorded as the end of the session."""
 
-    def can_reply(self, number: int) -> bool:
+    def can_reply(self, number: int) -> bool:  # noqa: ARG002 - nobody is at the other end of a file
         """Return whether a packet for a session's peer can be sent now."""
+        return False
 
-    def reply(self, number: int, data: bytes) -> bool:
+    def reply(self, number: int, data: bytes) -> bool:  # noqa: ARG002 - nor here
         """Send a packet whole and in order to a session's peer, without blocking or raising. Return whether it was
         sent."""
+        return False
 
+    @abstractmethod
     def figures(self) -> SourceFigures: ...
 
 

@@ -31,7 +31,7 @@ from tailrace.sources.listening import (
     size_buffer,
 )
 from tailrace.sources.peers import Address, Admission, Peer, chunks
-from tailrace.sources.source import CHUNK_MAX, PUMP_ROOM, Intake, Outcome, SourceFigures
+from tailrace.sources.source import CHUNK_MAX, PUMP_ROOM, Intake, Outcome, Source, SourceFigures
 from tailrace.spool.entry import EntryKind, measure_datagrams, pack_datagrams
 
 if TYPE_CHECKING or active():
@@ -175,8 +175,8 @@ class PumpedSocket(SystemSocket):
 
     # A shorter pause costs more CPU time for each datagram (docs/decisions/sources.md, D91).
     rest = REST_MAX
-    """Pause (seconds) between two calls of `read`. If the process is killed, the datagrams that the thread has received
-    since the last call are lost."""
+    """Pause (seconds) between two calls of `read`. A kill loses the datagrams that the thread received since the
+    last."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -213,13 +213,12 @@ def system_socket(sock: socket.socket) -> SystemSocket:
     return SystemSocket(sock)
 
 
-class UdpSource:
+class UdpSource(Source):
     """Receives datagrams and passes them to the daemon. The simulator calls the methods that do not wait."""
 
     def __init__(
         self, name: str, config: UdpConfig, clock: Clock, listening: Listening | None = None
     ) -> None:
-        self.address = ""
         self._listening = listening or of_datagrams(config.listen)
         self._name = name
         self._figures = SourceFigures()
@@ -273,9 +272,6 @@ class UdpSource:
 
     def reconfigure(self, config: UdpConfig) -> None:
         self._admission.config = config
-
-    def cut(self, number: int, reason: str) -> None:
-        """Do nothing, because a datagram peer cannot be disconnected."""
 
     def can_reply(self, number: int) -> bool:
         peer = self._peers.of_session(number)
@@ -350,8 +346,7 @@ class UdpSource:
         self._counted = now + 1
 
     def _count_last_drops(self, intake: Intake) -> None:
-        """Report the datagrams that the kernel dropped after the last datagram that was read. Their number comes from
-        the socket's counter."""
+        """Report the drops after the last datagram that was read, by the socket's counter."""
         self._measure_queue()
         with intake.moment():
             self._count_drops(self._figures.kernel_drops, intake)
@@ -362,8 +357,7 @@ class UdpSource:
             self.look_around(intake)
 
     def look_around(self, intake: Intake) -> None:
-        """Pass on unreadable datagrams of peers without a session, report drops of an idle socket, and end the sessions
-        of silent peers."""
+        """Pass on noise, report drops of an idle socket, and end the sessions of silent peers."""
         self._admission.hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():
             self._count_last_drops(intake)

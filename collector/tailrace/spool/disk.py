@@ -64,8 +64,7 @@ class FileSystem:
         return ranges
 
     def write(self, fd: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
-        """Write the joined `pieces`, or only their first bytes, to an open file at `offset`. Return the number of bytes
-        written."""
+        """Write the joined `pieces`, or only their first bytes, at `offset`. Return the number of bytes written."""
         return os.pwritev(fd, pieces, offset)
 
     def truncate(self, fd: int, size: int) -> None:
@@ -85,8 +84,7 @@ class FileSystem:
         os.fdatasync(fd)
 
     def lock(self, fd: int) -> None:
-        """Lock a file or directory until its descriptor is closed. Raise BlockingIOError if another process has it
-        locked."""
+        """Lock a file or directory until it is closed. Raise BlockingIOError if another process has it locked."""
         owned.lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def identity(self, fd: int) -> owned.Identity:
@@ -157,8 +155,7 @@ def waiting(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Convert an OSError in the `with` block to FullError, LostError or SyncError. If no file descriptor is free, raise
-    FullError."""
+    """Convert an OSError to FullError, LostError or SyncError, and to FullError if no file descriptor is free."""
     with writing(path), waiting(path):
         yield
 
@@ -177,8 +174,7 @@ class Disk:
 
     @contextlib.contextmanager
     def naming(self, directory: Path) -> Iterator[None]:
-        """Sync a directory at the end of the `with` block. File names that the block creates, changes or removes are
-        then on disk."""
+        """Sync a directory at the end of the `with` block, so that the file names that the block changes are on disk."""
         # Open the directory first, so that the block changes nothing if no file descriptor is free.
         with opening(directory):
             fd = self.files.open_directory(directory)
@@ -201,8 +197,7 @@ class Disk:
             return self.files.open(path, write=True, create=True, truncate=empty)
 
     def preallocate(self, fd: int, size: int, path: Path) -> None:
-        """Reserve disk space until the file has `size` bytes, or only set its size if the file system cannot reserve
-        space."""
+        """Reserve disk space for `size` bytes, or only set the file's size if the file system cannot reserve."""
         with writing(path):
             try:
                 self.files.allocate(fd, size)
@@ -215,8 +210,7 @@ class Disk:
     def write_at(
         self, fd: int, pieces: Sequence[bytes | memoryview], offset: int, path: Path
     ) -> None:
-        """Write the joined `pieces` (at most 1,024) to an open file at `offset`. After a FullError, the file may have a
-        part of them."""
+        """Write the joined `pieces` (at most 1,024) at `offset`. After a FullError, the file may have a part of them."""
         with writing(path):
             while pieces:
                 written = self.files.write(fd, pieces, offset)

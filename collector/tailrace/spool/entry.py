@@ -32,8 +32,7 @@ class EntryKind(IntEnum):
     STOP = 7
     """The daemon stopped cleanly. If the payload is `LAST`, no later daemon continues the open sessions."""
     FILE = 8
-    """The current path of a session's file. The payload is msgpack (`FileFacts`), or empty once no source follows the
-    file."""
+    """The current path of a session's file: msgpack (`FileFacts`), or empty once no source follows the file."""
     DOCUMENT = 9
     """A part of a document that belongs to a session, such as a metadata file (`pack_document`)."""
     LOSS = 10
@@ -104,10 +103,9 @@ class Datagrams:
 
 
 def pack_document(name: str, data: bytes) -> list[bytes]:
-    """Split a document, such as a metadata file of a session's stream, into payloads.
+    """Split a document of a session's stream into payloads.
 
-    Each has a byte that is 1 if more parts follow, the u32 size of the name, the name in UTF-8, and a part of the
-    content."""
+    Each has a byte (1 if more parts follow), the u32 size of the name, the name in UTF-8, and a part of the content."""
     encoded = name.encode(errors="surrogateescape")
     room = PAYLOAD_MAX - 5 - len(encoded)
     parts = [data[at : at + room] for at in range(0, len(data), room)] or [b""]

@@ -122,8 +122,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of an OPEN entry, which begins a session. It contains the configured limits, because a replay must use
-    the same."""
+    """Payload of an OPEN entry, which begins a session, with the configured limits, which a replay must use, too."""
 
     source: str
     format: str
@@ -147,8 +146,7 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     collector: str = ""
     """Name of the collector that receives the session; empty for the collector `main`."""
     replaces: tuple[str, ...] = ()
-    """Ids of earlier sessions with an incomplete copy of this session's file. Views omit them once this session is
-    closed."""
+    """Ids of earlier sessions with an incomplete copy of the file, which views omit once this session is closed."""
 
     @property
     def connected(self) -> bool:
@@ -156,8 +154,7 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HEAD, LAST = 256, 64
-"""Number of bytes at the start of a file, and before the reading position, by which a restarted daemon recognizes the
-file."""
+"""Number of bytes at a file's start, and before the reading position, by which a restart recognizes the file."""
 
 UNSAYING = 2
 """Number of bytes at the start of a file that a tracer may change. They are ignored when the file is recognized."""
@@ -185,8 +182,7 @@ class FileState(msgspec.Struct):
     unread: bool = False
     """Whether the unread end of the file was reported as lost."""
     crc: int | None = None
-    """`checksum` of the content read so far, without holes; None if an earlier version of Tailrace read a part of it.
-    """
+    """`checksum` of the content read so far, without holes; None if an early version of Tailrace read a part."""
 
     def read(self, data: bytes) -> None:
         """Add the next bytes `data` of the file's content, which were read."""

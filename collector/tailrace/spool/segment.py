@@ -252,8 +252,8 @@ class Spare(NamedTuple):
 
     @classmethod
     def prepare(cls, path: Path, size: int, disk: Disk) -> Self:
-        """Open or create the spare file with at least `size` bytes. If this fails, remove the file. Raise FullError if
-        the disk has no room."""
+        """Open or create the spare file with at least `size` bytes, or remove it. Raise FullError if the disk has no
+        room."""
         fd = None
         try:
             fd = disk.create(path, empty=False)
@@ -327,8 +327,7 @@ class SegmentWriter:
             self.segment.size = size
 
     def append(self, entries: list[Entry]) -> None:
-        """Write the frames of consecutive entries after the segment's last entry, and sync the file. Raise LostError if
-        the file was removed."""
+        """Write the frames of consecutive entries, and sync the file. Raise LostError if the file was removed."""
         segment, pieces, copied = self.segment, list[bytes](), list[bytes]()
         begin = synced = segment.end
         last, salt = entries[-1].end, segment.header.salt

@@ -154,8 +154,7 @@ class Spool:
         return spool
 
     def close(self, *, failed: bool = False) -> None:
-        """Close the files. Entries that are not synced are lost. Release preallocated disk space, unless the disk has
-        `failed`."""
+        """Close the files without a sync. Release preallocated disk space, unless the disk has `failed`."""
         with self._disk_lock:
             if self._closed:
                 return

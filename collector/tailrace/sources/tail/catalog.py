@@ -294,8 +294,8 @@ class Catalog:
         return found
 
     def yielding(self, file: Followed) -> list[Followed]:
-        """Return the followed files of the group that have no content yet. They may be copies of `file`, which is
-        followed instead."""
+        """Return the group's followed files without content so far: possible copies of `file`, which is followed
+        instead."""
         return [
             other
             for other in self.relatives(file)
@@ -303,8 +303,8 @@ class Catalog:
         ]
 
     def begun_copy(self, file: Followed) -> Followed | None:
-        """Return a followed compressed file whose content, read so far, is the beginning of the content of `file`, or
-        None. Raise OSError if `file` cannot be read."""
+        """Return a followed compressed file whose content so far begins the content of `file`, or None. Raise OSError on
+        failure."""
         head = file.head()
         for other in self.relatives(file):
             known = other.handoff.content
@@ -315,8 +315,7 @@ class Catalog:
         return None
 
     def ended_like(self, file: Followed) -> Trail | None:
-        """Return the trail of an ended file that begins like this file, or None. Raise OSError if this file cannot be
-        read."""
+        """Return the trail of an ended file that begins like `file`, or None. Raise OSError if `file` cannot be read."""
         head = file.head()
         for ended in self._ended.get(self._all[file], ()):
             # A new file at the path of an ended file counts as a new run of the program, not as a copy.
@@ -346,8 +345,7 @@ class Catalog:
         )
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether a waiting file of this source may be a copy of another source's file, which had the path
-        `path` and begins with `head`."""
+        """Return whether a waiting file may be a copy of another source's file at `path`, which begins with `head`."""
         return any(
             file.phase in WAITING and file.location.path != path and _begins_alike(file, head)
             for file in self.akin(path)
@@ -366,8 +364,7 @@ class Catalog:
         return None
 
     def _may_repeat_another(self, file: Followed, copy: Followed) -> bool:
-        """Return whether `copy` may be a copy of a file other than the removed file `file`. Raise OSError if that
-        fails."""
+        """Return whether `copy` may be a copy of another file than the removed one. Raise OSError if that fails."""
         # gzip may be writing `copy` from another file, with too few bytes so far to tell from which.
         head = copy.head()
         if relation(file.handoff.content.head, head) == "same":
@@ -383,8 +380,7 @@ class Catalog:
 
 
 def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
-    """Return whether a file in the phase `NEW` begins like `head`. Check the file first, because it may have been
-    empty."""
+    """Return whether a file in the phase `NEW` begins like `head`. Check it first: it may have been empty."""
     if file.phase is not Phase.NEW:
         return False
     try:

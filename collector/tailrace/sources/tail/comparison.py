@@ -204,8 +204,7 @@ class Cover(Generic[T]):
 
     @property
     def awaited(self) -> list[bytes]:
-        """Return the bytes (`HEAD`) that follow each of the pieces that were found. Another piece may begin with
-        them."""
+        """Return the bytes (`HEAD`) that follow each piece that was found: another piece may begin with them."""
         return [self._heads[end] for end in self._found if end and end in self._heads]
 
     def feed(self, data: bytes) -> None:
@@ -330,8 +329,7 @@ class Repeats:
         return float("-inf") if self.has_work else float("inf")
 
     def settle(self, file: Followed, now: float) -> None:
-        """Let `step` compare a file that has not changed for `SETTLED` seconds with other such files, unless this was
-        done."""
+        """Let `step` compare a file that has not changed for `SETTLED` seconds with other such files, once."""
         if now - file.location.changed_at < SETTLED or (known := _content(file)) is None:
             return
         if self._settled.get(file) == known:

@@ -34,7 +34,7 @@ from tailrace.sources.tail.inflate import (
     StatedLoss,
     Torn,
 )
-from tailrace.sources.tail.location import OPEN
+from tailrace.sources.tail.location import opened
 from tailrace.spool.payloads import HEAD, Member, checksum
 
 
@@ -149,12 +149,11 @@ class Compressed:
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
         self._again: RawBytes | None = None
-        """Reader of the bytes that a dropped decompressor had received and a new one must get again; None when no such
-        bytes are left."""
+        """Reader of the bytes that a new decompressor must get again; None when no such bytes are left."""
         self._inflater: Inflater | None = None
         self._begun = member
-        """Position at which decompression can begin again: the start of the last gzip member, or the end of damaged
-        bytes after this member."""
+        """Position at which decompression can begin again: the last gzip member, or the end of damaged bytes after
+        it."""
         self._known = known.copied()
         self._skipped: Trail | None = None
         self._certain = certain
@@ -182,16 +181,14 @@ class Compressed:
 
     @property
     def repeated(self) -> tuple[int, int]:
-        """Return how many bytes must be read again, and how many decompressed again, after the decompressor was
-        dropped."""
+        """Return how many bytes to read again, and how many to decompress again, without the dropped decompressor."""
         if self._inflater is not None:
             return 0, 0
         begun = self._begun
         return self.trail.offset - begun.raw, max(0, self._known.offset - begun.content)
 
     def give_up(self, content: Trail) -> None:
-        """Drop the decompressor to free its memory. `content` is the trail of all content that the daemon has
-        received."""
+        """Drop the decompressor to free its memory. `content` is the trail of all content passed to the daemon."""
         if content.offset > self._known.offset:
             self._known = content.copied()
         self._certain |= self._skipped is None
@@ -263,8 +260,7 @@ class Compressed:
 
 
 def kind(fd: int, *, final: bool) -> type[RawBytes | Compressed] | None:
-    """Return the class of the reader for a file, or None if it has too few bytes to decide. Raise OSError if that
-    fails."""
+    """Return the class of a file's reader, or None if it has too few bytes to decide. Raise OSError if that fails."""
     begin = os.pread(fd, len(MAGIC), 0)
     if begin.startswith(MAGIC):
         return Compressed
@@ -367,16 +363,15 @@ class ReadPart:
             self._check = ContentCheck(reader.trail)
 
     def check_more(self, fd: int) -> bool | None:
-        """Compare the file's next bytes. Return whether all are unchanged, or None while unfinished. Raise OSError if
-        that fails."""
+        """Compare the file's next bytes. Return whether all are unchanged; None while unfinished. Raise OSError on
+        failure."""
         same = self._check.step(fd) if self._check else True
         if same is not None:
             self._check = None
         return same
 
     def distrust(self) -> bool:
-        """Record that bytes between the first and the last bytes in the trail have changed. Return whether this was not
-        recorded before."""
+        """Record that bytes between the trail's first and last bytes have changed. Return whether that is news."""
         trail = self.trail
         news, trail.crc = trail.crc is not None, None
         return news
@@ -416,8 +411,7 @@ class ContentSum:
 
 
 class Fingerprint(NamedTuple):
-    """The size (holes included) and checksum of a file's content. `begins` maps a number of first bytes to their
-    checksum."""
+    """The size (holes included) and checksum of a file's content, and checksums of its beginnings by their sizes."""
 
     size: int
     crc: int
@@ -452,8 +446,8 @@ def beginning(fd: int) -> bytes:
 
 
 def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
-    """Return a file's fingerprint, with the checksum of the first N bytes for each N in `sizes`. Raise OSError if the
-    file cannot be read."""
+    """Return a file's fingerprint, with the checksum of the first N bytes for each N in `sizes`. Raise OSError on
+    failure."""
     stops = sorted({size for size in sizes if size > 0}, reverse=True)
     begins: dict[int, int] = {}
     offset = crc = 0
@@ -470,8 +464,7 @@ def fingerprint(path: str, sizes: Iterable[int] = ()) -> Fingerprint:
 
 
 def chunks(path: str) -> Iterator[bytes | None]:
-    """Yield a file's content in parts, and None for each hole and each damage. Raise OSError if the file cannot be
-    read."""
+    """Yield a file's content in parts, and None for each hole and each damage. Raise OSError on failure."""
     for piece in _pieces(path):
         yield piece if isinstance(piece, bytes) else None
 
@@ -498,12 +491,9 @@ def cut(line: bytes) -> list[bytes]:
 
 
 def _pieces(path: str) -> Iterator[bytes | SparseRange | Torn | Bad | StatedLoss]:
-    fd = os.open(path, OPEN)
-    try:
+    with opened(path) as fd:
         view = ContentView(fd, os.fstat(fd).st_size, past_holes=True, final=True)
         reader = _whole(fd)
         while (piece := reader.next(view)) is not None and not isinstance(piece, str):
             if not isinstance(piece, InflationBegun):
                 yield piece
-    finally:
-        os.close(fd)

@@ -73,8 +73,8 @@ class Followed:
         self._proof: CopyProof | None = None
         """The comparison that proves whether this file is a copy; None after this file has changed."""
         self.waited_from: float | None = None
-        """Time at which the file began to wait as a possible copy, or at which a proven copy last changed; None if the
-        file does not wait as a copy."""
+        """Time at which the file began to wait as a possible copy, or a proven copy last changed; None if it does not
+        wait."""
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
@@ -174,8 +174,7 @@ class Followed:
         return replaced
 
     def recognises(self, path: str) -> bool:
-        """Return whether the file at a path is this file, and not a later file with its inode. Raise OSError if that
-        fails."""
+        """Return whether the file at a path is this file, not a later one with its inode. Raise OSError on failure."""
         if self.location.is_open:
             return True  # while a file is open, no other file can have its inode
         fd = self._desk.descriptors.roots.open(path)
@@ -237,8 +236,8 @@ class Followed:
         self.handoff.tell(self.facts)
 
     def let_rest(self, now: float) -> None:
-        """Close a file until it changes, if it rests or has not changed for `KEPT_OPEN` seconds. All its bytes must
-        have been read."""
+        """Close a file, whose bytes are all read, until it changes, if it rests or is unchanged for `KEPT_OPEN`
+        seconds."""
         rests = self._resting.told is not None or now - self.location.changed_at >= KEPT_OPEN
         if rests and self._confirmed and self._signature:
             self.location.close_until(self._signature)
@@ -331,8 +330,7 @@ class Followed:
             raise
 
     def is_part_of(self, other: Followed) -> bool | None:
-        """Return whether another file begins with all bytes of this file; None while unfinished. Raise OSError on
-        failure."""
+        """Return whether `other` begins with all bytes of this file; None while unfinished. Raise OSError on failure."""
         if not self._suffices(other.size):
             return False
         known = self._compared.get(other)
@@ -357,8 +355,7 @@ class Followed:
         return known.found
 
     def was_read_as(self, content: Trail) -> bool | None:
-        """Return whether this file has exactly the content of an ended file; None while unfinished. Raise OSError on
-        failure."""
+        """Return whether this file has the content of an ended file; None while unfinished. Raise OSError on failure."""
         if content.offset != self.size or content.crc is None:
             return False
         known = self._compared.get(content)
@@ -375,8 +372,8 @@ class Followed:
         return self._head
 
     def unread_trail(self) -> Trail | None:
-        """Return the trail of the file, from only its first and last bytes; None if the file is compressed. Raise
-        OSError if it cannot be read."""
+        """Return the file's trail, from only its first and last bytes; None if it is compressed. Raise OSError on
+        failure."""
         fd = self.location.open()
         if content.kind(fd, final=True) is Compressed:
             return None
@@ -405,8 +402,7 @@ class Followed:
         self._begin_incarnation(Phase.LEFT_OUT.value, 0)
 
     def read(self) -> bool:
-        """Read the next piece of the file and pass it on; return whether another call may find more. Raise OSError if
-        that fails."""
+        """Read the next piece of the file and pass it on; return whether more may follow. Raise OSError on failure."""
         fd = self.location.open()
         if self.phase not in READ:
             return False
@@ -437,8 +433,8 @@ class Followed:
         return True
 
     def close(self, reason: str, *, copied: bool) -> None:
-        """Close the file's session, and report unread bytes as lost. If the file may have a copy (`copied`) and nothing
-        was read from it, report no loss."""
+        """Close the session, and report unread bytes as lost: none if nothing was read and the file may have a copy
+        (`copied`)."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
 
     def _hand_on(
@@ -536,8 +532,7 @@ class Followed:
         self.reset(FileEvent.REWRITTEN)
 
     def _end(self, reason: str, unread: int) -> None:
-        """End the file's session, and report that `unread` bytes were lost. If the file has no session, open one for
-        the report."""
+        """End the session, which is opened first if necessary to report that `unread` bytes were lost."""
         # Report nothing for a file that may be a copy or that another source follows.
         if unread and self.phase in {Phase.NEW, Phase.CROWDED, Phase.FOLLOWED}:
             self._hand_on(Unread(unread))

@@ -68,7 +68,7 @@ class Trail:
         self.head = head
         self.last = last
         self.crc: int | None = None if offset else 0
-        """CRC-32 of the bytes that were read, without the first `UNSAYING` bytes, which a tracer may change; None if
+        """CRC-32 of the bytes that were read, without the first `UNSAYING` ones, which a tracer may change; None if
         unknown."""
 
     @classmethod
@@ -90,8 +90,7 @@ class Trail:
         self.crc = None
 
     def precedes(self, last: bytes) -> bool:
-        """Return whether `last`, the file's present bytes before the reading position, equal the bytes that were read
-        there."""
+        """Return whether `last`, the present bytes before the reading position, equal those that were read there."""
         return not differing(self.last, last, self.offset - len(self.last))
 
     def copied(self) -> Trail:
@@ -109,8 +108,8 @@ class ContentCheck:
         self._at = self._crc = 0
 
     def step(self, fd: int) -> bool | None:
-        """Read the next part. Return whether all bytes are unchanged, or None while parts are left. Raise OSError if
-        that fails."""
+        """Read the next part. Return whether all bytes are unchanged; None while parts are left. Raise OSError on
+        failure."""
         data = os.pread(fd, min(VERIFY_BYTES, self._left), self._at)
         self._crc = checksum(self._crc, data, self._at)
         self._at += len(data)
@@ -157,8 +156,7 @@ def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
 
 
 def follows_on(known: Trail, again: Trail) -> bool:
-    """Return whether content that was decompressed again (`again`) may equal the content `known`, by the first and last
-    bytes of both."""
+    """Return whether content decompressed again may equal `known`, by the first and last bytes of both."""
     size = min(len(known.last), len(again.last))
     ends = not differing(known.last[-size:], again.last[-size:], known.offset - size)
     return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")
@@ -174,8 +172,7 @@ def differing(before: bytes, now: bytes, offset: int) -> int:
 
 
 class FormatCheck:
-    """A check whether the first bytes of a file show another format than the source's. It is due again when the file
-    has changed."""
+    """A check whether a file's first bytes show another format. It is due again when the file has changed."""
 
     __slots__ = ("_changed_as", "_first", "found", "is_bare")
 

@@ -57,8 +57,7 @@ def statement(detail: str, lost: int) -> bytes:
 
 
 def read_statement(data: bytes, *, last: bool) -> StatedMember | bool:
-    """Return the loss that a gzip member at the start of `data` states. Return False if the member states no loss, and
-    True if more data is needed to decide."""
+    """Return the loss that a gzip member at the start of `data` states; False for none, True if it needs more data."""
     if found := _MEMBER.match(data):
         lost = min(int(found[2]), 2**63 - 1)
         return StatedMember(cast("LossDetail", found[1].decode()), lost, found.end())
@@ -170,8 +169,8 @@ class Inflater:
 
     @property
     def waits(self) -> bool:
-        """Return whether the input so far ends inside a gzip member, with bytes that may begin one, or with NULs that
-        fill no block."""
+        """Return whether the input ends in a gzip member, in a possible beginning of one, or in NULs that fill no
+        block."""
         return self._member is not None or bool(self._input) or not self._is_padded
 
     @property
@@ -238,8 +237,7 @@ class Inflater:
         return Bad(size, b"", self.place)
 
     def _find(self, last: bool) -> Event | None:
-        """Return the beginning of a gzip member, bad bytes, or a loss that the file states; None if more input is
-        needed."""
+        """Return the beginning of a gzip member, bad bytes, or a stated loss; None if more input is needed."""
         data = self._input
         begin = data.find(_BEGIN, max(0, self._none_before - self._raw))
         while begin >= 0 and not (begin == 0 and self._expected):
@@ -341,8 +339,7 @@ def _unsure(data: bytes, last: bool) -> int:
 
 
 def _trial(member: _Decompressor, data: bytes) -> Literal["fails", "ends", "goes on", "far enough"]:
-    """Decompress `data` on trial, and return the outcome. "far enough" means that so many bytes were decompressed that
-    the data must belong to the member."""
+    """Decompress `data` on trial, and return the outcome. "far enough" means that the data must belong to the member."""
     size = 0
     rest = data
     try:

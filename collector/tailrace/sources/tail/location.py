@@ -52,6 +52,16 @@ def report(error: OSError, failed: Callable[[str], None]) -> None:
 OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
+@contextmanager
+def opened(path: str) -> Iterator[int]:
+    """Open a file for reading, without blocking even if the path leads to a pipe. Raise OSError if that fails."""
+    fd = os.open(path, OPEN)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 class OutsideError(OSError):
     """Raised for a path that leads, possibly through links, to a file outside all roots."""
 
@@ -60,10 +70,8 @@ class OutsideError(OSError):
 
 
 class Roots:
-    """The files and directories within which one source may read files.
-
-    `documents` returns the paths of the documents (such as metadata) beside a stream's file, relative to its directory.
-    """
+    """The files and directories within which one source may read files. `documents` returns the paths of the documents
+    beside a stream's file, relative to its directory."""
 
     def __init__(
         self, documents: Callable[[str], tuple[str, ...]], system: System = SYSTEM
@@ -102,8 +110,7 @@ class Roots:
         return True
 
     def look(self, path: str) -> tuple[os.stat_result, int]:
-        """Return the status of the file at a path, and its creation time (Unix ns, or 0). Raise OutsideError for a file
-        outside all roots."""
+        """Return a file's status and creation time (Unix ns, or 0). Raise OutsideError for a file outside all roots."""
         with self._reached(path) as fd:
             return self.system.fstat(fd), self.system.birth(fd)
 
@@ -116,8 +123,7 @@ class Roots:
 
     @contextmanager
     def _reached(self, path: str) -> Iterator[int]:
-        """Yield a descriptor, which does not permit reading, for a file. Raise OutsideError for a file outside all
-        roots."""
+        """Yield a descriptor of a file that does not permit reading. Raise OutsideError for a file outside all roots."""
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             try:
@@ -265,8 +271,8 @@ class Location:
 
     @property
     def may_return(self) -> bool:
-        """Return whether the directory of the file is gone, and the file is not known to be deleted: somebody may have
-        moved the directory for a while."""
+        """Return whether the file's directory is gone, perhaps moved for a while, and the file is not known to be
+        deleted."""
         try:
             self._system.stat(os.path.dirname(self.path))  # noqa: PTH120 - as fast as it can be
         except MISSING:
@@ -365,8 +371,7 @@ class Location:
         self._descriptors.close(self)
 
     def close_until(self, change: FileStamp) -> None:
-        """Close the file, so that its file system can be unmounted. Checks open it again when its size or times differ
-        from `change`."""
+        """Close the file, so that its file system can be unmounted, until its size or times differ from `change`."""
         self._closed_as = change
         self.close()
 

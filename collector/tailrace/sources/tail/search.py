@@ -113,8 +113,7 @@ class Found(NamedTuple):
     named: bool = False
     """Whether the configuration contains the path itself instead of a wildcard pattern."""
     spelled: bool = False
-    """Whether the last part of the pattern contains letters of the file's name, as in `*.log`, and not only wildcards,
-    as in `*`."""
+    """Whether the pattern spells a part of the file's name, as `*.log` does and `*` does not."""
 
 
 class Outside(NamedTuple):
@@ -145,8 +144,7 @@ class _Listing(NamedTuple):
     known: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
 
     def below(self, wanted: frozenset[Parts]) -> tuple[list[_Place], list[_Place]]:
-        """Return the directories and links of this directory to search for paths that match one of the pattern
-        remainders `wanted`."""
+        """Return the directories and links of this directory to search for paths that match one of `wanted`."""
         if (found := self.known.get(wanted)) is None:
             found = self.known[wanted] = (
                 _places(self.prefix, self.directories, wanted, hidden=False),
@@ -175,8 +173,7 @@ class Search:
         failed: Callable[[str], None],
         within: Mapping[str, str] = _NONE,
     ) -> None:
-        """Prepare a search. `within` maps each file that an import found in a directory to the directory, which no link
-        may leave."""
+        """Prepare a search. `within` maps each file that an import found to the directory that no link may leave."""
         self._patterns = [parse(pattern) for pattern in patterns]
         self._roots = roots
         self._within = within
@@ -352,8 +349,7 @@ def _spells(pattern: Pattern, path: str) -> bool:
 FILES_AT_ONCE = 100
 """Number of found files that are checked before other tasks run."""
 STRANGE_MAX = 16384
-"""Maximum number of files, in each of two sets, that are remembered because their content is not of the source's
-format."""
+"""Maximum number of files, in each of two sets, that are remembered because their content is of no wanted format."""
 YOUNG = RELIST
 """Time (seconds) for which a changed file counts as young: its writer may still be writing the first record."""
 DIRECTORY_LOOKS = 4

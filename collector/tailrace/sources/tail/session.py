@@ -68,7 +68,7 @@ class Writers:
         self._seen: dict[int, _Seen] = {}
 
     def find(self, writer: Writer, file: os.stat_result, birth: int) -> Process | None:
-        """Return the running process that certainly writes a file, or None. `birth` is the creation time (Unix ns, or
+        """Return the running process that certainly writes a file, or None. `birth` is its creation time (Unix ns, or
         0)."""
         seen = self._look(writer.pid)
         if seen.process is None:
@@ -151,8 +151,7 @@ class _Document:
         self.crc: int | None = None
         """CRC-32 of the content that was last read; None if it was never read."""
         self.settled = False
-        """Whether the document was read again after its times stopped changing: two quick changes may have equal
-        times."""
+        """Whether the document was read again since its times last changed: two quick changes may have equal times."""
         self.readers: dict[Handoff, str] = {}
         """The sessions whose traces refer to this document (a file beside them), each with its name for the document."""
 

@@ -115,8 +115,7 @@ class Inflaters:
         return True
 
     def grown(self, file: Followed) -> None:
-        """If a file that waits because of `AGAIN_RATE` has grown so much that this limit does not apply, let it wait in
-        order of arrival."""
+        """Let a file wait in order of arrival, if it has grown so much that `AGAIN_RATE` does not apply any more."""
         if file in self._later and _may_begin(file):
             self._leave(file)
             self._line[file] = None
@@ -128,8 +127,7 @@ class Inflaters:
             yield file
 
     def used(self, file: Followed) -> None:
-        """End a file's turn if the file has no unread bytes, or has used up its turn. Drop inflaters (decompressors)
-        beyond the memory limit."""
+        """End the turn of a file that is read or has used up its turn. Drop inflaters beyond the memory limit."""
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return

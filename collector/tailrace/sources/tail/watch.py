@@ -20,7 +20,7 @@ from msgspec import structs
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.formats import FORMATS
-from tailrace.sources.source import CHUNK_MAX, FileIntake, SourceFigures
+from tailrace.sources.source import CHUNK_MAX, FileIntake, Source, SourceFigures
 from tailrace.sources.tail.catalog import Catalog
 from tailrace.sources.tail.comparison import Repeats
 from tailrace.sources.tail.follow import Followed
@@ -60,8 +60,7 @@ class Chosen(NamedTuple):
 
 
 Wait = float | Literal["others", "room"]
-"""The condition for the next step: this number of seconds has passed, other tasks have run ("others"), or there is room
-for chunks ("room")."""
+"""The condition for the next step: these seconds have passed, other tasks have run, or there is room for chunks."""
 
 
 class Watch:
@@ -191,8 +190,7 @@ class Watch:
             yield "others"
 
     def _check(self, file: Followed, now: float) -> None:
-        """Check a file, and decide whether to read it, to end its session, or to stop following it. Raise OSError if
-        that fails."""
+        """Check a file; decide whether to read it, end its session, or stop following it. Raise OSError on failure."""
         if self._is_left_behind(file):
             self._let_go(file)
             return
@@ -457,8 +455,7 @@ class Watch:
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """Remove a file from the catalog. Let the waiting files of its group be checked soon, because they may be
-        copies of it."""
+        """Remove a file from the catalog. Check the waiting files of its group soon, because they may be its copies."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
@@ -492,9 +489,9 @@ class Watch:
         self._catalog.after_failure(file, now)
 
 
-class TailSource:
-    """The source that follows files. With `once`, it ends when the present files are read. `chosen` has facts about
-    these files."""
+class TailSource(Source):
+    """The source that follows files; with `once`, only until the present ones are read, about which it has facts
+    (`chosen`)."""
 
     def __init__(
         self,
@@ -535,15 +532,6 @@ class TailSource:
         self._config = config
         if self.watch is not None:
             self.watch.reconfigure(config)
-
-    def cut(self, number: int, reason: str) -> None:
-        """Do nothing, because the ingest rejects no session of a file."""
-
-    def can_reply(self, number: int) -> bool:  # noqa: ARG002 - nobody is at the other end of a file
-        return False
-
-    def reply(self, number: int, data: bytes) -> bool:  # noqa: ARG002 - nor here
-        return False
 
     def figures(self) -> SourceFigures:
         return SourceFigures() if self.watch is None else self.watch.figures
