@@ -118,32 +118,37 @@ def _device(sock: socket.socket) -> bytes:
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0")
 
 
+_OBSTACLES = {
+    errno.EADDRINUSE: (
+        "another process does",
+        "`ss -lntuxp` says which process; end it, or change the key",
+    ),
+    errno.EADDRNOTAVAIL: (
+        "this host has no such address",
+        "`ip -brief address` lists this host's; wait for this one, or change the key",
+    ),
+}
+"""By error number, why an address is not available, and what to do."""
+
+
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
     """Return the error of a key whose address cannot be bound: an AddressError if it may become available later."""
-    match error:
-        case PermissionError():
-            remedy = "change the key, or let this user"
-        case OSError(errno=errno.EADDRINUSE):
-            remedy = "`ss -lntuxp` says which process; end it, or change the key"
-        case OSError(errno=errno.EADDRNOTAVAIL):
-            remedy = "`ip -brief address` lists this host's; wait for this one, or change the key"
-        case _:
-            remedy = "change the key, or wait and start again"
-    kind = ConfigError if isinstance(error, PermissionError) else AddressError
+    kind: type[ConfigError] = AddressError
+    remedy = "change the key, or wait and start again"
+    if isinstance(error, PermissionError):
+        kind, remedy = ConfigError, "change the key, or let this user"
+    elif error.errno in _OBSTACLES:
+        _, remedy = _OBSTACLES[error.errno]
     return kind([f"{key}: cannot listen on {listen}: {cause(error)}; {remedy}"])
 
 
 def cause(error: OSError) -> str:
     """Return the reason, in words, why an address is not available."""
-    match error:
-        case OSError(errno=errno.EADDRINUSE):
-            return "another process does"
-        case OSError(errno=errno.EADDRNOTAVAIL):
-            return "this host has no such address"
-        case socket.gaierror():
-            return "the name has no address"
-        case _:
-            return error.strerror or str(error)
+    if error.errno in _OBSTACLES:
+        return _OBSTACLES[error.errno][0]
+    if isinstance(error, socket.gaierror):
+        return "the name has no address"
+    return error.strerror or str(error)
 
 
 def _resolved(listen: str, kind: socket.SocketKind) -> list[_Bind]:

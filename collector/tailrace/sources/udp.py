@@ -236,7 +236,15 @@ class UdpSource(Source):
         with self._listening.reading() as sock:
             self.address = named(sock)
             self._admission.ours = sock.getsockname()
-            self._size_buffer(sock)
+            asked = int(self._admission.config.receive_buffer)
+            granted = size_buffer(sock, asked)
+            self._figures.buffer_asked, self._figures.buffer_bytes = asked, granted
+            if granted < min(asked, SMALL_BUFFER):
+                logger.warning(
+                    "source %s: asked for a receive buffer of %d bytes, got %d: bursts will be lost; "
+                    "raise it with: sysctl -w net.core.rmem_max=%d",
+                    self._name, asked, granted, asked // 2, extra={"source": self._name},
+                )  # fmt: skip
             datagrams = system_socket(sock)
             self.begin(datagrams, intake)
             async with trio.open_nursery() as nursery:
@@ -302,17 +310,6 @@ class UdpSource(Source):
         peer.allowance -= len(data)
         peer.needed = 1
         return Outcome.SENT
-
-    def _size_buffer(self, sock: socket.socket) -> None:
-        asked = int(self._admission.config.receive_buffer)
-        granted = size_buffer(sock, asked)
-        self._figures.buffer_asked, self._figures.buffer_bytes = asked, granted
-        if granted < min(asked, SMALL_BUFFER):
-            logger.warning(
-                "source %s: asked for a receive buffer of %d bytes, got %d: bursts will be lost; "
-                "raise it with: sysctl -w net.core.rmem_max=%d",
-                self._name, asked, granted, asked // 2, extra={"source": self._name},
-            )  # fmt: skip
 
     def drain(self, intake: Intake) -> bool:
         """Receive the datagrams that wait in the socket; return whether none is left."""

@@ -258,10 +258,14 @@ class Spool:
             entries, done = self._unsynced, 0
             try:
                 while done < len(entries):
-                    fitting = self._fitting(entries, done)
-                    if fitting == done:
+                    newest = self._writer.segment
+                    stop = newest.first + self._segment_size - HEADER_SIZE
+                    fitting = bisect_right(entries, stop, key=_BY_END)
+                    # An empty segment accepts an entry of any size.
+                    if fitting <= done and newest.end > newest.first:
                         self._rotate(entries[done].time_ns)
                         continue
+                    fitting = max(fitting, done + 1)
                     self._writer.append(entries[done:fitting])
                     self.durable = entries[fitting - 1].end
                     done = fitting
@@ -353,14 +357,6 @@ class Spool:
     def _forget(self, position: int) -> None:
         """Drop the entries below `position` from memory. The caller must hold `_lock`."""
         del self._recent[: bisect_left(self._recent, position, key=_BY_POSITION)]
-
-    def _fitting(self, entries: list[Entry], start: int) -> int:
-        """Return the index after the last of `entries[start:]` that still fits into the newest segment."""
-        newest = self._writer.segment
-        stop = newest.first + self._segment_size - HEADER_SIZE
-        fitting = max(start, bisect_right(entries, stop, key=_BY_END))
-        # An empty segment accepts an entry of any size.
-        return start + 1 if fitting == start and newest.end == newest.first else fitting
 
     def _rotate(self, time_ns: int) -> None:
         self._writer.segment.check()

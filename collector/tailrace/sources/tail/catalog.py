@@ -230,8 +230,12 @@ class Catalog:
 
         Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
         head, group = file.head(), self._by_key[self._all[file]]
-        if any(_has_begun_alike(elder, head, now) for elder in group[: group.index(file)]):
-            return True
+        for elder in group[: group.index(file)]:
+            if elder.phase is Phase.NEW:
+                with suppress(OSError):  # the next check of `elder` reports an error that persists
+                    elder.look(now)  # it may have been empty at its last check
+                    if elder.size > 0 and relation(elder.head(), head) != "other":
+                        return True
         for other in self.relatives(file):
             unproven = other.phase is Phase.COPY and not other.is_proven
             if other.known < file.known and unproven and _begins_alike(other, head):
@@ -377,17 +381,6 @@ class Catalog:
             and len(other.handoff.content.head) >= compared
             for other in self.relatives(file)
         )
-
-
-def _has_begun_alike(file: Followed, head: bytes, now: float) -> bool:
-    """Return whether a file in the phase `NEW` begins like `head`. Check it first: it may have been empty."""
-    if file.phase is not Phase.NEW:
-        return False
-    try:
-        file.look(now)
-    except OSError:
-        return False  # the next check of `file` reports an error that persists
-    return file.size > 0 and _begins_alike(file, head)
 
 
 def _begins_alike(file: Followed, head: bytes) -> bool:

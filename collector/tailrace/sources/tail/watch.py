@@ -200,7 +200,9 @@ class Watch:
             for path in self._catalog.aliases(file):
                 self._discovery.admit(path)
         self._catalog.after_check(file, now)
-        self._judge_again(file)
+        if file.is_undecided and self._is_judged(file) and file.other_format():
+            # The file was read while its first record was incomplete. It shows another format now.
+            file.turn_out()
         if (
             file.location.gone is None
             and not file.has_more
@@ -211,9 +213,9 @@ class Watch:
             if file.phase is Phase.FOLLOWED:
                 file.rest(now)
                 self._repeats.settle(file, now)
-            file.let_rest(now)
-            if file.phase is Phase.FOLLOWED:
+                file.let_rest(now)
                 return  # the most frequent case: nothing has changed
+            file.let_rest(now)
         if file.phase in WAITING and (self._passes_over(file) or not self._decide(file, now)):
             return
         if not file.queued and self._is_over(file, now):
@@ -309,12 +311,6 @@ class Watch:
             file.wait_for(FileEvent.OF_OTHER_FORMAT)
             self._complaints.is_left_out(at.path, OF_OTHER_FORMAT, other)
         return bool(other)
-
-    def _judge_again(self, file: Followed) -> None:
-        """End the session of a file that was read while its first record was incomplete, if the file shows another
-        format now. Raise OSError if the file cannot be read."""
-        if file.is_undecided and self._is_judged(file) and file.other_format():
-            file.turn_out()
 
     def _is_judged(self, file: Followed) -> bool:
         """Return whether the first bytes of a file, not the configuration, decide if it is read."""
