@@ -61,11 +61,8 @@ class Choice(NamedTuple):
 def choose(
     traces: Mapping[str, Iterable[str]], readings: Iterable[Reading], *, again: bool
 ) -> Choice:
-    """Choose the files that the import reads. Leave out each file whose content an earlier import has read, unless
-    `again` is true.
-
-    `traces` are the found trace files, by format. `readings` are the sessions of earlier imports, each with the file
-    that it has read."""
+    """Choose the files that the import reads from `traces`, the found files by format. Leave out each file whose content
+    a session in `readings` has read, unless `again` is true."""
     choice = Choice([], [])
     readings = [reading for reading in readings if not (again and reading.closed)]
     known = _Known(readings)
@@ -87,9 +84,8 @@ def choose(
 
 
 def _groups(format_: str, files: list[str]) -> list[list[str]]:
-    """Return the files in groups. Each file is in one group.
-
-    The files of a group may contain the same stream, according to their names or first bytes."""
+    """Return the files in groups. Each file is in one group. The files of a group may contain the same stream, according
+    to their names or first bytes."""
     above = {file: file for file in files}
     first: dict[object, str] = {}
 
@@ -358,11 +354,10 @@ def _content(path: str, limit: int) -> bytes | None:
 
 
 def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
-    """Return whether the paths of two files show that both may contain the same stream. A suffix `.gz` is ignored.
+    """Return whether the paths of two files, whose first `size` bytes are equal, show that both may contain one stream.
 
-    The paths must be equal, or one must be a name that log rotation or compression gives to a copy of the other
-    (`originals`). The caller has found that the first `size` bytes of the files are equal. If the paths differ, `size`
-    must be at least `HEAD` or equal to `whole`, the size of the longer file."""
+    Apart from a suffix `.gz`, they must be equal, or one must be a name that log rotation or compression gives to a copy
+    of the other (`originals`). Then `size` must be `HEAD` or `whole`, the size of the longer file."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True

@@ -198,10 +198,8 @@ def shows_nothing(file: str) -> bool:
 
 
 def _format(file: str, wanted: str | None, *, searched: bool) -> str | None:
-    """Return the format in which an import reads a file, or None if the file is not a trace. `wanted` is the format
-    that the user gave, or None.
-
-    Raise ConfigError if the file cannot be read."""
+    """Return the format in which an import reads a file, or None if the file is not a trace. The user gave the format
+    `wanted`, or none. Raise ConfigError if the file cannot be read."""
     head = _head(file)
     if foreign(file, head, () if wanted is None else [FORMATS[wanted]]):
         return None
@@ -232,10 +230,8 @@ def _ending(file: str) -> str:
 
 
 def _inflates_to_nothing(file: str) -> bool:
-    """Return whether a file is a complete gzip file without content. Return False if the extra field of the first gzip
-    header states that bytes were lost.
-
-    Raise OSError if the file cannot be read."""
+    """Return whether a file is a complete gzip file without content, whose first header states no loss of bytes. Raise
+    OSError if the file cannot be read."""
     try:
         with os.fdopen(os.open(file, OPEN), "rb") as raw:
             begin = raw.read(STATED_MAX)

@@ -84,11 +84,8 @@ def take(
     wanted: Wanted,
     progress: Callable[[], AbstractContextManager[Callable[[ImportProgress], None]]],
 ) -> tuple[Summary, ImportDone | None]:
-    """Import files. Return the summary of the import, and the result of reading the files, which is None if no file had
-    to be read.
-
-    Raise ConfigError for a path that cannot be read or a name that no source can have, and TailraceError if the import
-    fails."""
+    """Import files. Return the summary, and the result of reading the files: None if no file had to be read. Raise
+    ConfigError for unreadable paths or an impossible source name, and TailraceError if the import fails."""
     if SOURCE_NAME.fullmatch(wanted.source) is None:
         problem = "is not a valid name for a source; allowed: a to z, 0 to 9 and _"
         raise ConfigError([f"--source {wanted.source}: {problem}"])
@@ -156,10 +153,8 @@ def run(
     within: Mapping[str, str],
     show: Callable[[ImportProgress], None],
 ) -> ImportDone:
-    """Read all files, and call `show` with the progress ten times a second.
-
-    `within` has the directory in which each file was found, by the path of the file. It has no entry for a file whose
-    path the user gave.
+    """Read all files, and call `show` with the progress ten times a second. `within` has the directory in which each
+    file was found, by path; none for a path that the user gave.
 
     Raise TailraceError if the import fails. All data that was read before the error is in the table or the spool."""
     raise_descriptor_limit()
@@ -185,11 +180,10 @@ def run(
 
 
 def _since(before: SourceStatus, after: SourceStatus) -> SourceStatus:
-    """Subtract the counts in the source's status `before` from those in its later status `after`, and return the
-    result: the status of this import alone.
+    """Return the status of this import alone: the later status `after` of a source less the counts of `before`.
 
-    Sessions that were open in `before` count for this import, because it continues to read them. The bytes of their
-    unfinished records count for it, too."""
+    Sessions that were open in `before`, and the bytes of their unfinished records, count for this import, which
+    continues to read them."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in SUMS}
     changes["received_bytes"] += before.pending_bytes
     # Missing events also count as expected. If this import has read events that earlier imports counted as missing, the

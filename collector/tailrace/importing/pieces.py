@@ -251,10 +251,8 @@ def _pieces(files: list[str], candidates: Container[str]) -> dict[str, str]:
 
 
 def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
-    """Add the lines of a piece (a file that was split off from another file) to `unseen`, by their hashes.
-
-    Return the number of different lines in the piece, or None if `unseen` would exceed `LINES_MAX` lines. Raise OSError
-    if the piece cannot be read."""
+    """Add the lines of a piece to `unseen`, by their hashes. Return their number without duplicates, or None if `unseen`
+    would exceed `LINES_MAX` lines. Raise OSError if the piece cannot be read."""
     count = 0
     for each in _hashes(piece):
         having = unseen.get(each)

@@ -40,10 +40,8 @@ class AsRead(msgspec.Struct, frozen=True):
 
 
 class Reading(NamedTuple):
-    """A session of an earlier import, and the file that it has read wholly or in part.
-
-    `session` is the id of the session without the suffix that each restart of the producer adds. `closed` is true if
-    the session has ended."""
+    """A session of an earlier import, whether it has ended, and the file that it has read wholly or in part. `session`
+    is its id without the suffix that each restart of the producer adds."""
 
     source: str
     format: str
@@ -53,11 +51,8 @@ class Reading(NamedTuple):
 
 
 def beside(loaded: Loaded) -> Loaded:
-    """Return the configuration for an import.
-
-    If another collector is running, or if an earlier import with a separate collector did not finish, the import must
-    use a separate collector. The result is then a copy of `loaded` with the separate collector's name, otherwise
-    `loaded` itself."""
+    """Return the configuration for an import: with the name of a separate collector if another collector is running, or
+    if an earlier import with a separate collector did not finish."""
     config = loaded.config
     shared = shared_path(config)
     try:
@@ -89,16 +84,12 @@ def root(session: str) -> str:
 
 
 def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]:
-    """Return all sessions that earlier imports into the given sources have left in the table or the spool, each with
-    the file that it has read. Leave out sessions that queries do not show.
+    """Return the sessions, with their files, that earlier imports have left in the table or the spool and that queries
+    show. Those that have not read their file to its end come last. First, commit what an interrupted import has left in
+    the spool.
 
-    Sessions that have not read their file to its end come last.
-
-    First, commit the data that an interrupted import has left in the spool. Raise TailraceError if this fails, or if
-    the table cannot be read.
-
-    Also raise TailraceError if another collector has an unfinished session that reads one of `paths`: only the spool of
-    that collector shows how much of the file the session has read."""
+    Raise TailraceError if this fails, or if another collector has an unfinished session that reads one of `paths`: only
+    its spool shows how much of the file the session has read."""
     wanted = sources_of(source)
     open_ = [reading for reading in _commit_interrupted(loaded) if reading.source in wanted]
     if loaded.config.collector.name == NAME:
@@ -192,10 +183,8 @@ _OF_COPIES = f"""(
 
 
 def _closes(columns: str, sources: tuple[str, ...], rows: str = "part.kept_sessions") -> str:
-    """Return a SELECT statement for the rows that state how much of its file each session has read.
-
-    The statement selects the `close` row of a session. If a client's goodbye ended the session before the end of the
-    file, the statement selects the `leave` row."""
+    """Return a SELECT of the rows that state how much of its file each session has read: its `close` row, or its `leave`
+    row if a client's goodbye ended the session before the end of the file."""
     listed = ", ".join(map(quote, sources))
     return (
         f"SELECT {columns} FROM {rows}"  # noqa: S608 - quoted

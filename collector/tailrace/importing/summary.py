@@ -94,11 +94,8 @@ def summary(
     last: Status | None,
     interrupted: bool,
 ) -> Summary:
-    """Return the summary of an import, computed from the table.
-
-    `before` has the sessions of earlier imports, each with the file that it has read. `last` is the collector's last
-    status, or None if no file was read. Raise StoreError if the table cannot be opened, and QueryError if a query
-    fails."""
+    """Return the summary of an import, computed from the table. `before` has the sessions of earlier imports. `last` is
+    the collector's last status, or None if no file was read. Raise StoreError or QueryError on failure."""
     store = store_path(loaded.config)
     known = {session for left in choice.left_out for session in left.sessions}
     files: list[SessionSummary] = []

@@ -66,10 +66,8 @@ class TlsChannel(Channel):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def shake_hands(self) -> bool:
-        """Continue the handshake with the received bytes; return whether it is complete.
-
-        Afterwards, send the bytes from `take_outgoing`, also after an error. Raise ssl.SSLError, or OSError if the peer
-        has disconnected."""
+        """Continue the handshake with the received bytes; return whether it is complete. Send `take_outgoing`
+        afterwards, also after an error: ssl.SSLError, or OSError if the peer has disconnected."""
         data, ended = super().receive()
         self._incoming.write(data)
         try:
@@ -289,9 +287,8 @@ def greets(guard: Guard) -> bool:
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:
-    """Perform the TLS handshake and check the token, if `guard` requires them.
-
-    Raise GreetingRefusedError if one of them fails, or if both together take longer than `patience` seconds."""
+    """Perform the TLS handshake and check the token, if `guard` requires them. Raise GreetingRefusedError if one of them
+    fails, or if both together take longer than `patience` seconds."""
     with trio.move_on_after(patience) as waiting:
         if guard.certificates is not None:
             try:

@@ -240,9 +240,8 @@ def _accepting(path: Path, mode: int) -> socket.socket:
 
 
 def in_use(path: Path) -> bool:
-    """Return whether a process listens on the unix socket at a path.
-
-    Raise OSError if this cannot be determined, or if the file is not a socket."""
+    """Return whether a process listens on the unix socket at a path. Raise OSError if this cannot be determined, or if
+    the file is not a socket."""
     try:
         found = path.lstat()
     except FileNotFoundError:

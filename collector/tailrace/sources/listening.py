@@ -64,7 +64,6 @@ def join(sockname: tuple[str, int] | tuple[str, int, int, int]) -> str:
 
 def bound(listen: str, kind: socket.SocketKind, *, shared: bool = False) -> socket.socket:
     """Return a non-blocking socket that is bound to an address. With `shared`, other processes may bind to it, too.
-
     Raise OSError if the address is not available."""
     first, *rest = _resolved(listen, kind)
     try:
@@ -169,10 +168,8 @@ _SO_RXQ_OVFL = 40
 
 
 class Listening:
-    """One address that this process keeps bound from `open` until `close`.
-
-    `make` returns a new socket or raises OSError. `slot` passes the socket to the next process, if a service manager
-    stores sockets. `fits` returns whether a socket from the slot has this address."""
+    """One address that this process keeps bound from `open` until `close`. `make` returns a new socket or raises
+    OSError. `slot` stores the socket for the next process, and `fits` says whether a stored one has this address."""
 
     def __init__(
         self,
@@ -232,9 +229,8 @@ class Listening:
 def of_datagrams(
     listen: str, slot: Slot = NOWHERE, *, buffer: int = 0, shared: bool = False
 ) -> Listening:
-    """Return the address of a socket for datagrams. With `shared`, other processes may bind to it.
-
-    `buffer` is the size (bytes) of the receive buffer to request from the kernel; 0 requests none."""
+    """Return the address of a socket for datagrams. With `shared`, other processes may bind to it. `buffer` is the size
+    (bytes) of the receive buffer to request from the kernel; 0 requests none."""
     kind = socket.SOCK_DGRAM
 
     def make() -> socket.socket:
@@ -261,9 +257,8 @@ def drops_of(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def size_buffer(sock: socket.socket, asked: int, *, force: bool = True) -> int:
-    """Request a receive buffer of `asked` bytes from the kernel. Return the granted size (bytes).
-
-    With `force`, a privileged process may exceed the system's limit net.core.rmem_max."""
+    """Request a receive buffer of `asked` bytes from the kernel. Return the granted size (bytes). With `force`, a
+    privileged process may exceed the system's limit net.core.rmem_max."""
     # Request half the size, at most 2^30 - 1 bytes, because the kernel doubles it and stores it as an int.
     given = min(asked // 2, 2**30 - 1)
     try:
@@ -326,10 +321,9 @@ def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening
 
 
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
-    """Bind the sockets of all network sources whose addresses are available, and return these addresses by key.
-
-    Skip sockets whose binding has effects on others, because the daemon may still refuse to start: a unix socket
-    changes a file, and a shared address takes datagrams from running collectors."""
+    """Bind the sockets of all network sources whose addresses are available, and return these addresses by key. Skip a
+    unix socket, which changes a file, and a shared address, which takes datagrams from running collectors, because the
+    daemon may still refuse to start."""
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig) and not source.reuse_port:
@@ -354,9 +348,8 @@ _FOUND = struct.Struct("=4x2s2x16x16x12x12xII")
 
 
 def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> int | None:
-    """Return the id of the user of a peer's socket, or None if the kernel finds no such socket on this host.
-
-    `peer` is the peer's address, and `ours` the address of the collector's socket."""
+    """Return the id of the user of a peer's socket, or None if the kernel finds no such socket on this host. `peer` is
+    the peer's address, and `ours` the address of the collector's socket."""
     family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
     near, far = _packed(peer), _packed(ours)
     if len(near[1]) != len(far[1]):

@@ -91,9 +91,8 @@ class FileIntake(Intake, Protocol):
         dialect: str,
         replaces: tuple[str, ...] = (),
     ) -> int:
-        """Begin a session for a file of which nothing was read. Return the session's number.
-
-        Its rows later replace those of the sessions `replaces`, which have read the same file before."""
+        """Begin a session for a file of which nothing was read. Return the session's number. Its rows later replace
+        those of the sessions `replaces`, which have read the same file before."""
 
     def session(self, number: int) -> str:
         """Return the id of an open session."""
@@ -110,11 +109,9 @@ class FileIntake(Intake, Protocol):
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | Literal["claimed", "later"]:
-        """Return the sessions without a source that this source can continue with a newly found file: they have read
-        this file, or a file of which it may be a copy.
-
-        Return `claimed` if another source claims the file (see `FileFinder`). Return `later` if not all input of the
-        sessions is decoded yet."""
+        """Return the sessions without a source that have read a newly found file or its possible original, for this
+        source to continue. Return `claimed` if another source claims the file (see `FileFinder`), and `later` if not all
+        input of the sessions is decoded yet."""
 
     def is_awaited(self, path: str, head: bytes) -> bool:
         """Return whether another source knows a file that it does not follow yet, and that may be a copy of a file
@@ -211,9 +208,8 @@ class Source(ABC):
 
     @abstractmethod
     async def run(self, intake: FileIntake, *, task_status: trio.TaskStatus[None] = ...) -> None:
-        """Receive data until cancelled; call `task_status.started()` once the source listens.
-
-        A source of finished files returns when it has read all of them."""
+        """Receive data until cancelled; call `task_status.started()` once the source listens. A source of finished files
+        returns when it has read all of them."""
 
     @abstractmethod
     def reconfigure(self, config: Any) -> None:  # noqa: ANN401 - of the source's own type

@@ -74,10 +74,8 @@ class KernelQueue(NamedTuple):
 
 
 class QueuePart(NamedTuple):
-    """Datagrams that followed one another in the kernel's queue, packed for the spool by peer.
-
-    `before` is the number of datagrams (modulo 2^32) that the kernel had dropped when the first of them was queued, and
-    `drops` the number when the last of them was queued."""
+    """Datagrams that followed one another in the kernel's queue, packed for the spool by peer. `before` and `drops` are
+    the numbers of datagrams (modulo 2^32) that the kernel had dropped when the first and the last was queued."""
 
     by_peer: dict[Address, list[bytes]]
     before: int

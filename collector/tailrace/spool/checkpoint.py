@@ -57,9 +57,8 @@ class Checkpoints:
 
     @property
     def needed_from(self) -> int | None:
-        """Return the lowest log position that the kept checkpoints need, or None if there are fewer than `KEPT`.
-
-        Raise FullError if they cannot be read now, but perhaps later; LostError or SyncError if the directory cannot."""
+        """Return the lowest log position that the kept checkpoints need, or None if there are fewer than `KEPT`. Raise
+        FullError if they cannot be read now, but perhaps later; LostError or SyncError if the directory cannot."""
         with opening(self.directory):
             files = self._files()
         if len(files) < KEPT:
@@ -75,11 +74,9 @@ class Checkpoints:
         return max((self._disk.size(path) for path in self._files().values()), default=0)
 
     def save(self, position: int, state: bytes, *, since: int | None = None) -> None:
-        """Save a checkpoint durably. Then delete all but the newest `KEPT` checkpoints.
-
-        Call this after the table has committed all rows from entries below `position`. `since` is the lowest log
-        position that a restart needs, by default `position`. Raise FullError, LostError or SyncError if the checkpoint
-        cannot be saved."""
+        """Save a checkpoint durably, once the table has all rows from entries below `position`. Then delete all but the
+        newest `KEPT`. `since` is the lowest log position that a restart needs, by default `position`. Raise FullError,
+        LostError or SyncError on failure."""
         reach = 0 if since is None else position - since
         checksum = _checksum(position, reach, state)
         header = _HEADER.pack(MAGIC, position, len(state), checksum, reach)
@@ -92,9 +89,8 @@ class Checkpoints:
                 self._disk.unlink(path)
 
     def newest(self, not_beyond: int) -> Checkpoint | None:
-        """Return the newest valid checkpoint at or below the position `not_beyond`, or None.
-
-        Raise FullError if no file descriptor is free."""
+        """Return the newest valid checkpoint at or below the position `not_beyond`, or None. Raise FullError if no file
+        descriptor is free."""
         with waiting(self.directory):
             files = self._files()
         for position in sorted(files, reverse=True):

@@ -257,9 +257,8 @@ class Disk:
             self.files.close(fd)
 
     def replace(self, path: Path, *parts: bytes) -> None:
-        """Replace the content of a file durably by the joined `parts`.
-
-        After a crash, the file has either the old or the new content."""
+        """Replace the content of a file durably by the joined `parts`. After a crash, the file has either the old or the
+        new content."""
         new = path.with_name(f"{path.name}.new")
         with self.naming(path.parent):
             fd = self.create(new)
@@ -298,10 +297,8 @@ class Disk:
 
 
 class LockedDirectory:
-    """A directory that this process has locked, with a file `lock`, which contains the pid of this process.
-
-    The directory and the file are both locked, because users may remove the file, and some file systems cannot lock
-    directories."""
+    """A directory that this process has locked, together with its file `lock`, which has the pid: users may remove the
+    file, and some file systems cannot lock directories."""
 
     def __init__(self, path: Path, fd: int, disk: Disk) -> None:
         self.path = path
@@ -323,10 +320,8 @@ class LockedDirectory:
         self._take_file()
 
     def check(self) -> None:
-        """Raise LostError if the directory was removed, renamed or locked by another process. Any thread may call this
-        method.
-
-        Create its file `lock` again if the file was removed, or raise StoreError."""
+        """Raise LostError if the directory was removed, renamed or locked by another process. Create its file `lock`
+        again if it was removed, or raise StoreError. Any thread may call this method."""
         if self._disk.files.found(self.path) != self._identity:
             raise owned.lost(self.path)
         with self._mutex:

@@ -97,10 +97,8 @@ class FileLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DropCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of a DROPS entry: datagrams that the kernel has dropped at a source's socket since the time `since` (Unix
-    ns).
-
-    The entry precedes the entries of the datagrams that were queued after the drops."""
+    """Payload of a DROPS entry: datagrams that the kernel has dropped at a socket since the time `since` (Unix ns). The
+    entry precedes the entries of the datagrams that were queued after the drops."""
 
     source: str
     count: int
@@ -161,9 +159,8 @@ UNSAYING = 2
 
 
 def checksum(crc: int, data: bytes, offset: int) -> int:
-    """Continue the CRC-32 `crc` of a file's content with `data`, which begins at `offset` (bytes) in the content.
-
-    The first `UNSAYING` bytes of the file do not count."""
+    """Continue the CRC-32 `crc` of a file's content with `data`, which begins at `offset` (bytes) in the content. The
+    first `UNSAYING` bytes of the file do not count."""
     return crc32(data[UNSAYING - offset :] if offset < UNSAYING else data, crc)
 
 

@@ -160,9 +160,8 @@ class Header(NamedTuple):
 
     @classmethod
     def read_whole(cls, path: Path, disk: Disk) -> Header | None:
-        """Return the header of a segment's file, or None if the header is damaged.
-
-        Raise StoreError if the format has another version, or if the file's name does not match the first position."""
+        """Return the header of a segment's file, or None if the header is damaged. Raise StoreError if the format has
+        another version, or if the file's name does not match the first position."""
         data = disk.read(path, HEADER_SIZE)
         if data.startswith(MAGIC[:-1]) and not data.startswith(MAGIC):
             raise StoreError(
@@ -422,9 +421,8 @@ def _read_identity(mark: Path, disk: Disk) -> bytes | None:
 
 
 def _readable(directory: Path, disk: Disk) -> list[Path]:
-    """Return the paths of the segments that are files, and rename those that are not.
-
-    Raise StoreError if the newest segment is not a file."""
+    """Return the paths of the segments that are files, and rename those that are not. Raise StoreError if the newest
+    segment is not a file."""
     paths = [path for path in disk.paths(directory) if _NAME.fullmatch(path.name)]
     for path in paths:
         if disk.files.is_file(path):
@@ -439,9 +437,8 @@ def _readable(directory: Path, disk: Disk) -> list[Path]:
 
 
 def _headers(paths: list[Path], marked: bytes | None, disk: Disk) -> list[Header]:
-    """Return the headers of all segments. Rebuild a damaged header from the spool's id and the segment's name.
-
-    Raise StoreError if the spool's id is neither in `marked` nor in an undamaged header."""
+    """Return the headers of all segments. Rebuild a damaged header from the spool's id and the segment's name. Raise
+    StoreError if the spool's id is neither in `marked` nor in an undamaged header."""
     read = [Header.read_whole(path, disk) for path in paths]
     known = marked or next((header.identity for header in read if header), None)
     if paths and known is None:

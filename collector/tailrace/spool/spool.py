@@ -214,18 +214,16 @@ class Spool:
 
     @property
     def full(self) -> bool:
-        """Return whether sources must wait, because the spool has reached `max_size` or the disk has no room.
-
-        Meanwhile call `sync` periodically, even without new entries, because `sync` retries the allocation of room."""
+        """Return whether sources must wait, because the spool has reached `max_size` or the disk has no room. Meanwhile
+        call `sync` periodically, even without new entries, because `sync` retries the allocation of room."""
         crowded = self._used >= self._max_size or self.durable - self.begin > self.held_max
         # Do not report a full spool if the newest segment is the only one: `release` keeps it, so sources would wait
         # for ever.
         return self.shortage is not None or (crowded and len(self._segments) > 1)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Append an entry with the current time to the entries in memory, and return its position.
-
-        Raise ValueError if the payload or the session number is too large."""
+        """Append an entry with the current time to the entries in memory, and return its position. Raise ValueError if
+        the payload or the session number is too large."""
         if len(payload) > PAYLOAD_MAX or session not in _SESSIONS:
             raise ValueError(
                 f"an entry of {len(payload)} bytes of session {session}: at most {PAYLOAD_MAX}, and a u64"
@@ -248,9 +246,8 @@ class Spool:
     def sync(self) -> int:
         """Write all entries to disk that were appended before this call; return the new value of `durable`.
 
-        Raise FullError if the disk has no room; no entry is lost then, and the caller may retry. Raise SyncError if the
-        disk failed; the entries beyond `durable` are lost then. Raise LostError if the log's files were removed or
-        renamed."""
+        Raise FullError if the disk has no room; retry then, because no entry is lost. Raise SyncError if the disk
+        failed: the entries beyond `durable` are lost. Raise LostError if the log's files were removed or renamed."""
         with self._disk_lock, self._refusing_after_sync_error():
             with self._lock:
                 self._unsynced += self._appended
@@ -289,7 +286,6 @@ class Spool:
 
     def check(self) -> None:
         """Raise LostError if the directory or a segment was removed, renamed or replaced. Any thread may call this.
-
         Raise StoreError if the lock's file was removed and cannot be created again."""
         self._refuse()
         self._check_names()

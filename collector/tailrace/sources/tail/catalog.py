@@ -111,9 +111,8 @@ class Catalog:
         return [other for other in self.relatives(file) if other.known > file.known]
 
     def add(self, file: Followed, key: str | None = None) -> None:
-        """Add a file to the group of `key`, by default the key of its path.
-
-        A newly found file takes over the rank of the earlier file at its path, or else gets the next rank."""
+        """Add a file to the group of `key`, by default the key of its path. A newly found file takes over the rank of
+        the earlier file at its path, or else gets the next rank."""
         key = self._key(file.location.path) if key is None else key
         self._all[file] = key
         if not file.known:
@@ -215,9 +214,8 @@ class Catalog:
     # The following methods determine which file is a copy of another file.
 
     def is_copy(self, file: Followed, now: float) -> bool | None:
-        """Return whether a file must wait because it may be a copy of a known file or of an ended file.
-
-        Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
+        """Return whether a file must wait because it may be a copy of a known file or of an ended file. Return None
+        while a comparison is unfinished. Raise OSError if a file cannot be read."""
         # Call `_has_original` first: it also checks other files for changes, which may end their sessions.
         if (found := self._has_original(file, now)) is not False:
             return found
@@ -225,10 +223,8 @@ class Catalog:
         return ended is not None and len(file.head()) < len(ended.head)
 
     def _has_original(self, file: Followed, now: float) -> bool | None:
-        """Return whether a file must wait for a possible original: a file with an equal beginning that is followed, or
-        that was found earlier and may still be followed.
-
-        Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
+        """Return whether a file must wait for a possible original: an alike file that is followed, or that was found
+        earlier and may still be followed. Return None while a comparison is unfinished. Raise OSError on failure."""
         head, group = file.head(), self._by_key[self._all[file]]
         for elder in group[: group.index(file)]:
             if elder.phase is Phase.NEW:
@@ -250,9 +246,8 @@ class Catalog:
         return False
 
     def _may_repeat(self, file: Followed, other: Followed, now: float) -> bool | None:
-        """Return whether `file` must wait as a possible copy of `other`, a followed file with the same beginning.
-
-        Return None while the comparison is unfinished. Raise OSError if a file cannot be read."""
+        """Return whether `file` must wait as a possible copy of `other`, a followed file with the same beginning. Return
+        None while the comparison is unfinished. Raise OSError if a file cannot be read."""
         if other.location.gone is not None or file.is_proven:
             return True
         # Do not compare yet while `file` may grow, or while `other` has unread bytes that `file` may contain.
@@ -268,7 +263,6 @@ class Catalog:
 
     def is_part(self, file: Followed, now: float) -> bool | None:
         """Return whether a file is a copy of another file or of its beginning; None while a comparison is unfinished.
-
         Compare all bytes, because traces of one program begin alike. Raise OSError if the file cannot be read."""
         if file.was_part:
             return True

@@ -90,10 +90,8 @@ class Compared:
 
 
 class CopyProof:
-    """A comparison, in steps, that can prove that an unchanged file is a copy of another file.
-
-    The file is a copy if its checksum equals the checksum of the other file, or of as many bytes at the beginning of a
-    longer file."""
+    """A comparison, in steps, that proves that an unchanged file is a copy of another file, or of the beginning of a
+    longer one: their checksums are equal."""
 
     def __init__(self, fd: int) -> None:
         self.is_found = False
@@ -113,9 +111,7 @@ class CopyProof:
 
     def step(self, fd: int, size: int, other: Followed, part: ReadPart) -> bool | None:
         """Continue the comparison with the read part of `other`. Return whether this file is a copy; None while
-        unfinished.
-
-        Raise OSError if a file cannot be read."""
+        unfinished. Raise OSError if a file cannot be read."""
         if isinstance(self._content, ContentSum):
             whole = self._content.step(fd, size)
             if whole is not None:

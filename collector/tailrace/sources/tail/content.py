@@ -67,11 +67,9 @@ class RawBytes:
     def next(
         self, view: ContentView, limit: int = CHUNK_MAX
     ) -> bytes | SparseRange | Literal["changed"] | None:
-        """Return the next bytes of the file (at most `limit`), or a hole; None if no data is available now.
-
-        Return "changed" if bytes that were read have changed, or if the file has shrunk before the first read.
-
-        Raise OSError if the file cannot be read."""
+        """Return the next bytes of the file (at most `limit`), or a hole; None if no data is available now. Return
+        "changed" if bytes that were read have changed, or if the file has shrunk before the first read. Raise OSError on
+        failure."""
         fd, size, past_holes, final = view
         trail = self.trail
         if trail.offset >= size:
@@ -140,11 +138,9 @@ was read before."""
 
 
 class Compressed:
-    """A reader of a compressed file, which begins at the gzip member `member`.
-
-    Content within `known` was passed on before; the reader decompresses it again and skips it. With `certain`, this
-    content was read from this file. Otherwise it was read from another file, and this file may not contain all of it
-    yet."""
+    """A reader of a compressed file from the gzip member `member` on. It skips content within `known`, which was passed
+    on before. With `certain`, that content was read from this file, not from another one, of which this file may be an
+    unfinished copy."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
@@ -333,10 +329,8 @@ class ReadPart:
         return self._origin == "earlier" and isinstance(self.reader, Compressed)
 
     def compare(self, head: bytes, last: bytes, size: int) -> Judgement:
-        """Compare the file with the bytes that were read from it.
-
-        `head` and `last` are the file's present bytes at the offsets of the first and the last bytes that were read.
-        `size` is the file's size, taken after `head` and `last` were read."""
+        """Compare the file, of `size` bytes, with the bytes that were read from it. `head` and `last` are its present
+        bytes at the offsets of the first and the last bytes that were read, taken before `size`."""
         trail = self.trail
         if size < trail.offset:
             return Judgement("same" if self._origin == "copied" else "truncated")
@@ -393,10 +387,8 @@ class ContentSum:
         self._take = take
 
     def step(self, fd: int, size: int) -> bool | None:
-        """Read about `VERIFY_BYTES` more bytes of the file. Return None while content is left, and then whether it is
-        undamaged.
-
-        A hole or an incomplete gzip member counts as damage. Raise OSError if the file cannot be read."""
+        """Read about `VERIFY_BYTES` more bytes. Return None while content is left, and then whether it is undamaged,
+        without holes and incomplete gzip members. Raise OSError if the file cannot be read."""
         view = ContentView(fd, size, past_holes=False, final=False)
         content, raw = self.trail.offset, self._reader.trail.offset
         while self.trail.offset - content < VERIFY_BYTES > self._reader.trail.offset - raw:
@@ -426,10 +418,8 @@ LINE_MAX = 2**20
 
 
 def beginning(fd: int) -> bytes:
-    """Return the first bytes (up to `BEGINNING`) of an open file's content. Skip NUL bytes at the start, which a log
-    rotation may leave.
-
-    Raise OSError if the file cannot be read."""
+    """Return the first bytes (up to `BEGINNING`) of an open file's content, without NUL bytes at the start, which a log
+    rotation may leave. Raise OSError if the file cannot be read."""
     head = os.pread(fd, BEGINNING, 0)
     if head.startswith(MAGIC):
         return inflated(fd, BEGINNING)

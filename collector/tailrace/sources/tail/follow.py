@@ -317,9 +317,7 @@ class Followed:
 
     def proves(self, other: Followed) -> bool | None:
         """Continue the comparison with `other`. Return whether this file is a copy of what was read; None while
-        unfinished.
-
-        Raise OSError if a file cannot be read."""
+        unfinished. Raise OSError if a file cannot be read."""
         try:
             fd = self.location.open()
             if self._proof is None:
@@ -485,9 +483,8 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def _examine(self, found: int) -> None:
-        """Find out whether the file, now of size `found`, has the bytes that were read; if not, end its session.
-
-        Raise OSError if the file cannot be read."""
+        """Find out whether the file, now of size `found`, has the bytes that were read; if not, end its session. Raise
+        OSError if the file cannot be read."""
         fd = self.location.open() if self.taken else None
         before, self.size = self.size, found
         if fd is None:

@@ -124,10 +124,8 @@ class Judgement(NamedTuple):
 
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
-    """Compare the bytes that were read with the file's present bytes, by rules 2 to 4 in this module's docstring.
-
-    `head` and `last` are the present bytes at the offsets of the trail. `grown`: the file has more bytes than were
-    read."""
+    """Compare the bytes that were read with the present ones at their offsets (`head`, `last`), by rules 2 to 4 in this
+    module's docstring. `grown`: the file has more bytes than were read."""
     if differing(trail.head, head, 0):
         return Judgement("rewritten")
     behind = differing(trail.last, last, trail.offset - len(trail.last))

@@ -82,10 +82,8 @@ class Roots:
         self._all: Counter[str] = Counter()
 
     def add(self, root: str, *, is_file: bool) -> str | None:
-        """Add a file with its documents, or a directory, within which the source may read; return its path without
-        links.
-
-        Return None if a link was replaced meanwhile."""
+        """Add a file with its documents, or a directory, within which the source may read. Return its path without
+        links, or None if a link was replaced meanwhile."""
         real = followed(root)
         if real is None:
             return None
@@ -148,11 +146,8 @@ def followed(path: str) -> str | None:
 
 
 class TailDescriptors:
-    """The open file descriptors of one source: at most `limit`, and at most half of the number that the process may
-    open.
-
-    To open another file, the least recently used file is closed, except a *pinned* one, which may have no path any
-    more."""
+    """The open file descriptors of one source: at most `limit`, and half of the number that the process may open. A
+    further file closes the least recently used one, except *pinned* ones, which may have no path any more."""
 
     def __init__(self, limit: int, roots: Roots) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -307,9 +302,8 @@ class Location:
         return False
 
     def find(self, now: float) -> tuple[os.stat_result | None, bool]:
-        """Return the status of the file, or None if it is gone, and whether another file is at its path.
-
-        Raise OSError if the path cannot be examined."""
+        """Return the status of the file, or None if it is gone, and whether another file is at its path. Raise OSError
+        if the path cannot be examined."""
         try:
             found = self._system.stat(self.path)
         except MISSING:

@@ -366,12 +366,9 @@ class Resting:
         return True
 
     def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
-        """Find out why a file, read to its end and unchanged, has stopped growing. Return whether this must be
-        reported.
-
-        `written` is the time of the last write (Unix ns), `unchanged` the time (seconds) without a change, and
-        `pending` the number of bytes after the last complete gzip member. Raise OSError if the file cannot be
-        examined."""
+        """Find out why a file, read to its end and unchanged for `unchanged` seconds, has stopped growing. Return
+        whether this must be reported. `written` is the time of the last write (Unix ns), and `pending` the number of
+        bytes after the last complete gzip member. Raise OSError on failure."""
         if self.told is not None and self.told.why in {"process_gone", "ended"}:
             return False
         why = self._why(path, birth, written, unchanged)

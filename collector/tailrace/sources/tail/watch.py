@@ -224,9 +224,8 @@ class Watch:
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> bool:
-        """Decide whether a waiting file is read from now on. Raise OSError if it cannot be read.
-
-        Return False if the file must be kept until the next check, even if it was deleted."""
+        """Decide whether a waiting file is read from now on. Raise OSError if it cannot be read. Return False if the
+        file must be kept until the next check, even if it was deleted."""
         self._turns.give_back(file)
         at = file.location
         nothing = not file.size or not at.is_readable
@@ -261,10 +260,8 @@ class Watch:
         return True
 
     def _passes_over(self, file: Followed) -> bool:
-        """Forget a file that an earlier session has read, so that no other file waits for it. Remember its content, so
-        that its copies are not read.
-
-        Return whether the file is such a file. Raise OSError if it cannot be read."""
+        """If an earlier session has read this file, forget it, so that no other file waits for it, and remember its
+        content, so that its copies are not read. Return whether that is so. Raise OSError if it cannot be read."""
         path = file.location.path
         if path not in self._left_out or not file.size or not file.location.is_readable:
             return False
@@ -294,12 +291,11 @@ class Watch:
         self._turns.take(file)
 
     def _is_left_out(self, file: Followed, now: float) -> bool:
-        """Return whether the first bytes of a file show another format, or are too few so far to show any. Raise OSError
-        if the file cannot be read.
+        """Return whether a file's first bytes show another format, or are too few to show any. Raise OSError on failure.
 
         The configuration decides about a file whose path it has, and an import about all files. A file that shows no
-        format is read, because it may be a damaged trace. A file with an incomplete first record is read after
-        `FIRST_RECORD_SECONDS`. A file without any record, for example with only an opening bracket, waits."""
+        format is read, because it may be a damaged trace; with an incomplete first record, after `FIRST_RECORD_SECONDS`.
+        A file without any record, for example with only an opening bracket, waits."""
         at = file.location
         if not self._is_judged(file):
             return False
@@ -318,10 +314,9 @@ class Watch:
         return at.is_readable and not self._chosen and not self._discovery.search.is_named(at.path)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
-        """Return "yes" if another source claims a file, and "no" if the file may get a new session.
-
-        Return "later" if this source now continues an earlier session of the file or its possible original, or if the
-        ingest does not know yet whether there is such a session. Raise OSError if the file cannot be read."""
+        """Return "yes" if another source claims a file, "no" if the file may get a new session, and "later" if this
+        source now continues an earlier session of it or its possible original, or if the ingest does not know yet. Raise
+        OSError on failure."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if isinstance(former, str):
