@@ -34,7 +34,7 @@ from tailrace.export.original import (
 from tailrace.importing.discover import find
 from tailrace.model.quarantine import frame
 from tailrace.model.record import Kind
-from tailrace.sources.tail.inflate import Bad, Content, Inflater, StatedLoss, Torn, statement
+from tailrace.sources.tail.inflate import Content, Inflater, LostPart, statement
 from tailrace.spool.payloads import Member
 from tailrace.store.quarantine import Quarantine, file_name
 from tests.cli.command import run
@@ -533,12 +533,8 @@ def _found(inflater, *, last):
         match step:
             case Content(data):
                 yield data
-            case Torn():
-                yield Loss(0)
-            case Bad(size, data, _):
-                yield Loss(0, BAD, size, data)
-            case StatedLoss(detail, size, _):
-                yield Loss(0, detail, size)
+            case LostPart(detail, size, data):
+                yield Loss(0, detail, size, data)
 
 
 def _joined(pieces):

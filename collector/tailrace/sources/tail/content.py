@@ -26,13 +26,11 @@ from tailrace.sources.tail.inflate import (
     DOUBT_MAX,
     INFLATER_BYTES,
     MAGIC,
-    Bad,
     Content,
     Event,
     Inflater,
     InflationBegun,
-    StatedLoss,
-    Torn,
+    LostPart,
 )
 from tailrace.sources.tail.location import opened
 from tailrace.spool.payloads import HEAD, Member, checksum
@@ -120,16 +118,7 @@ INFLATING_BYTES = INFLATER_BYTES + RAW_MAX + DOUBT_MAX
 BEGIN = Member(0, 0)
 
 
-Piece = (
-    bytes
-    | SparseRange
-    | InflationBegun
-    | Torn
-    | Bad
-    | StatedLoss
-    | Literal["changed", "other"]
-    | None
-)
+Piece = bytes | SparseRange | InflationBegun | LostPart | Literal["changed", "other"] | None
 """The result of one read of a file.
 
 Empty bytes mean that the next read may return more; None means that nothing is available now. "changed" means that
@@ -212,7 +201,7 @@ class Compressed:
         if event is None and self._hole is not None:
             size, after = self._hole.size, Member(self.trail.offset, inflater.place.content)
             self._hole, self._inflater = None, Inflater(after, expected=False)
-            event = Bad(inflater.padding + size, b"", after)
+            event = LostPart("bad_member", inflater.padding + size, after=after)
         return self._give(event)
 
     def _begin(self) -> Inflater:
@@ -234,14 +223,14 @@ class Compressed:
         return taken
 
     def _give(self, event: Event | None) -> Piece:
-        if isinstance(event, InflationBegun):
-            self._begun = event.member
-        elif isinstance(event, Torn | Bad | StatedLoss):
-            self._begun = event.after
         if isinstance(event, Content):
             return event.data if self._skipped is None else self._skip(self._skipped, event.data)
-        if self._skipped is not None and isinstance(event, Torn | Bad | StatedLoss):
-            return b""  # the event was reported when the bytes were first decompressed
+        if isinstance(event, InflationBegun):
+            self._begun = event.member
+        elif event is not None and event.after is not None:
+            self._begun = event.after
+            if self._skipped is not None:
+                return b""  # the loss was reported when the bytes were first decompressed
         return event
 
     def _skip(self, skipped: Trail, data: bytes) -> Piece:
@@ -480,7 +469,7 @@ def cut(line: bytes) -> list[bytes]:
     return [line[at : at + LINE_MAX] for at in range(0, max(1, len(line)), LINE_MAX)]
 
 
-def _pieces(path: str) -> Iterator[bytes | SparseRange | Torn | Bad | StatedLoss]:
+def _pieces(path: str) -> Iterator[bytes | SparseRange | LostPart]:
     with opened(path) as fd:
         view = ContentView(fd, os.fstat(fd).st_size, past_holes=True, final=True)
         reader = _whole(fd)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import NamedTuple
 
 from tailrace.decoding.formats import FORMATS
 from tailrace.model.spelling import spelled
@@ -21,7 +20,7 @@ from tailrace.sources.tail.content import (
     SparseRange,
 )
 from tailrace.sources.tail.identity import FormatCheck, Judgement, Trail, judge
-from tailrace.sources.tail.inflate import Bad, InflationBegun, StatedLoss, Torn
+from tailrace.sources.tail.inflate import InflationBegun, LostPart
 from tailrace.sources.tail.location import AnotherFileError, FileStamp, Location, signature
 from tailrace.sources.tail.phase import NEXT, READ, FileEvent, Phase
 from tailrace.sources.tail.session import Desk, Handoff, Resting
@@ -30,12 +29,6 @@ from tailrace.spool.payloads import HEAD, LAST, FileFacts, FileState, Member
 
 KEPT_OPEN = 60.0
 """Time (seconds) without a change after which a file is closed. An open file can be read after its deletion."""
-
-
-class Unread(NamedTuple):
-    """A loss: the last `size` bytes of a file, which can no longer be read."""
-
-    size: int
 
 
 class Followed:
@@ -435,9 +428,7 @@ class Followed:
         (`copied`)."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
 
-    def _hand_on(
-        self, piece: bytes | SparseRange | InflationBegun | Torn | Bad | StatedLoss | Unread
-    ) -> None:
+    def _hand_on(self, piece: bytes | SparseRange | InflationBegun | LostPart) -> None:
         """Pass the next piece of the file to its session, which is opened if necessary."""
         handoff, desk = self.handoff, self._desk
         self._resting.grows()
@@ -445,8 +436,8 @@ class Followed:
         if isinstance(piece, InflationBegun):
             self._reach(piece.member)
             return
-        if isinstance(piece, Torn):
-            handoff.lose("torn_member", 0)
+        if isinstance(piece, LostPart) and piece.detail == "torn_member" and not piece.stated:
+            handoff.lose("torn_member", 0)  # opens no session
             self._reach(piece.after)
             return
         if piece == b"":
@@ -467,18 +458,13 @@ class Followed:
             case SparseRange(size):
                 handoff.lose("hole", size)
                 handoff.content.pass_over(size)
-            case Bad(size, data, after):
-                handoff.lose("bad_member", size, data)
+            case LostPart(detail, size, data, after, stated):
+                handoff.lose(detail, size, data, stated=stated)
                 self._reach(after)
-            case StatedLoss(detail, size, after):
-                handoff.lose(detail, size, stated=True)
-                self._reach(after)
-            case Unread(size):
-                handoff.lose("unread", size)
 
-    def _reach(self, member: Member) -> None:
+    def _reach(self, member: Member | None) -> None:
         """Record that a restarted daemon must begin to decompress the file at the gzip member `member`."""
-        if member != self._part.member:
+        if member is not None and member != self._part.member:
             self._part.member = member
             self.handoff.tell(self.facts)
 
@@ -532,7 +518,7 @@ class Followed:
         """End the session, which is opened first if necessary to report that `unread` bytes were lost."""
         # Report nothing for a file that may be a copy or that another source follows.
         if unread and self.phase in {Phase.NEW, Phase.CROWDED, Phase.FOLLOWED}:
-            self._hand_on(Unread(unread))
+            self._hand_on(LostPart("unread", unread))
         self.handoff.end(self.location.path, reason)
 
     def reset(self, event: FileEvent) -> None:

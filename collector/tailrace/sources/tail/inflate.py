@@ -116,29 +116,17 @@ class InflationBegun(NamedTuple):
     member: Member
 
 
-class Torn(NamedTuple):
-    """A decompression event: a gzip member stopped before its end. `after` is the position after its bytes."""
-
-    after: Member
-
-
-class Bad(NamedTuple):
-    """A decompression event: some bytes cannot be decompressed. `after` is the position after these bytes."""
-
-    size: int
-    data: bytes
-    after: Member
-
-
-class StatedLoss(NamedTuple):
-    """A decompression event: a gzip member states a loss of the original. `after` is the position after the member."""
+class LostPart(NamedTuple):
+    """A loss in a file, with the fields of `FileLoss`. In a compressed file, `after` is the position after it."""
 
     detail: LossDetail
     size: int
-    after: Member
+    data: bytes = b""
+    after: Member | None = None
+    stated: bool = False
 
 
-Event = Content | InflationBegun | Torn | Bad | StatedLoss
+Event = Content | InflationBegun | LostPart
 
 
 class Inflater:
@@ -226,7 +214,7 @@ class Inflater:
                 self._content += len(content)
                 return Content(content)
 
-    def _pad(self, last: bool) -> Bad | None:
+    def _pad(self, last: bool) -> LostPart | None:
         """Take NULs behind a member. Return them as bad bytes if they are no padding."""
         nuls = len(self._input) - len(self._input.lstrip(b"\0"))
         self.padding += nuls
@@ -234,7 +222,7 @@ class Inflater:
         if not self.padding or (not self._input and (self._is_padded or not last)):
             return None
         size, self.padding, self._expected = self.padding, 0, False
-        return Bad(size, b"", self.place)
+        return LostPart("bad_member", size, after=self.place)
 
     def _find(self, last: bool) -> Event | None:
         """Return the beginning of a gzip member, bad bytes, or a stated loss; None if more input is needed."""
@@ -258,7 +246,7 @@ class Inflater:
                 return None
             if stated:
                 self._use(stated.size)
-                return StatedLoss(stated.detail, stated.lost, self.place)
+                return LostPart(stated.detail, stated.lost, after=self.place, stated=True)
             self._member = _decompressor()
             self._more = self._expected = False
             self._cleared = self._raw + 1
@@ -280,11 +268,11 @@ class Inflater:
     def _block_end(self, at: int) -> int:
         return at + TRIALS_BLOCK - (at - self._origin) % TRIALS_BLOCK
 
-    def _bad(self, size: int) -> Bad:
+    def _bad(self, size: int) -> LostPart:
         data = self._input[:size]
         self._expected = False
         self._use(size)
-        return Bad(size, data, self.place)
+        return LostPart("bad_member", size, data, self.place)
 
     def _inflate(self, member: _Decompressor, data: bytes) -> bytes:
         before = member.copy()
@@ -313,10 +301,10 @@ class Inflater:
             return True if last else None
         return False
 
-    def _tear(self) -> Torn:
+    def _tear(self) -> LostPart:
         self._member = None
         self._more, self._expected = False, True
-        return Torn(self.place)
+        return LostPart("torn_member", 0, after=self.place)
 
     def _use(self, size: int) -> None:
         self._input = self._input[size:]
