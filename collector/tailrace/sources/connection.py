@@ -253,9 +253,11 @@ class Connection:
         return True
 
     async def send_rest(self) -> None:
-        while self._unsent:
-            await trio.lowlevel.wait_writable(self.sock)
-            self._send()
+        # Another task may close the connection meanwhile.
+        with suppress(trio.ClosedResourceError):
+            while self._unsent:
+                await trio.lowlevel.wait_writable(self.sock)
+                self._send()
 
     def send_more(self) -> bool:
         """Send what the kernel accepts now. Return whether bytes are left."""
@@ -280,10 +282,6 @@ class GreetingRefusedError(Exception):
     def __init__(self, cause: Refusal, detail: str = "") -> None:
         super().__init__(f"{cause}: {detail}" if detail else cause)
         self.cause = cause
-
-
-def greets(guard: Guard) -> bool:
-    return guard.certificates is not None or guard.tokens is not None
 
 
 async def greet(connection: Connection, guard: Guard, patience: float) -> None:

@@ -14,7 +14,7 @@ import logging
 import resource
 import socket
 from collections import Counter, OrderedDict
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from itertools import takewhile
 
@@ -29,7 +29,6 @@ from tailrace.sources.connection import (
     GreetingRefusedError,
     Readiness,
     greet,
-    greets,
 )
 from tailrace.sources.listeners import ConnectedPeer, Listener
 from tailrace.sources.source import RESERVE, Intake, Outcome, Refusal, Source, SourceFigures
@@ -145,7 +144,7 @@ class ConnectionSource(Source):
         self._each[peer.whose] += 1
         connection = Connection(sock, peer.name, peer.whose)
         demanded = self._listener.demands(peer)
-        if greets(demanded):
+        if demanded.certificates is not None or demanded.tokens is not None:
             nursery.start_soon(self._greet, connection, demanded, nursery, intake)
         else:
             self._serve(connection, nursery)
@@ -181,16 +180,11 @@ class ConnectionSource(Source):
             self._receive_from(connection, intake)
 
     def _serve(self, connection: Connection, nursery: trio.Nursery) -> None:
-        connection.answer(partial(nursery.start_soon, self._send_rest, connection))
+        connection.answer(partial(nursery.start_soon, connection.send_rest))
         connection.active_at = trio.current_time()
         self._served[connection] = None
         if self._readiness is not None:
             self._readiness.add(connection)
-
-    async def _send_rest(self, connection: Connection) -> None:
-        # Ignore the error: another task may close the connection meanwhile
-        with suppress(trio.ClosedResourceError):
-            await connection.send_rest()
 
     # The following methods receive from accepted connections.
 

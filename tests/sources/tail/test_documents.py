@@ -222,7 +222,8 @@ def test_so_it_is_of_a_file_that_was_gone_after_a_restart(beside):
     facts = FileFacts(path=path, device=1, inode=1, birth=0)
     number = beside.intake.open_file(facts, "", record_max=1, dialect="auto")
     beside.write("a/own.json", b"{finished}")
-    session = Handoff.resumed(desk_of(beside), number, beside.intake.files()[number])
+    session, state = Handoff(desk_of(beside)), beside.intake.files()[number]
+    session.number, session.sent = number, state.documents.copy()
     session.end(path, "deleted")
     assert beside.intake.sessions[0].documents == {"own.json": b"{finished}"}
 

@@ -45,7 +45,7 @@ def test_a_trail_says_what_the_ingest_remembers(pieces):
             state.lose(FileLoss(detail="hole", size=piece))
         else:
             state.read(piece)
-    trail, kept = trail_of(*pieces), Trail.of(state)
+    trail, kept = trail_of(*pieces), Trail(state.offset, state.head, state.last)
     assert (kept.offset, kept.head, kept.last) == (trail.offset, trail.head, trail.last)
 
 

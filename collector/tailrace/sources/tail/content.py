@@ -142,7 +142,8 @@ class Compressed:
         self._known = known.copied()
         self._skipped: Trail | None = None
         self._certain = certain
-        self._hole: SparseRange | None = None
+        self.hole: SparseRange | None = None
+        """A hole that was read and is not reported yet. Until then, the decompressor must not be dropped."""
 
     @property
     def trail(self) -> Trail:
@@ -153,11 +154,6 @@ class Compressed:
         """Return the number of bytes after the last complete member."""
         waits = self._inflater is None or self._inflater.waits
         return self.trail.offset - self._begun.raw if waits else 0
-
-    @property
-    def in_hole(self) -> bool:
-        """Return whether a hole was read and is not reported yet. In this state, the decompressor must not be dropped."""
-        return self._hole is not None
 
     @property
     def memory(self) -> int:
@@ -182,7 +178,7 @@ class Compressed:
     def next(self, view: ContentView) -> Piece:
         inflater = self._inflater or self._begin()
         event = inflater.next()
-        if event is None and self._hole is None:
+        if event is None and self.hole is None:
             taken = self._take(view)
             if isinstance(taken, bytes):
                 inflater.feed(taken)
@@ -191,16 +187,16 @@ class Compressed:
                 at_end = self.trail.offset == view.size and view.final
                 if at_end and inflater.pad(taken.size):
                     return b""
-                self._hole = taken
+                self.hole = taken
             elif taken is None and self._skipped is not None and self._certain:
                 return "other"
             elif taken is not None or not view.final:
                 return taken
         if event is None:
             event = inflater.next(last=True)
-        if event is None and self._hole is not None:
-            size, after = self._hole.size, Member(self.trail.offset, inflater.place.content)
-            self._hole, self._inflater = None, Inflater(after, expected=False)
+        if event is None and self.hole is not None:
+            size, after = self.hole.size, Member(self.trail.offset, inflater.place.content)
+            self.hole, self._inflater = None, Inflater(after, expected=False)
             event = LostPart("bad_member", inflater.padding + size, after=after)
         return self._give(event)
 

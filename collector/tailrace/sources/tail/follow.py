@@ -75,7 +75,8 @@ class Followed:
         facts = state.facts
         file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = Phase.FOLLOWED
-        file.handoff = Handoff.resumed(desk, number, state)
+        file.handoff.number, file.handoff.sent = number, state.documents.copy()
+        file.handoff.content = Trail(state.offset, state.head, state.last)
         if state.offset or (facts.member or BEGIN) != BEGIN:
             file._part = ReadPart(file.handoff.content, facts.member, origin="earlier")
             file.handoff.content.crc = state.crc
@@ -388,10 +389,6 @@ class Followed:
             self.phase is Phase.FOLLOWED and self.format.found is None and read < content.BEGINNING
         )
 
-    def turn_out(self) -> None:
-        """End the session of a file whose first bytes show another format now."""
-        self._begin_incarnation(Phase.LEFT_OUT.value, 0)
-
     def read(self) -> bool:
         """Read the next piece of the file and pass it on; return whether more may follow. Raise OSError on failure."""
         fd = self.location.open()
@@ -418,7 +415,7 @@ class Followed:
         if self.phase is Phase.SHADOW and not isinstance(piece, InflationBegun) and piece != b"":
             self.reset(FileEvent.LONGER)
         elif piece == "other":
-            self._begin_incarnation("rewritten", 0)
+            self.begin_anew("rewritten", 0)
         else:
             self._hand_on(piece)
         return True
@@ -475,7 +472,7 @@ class Followed:
         before, self.size = self.size, found
         if fd is None:
             if found < before:
-                self._begin_incarnation("truncated", before)
+                self.begin_anew("truncated", before)
             return
         part = self._part
         head, last = identity.look(fd, part.trail)
@@ -491,7 +488,7 @@ class Followed:
             verdict, differing = part.compare(head, last, self.size)
         if verdict in {"truncated", "rewritten"}:
             known = max(before, found)
-            self._begin_incarnation(verdict, max(0, known - self.taken) if self.size < known else 0)
+            self.begin_anew(verdict, max(0, known - self.taken) if self.size < known else 0)
         elif verdict == "overwritten":
             if part.is_plain:
                 self.handoff.content = part.trail.copied()
@@ -509,8 +506,8 @@ class Followed:
                 self.handoff.lose("overwritten", 0)
         return same is None
 
-    def _begin_incarnation(self, reason: str, unread: int) -> None:
-        """End the session with `unread` lost bytes, because the file has new content, and begin anew with the file."""
+    def begin_anew(self, reason: str, unread: int) -> None:
+        """End the session with `unread` lost bytes, because the file has new content, or shows another format now."""
         self._end(reason, unread)
         self.reset(FileEvent.REWRITTEN)
 

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 from tailrace.decoding.contract import Format
 from tailrace.decoding.foreign import begins_record, other_format
-from tailrace.spool.payloads import HEAD, LAST, UNSAYING, FileState, checksum
+from tailrace.spool.payloads import HEAD, LAST, UNSAYING, checksum
 
 _UNFINISHED, _FINISHED = b"  ", b"[\n"
 """The first two bytes of a DFTracer 1.0 trace, before and after the trace is finished."""
@@ -70,10 +70,6 @@ class Trail:
         self.crc: int | None = None if offset else 0
         """CRC-32 of the bytes that were read, without the first `UNSAYING` ones, which a tracer may change; None if
         unknown."""
-
-    @classmethod
-    def of(cls, state: FileState) -> Trail:
-        return cls(state.offset, state.head, state.last)
 
     def add(self, data: bytes) -> None:
         if len(self.head) < HEAD and len(self.head) == self.offset:

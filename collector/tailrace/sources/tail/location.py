@@ -286,7 +286,7 @@ class Location:
                 found, birth = self._system.stat(self.path), 0
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == self.node and not self._is_later(birth)
+        return self._is_same(found, birth)
 
     @property
     def is_missing(self) -> bool:
@@ -340,14 +340,15 @@ class Location:
             found, birth = self._descriptors.roots.look(self.path)
         except MISSING:
             return False  # somebody deleted the file, so no later file is known
-        if (found.st_dev, found.st_ino) == self.node and not self._is_later(birth):
+        if self._is_same(found, birth):
             return False
         self.lose_path("replaced", now)
         return True
 
-    def _is_later(self, birth: int) -> bool:
-        """Return whether a file with this inode and the creation time `birth` is a later file; False if unknown."""
-        return bool(self.birth and birth) and birth != self.birth
+    def _is_same(self, found: os.stat_result, birth: int) -> bool:
+        """Return whether a file is this one, and not a later file with its inode, as far as creation times are known."""
+        later = self.birth and birth and birth != self.birth
+        return (found.st_dev, found.st_ino) == self.node and not later
 
     def lose_path(self, reason: str, now: float) -> None:
         self.gone, self.gone_at = reason, now
@@ -377,7 +378,7 @@ class Location:
         self._closed_as = None
         fd = self._descriptors.open(self, self.path)
         found, birth = self._system.fstat(fd), self._system.birth(fd)
-        if (found.st_dev, found.st_ino) != self.node or self._is_later(birth):
+        if not self._is_same(found, birth):
             self.close()
             if self.gone is None:
                 self.lose_path("replaced", self._clock.monotonic())

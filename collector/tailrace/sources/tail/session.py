@@ -28,7 +28,7 @@ from tailrace.model.spelling import spelled
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.identity import Trail
 from tailrace.sources.tail.location import Roots, TailDescriptors, report
-from tailrace.spool.payloads import FileFacts, FileLoss, FileState, LossDetail, Rest
+from tailrace.spool.payloads import FileFacts, FileLoss, LossDetail, Rest
 
 KEPT_SECONDS = 1.0
 """Time (seconds) for which the facts about a process are kept, because one process may write many files."""
@@ -286,14 +286,6 @@ class Handoff:
         self.is_moved = False
         """Whether the file has another path now, and the documents beside it were not passed on yet."""
         self._desk = desk
-
-    @classmethod
-    def resumed(cls, desk: Desk, number: int, state: FileState) -> Handoff:
-        handoff = cls(desk)
-        handoff.number = number
-        handoff.content = Trail.of(state)
-        handoff.sent = state.documents.copy()
-        return handoff
 
     def lose(
         self, detail: LossDetail, size: int, data: bytes = b"", *, stated: bool = False

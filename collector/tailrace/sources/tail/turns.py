@@ -134,7 +134,7 @@ class Inflaters:
         # A file that will not grow keeps its inflater until the file is read whole. The inflater returns the last
         # content only after it has got all bytes. A new inflater would stop before this content, and the file would
         # count as changed.
-        lasts = reader is not None and (reader.in_hole or file.final or file.passed < end)
+        lasts = reader is not None and (reader.hole is not None or file.final or file.passed < end)
         if file.queued and lasts:
             return
         del self._active[file]

@@ -202,7 +202,7 @@ class Watch:
         self._catalog.after_check(file, now)
         if file.is_undecided and self._is_judged(file) and file.other_format():
             # The file was read while its first record was incomplete. It shows another format now.
-            file.turn_out()
+            file.begin_anew(Phase.LEFT_OUT.value, 0)
         if (
             file.location.gone is None
             and not file.has_more
