@@ -43,7 +43,7 @@ GROUPS = {
     ),
     "recovery": (
         [f"tailrace/{name}.py" for name in (
-            "spool/recovery", "spool/segment", "spool/checkpoint", "spool/spool", "daemon/loops/decode",
+            "spool/segment", "spool/checkpoint", "spool/spool", "daemon/loops/decode",
         )],
         [
             f"tests/spool/test_{n}.py"

@@ -35,7 +35,6 @@ from tailrace.errors import (
 from tailrace.flags import Flag
 from tailrace.spool.disk import SYSTEM, Disk, LockedDirectory, waiting
 from tailrace.spool.entry import PAYLOAD_MAX, Entry, EntryKind
-from tailrace.spool.recovery import SpoolRecovery, survey
 from tailrace.spool.segment import (
     HEAD_SIZE,
     HEADER_SIZE,
@@ -44,8 +43,10 @@ from tailrace.spool.segment import (
     Segment,
     SegmentWriter,
     Spare,
+    SpoolRecovery,
     load,
     released_name,
+    survey,
 )
 
 ROOM_MIN = 4 * 2**20
