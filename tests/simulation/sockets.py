@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tailrace.flags import Flag
-from tailrace.sources.peers import Address
-from tailrace.sources.udp import DRAIN_MAX, KernelQueue, Received
+from tailrace.sources.udp import DRAIN_MAX, Address, KernelQueue, Received
 from tests.simulation.network import Connection, Network
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tailrace.sources.peers import Newcomers, Peers
+from tailrace.sources.udp import Newcomers, Peers
 
 
 def add(peers, *names):

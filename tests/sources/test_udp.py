@@ -14,8 +14,7 @@ from hypothesis import given, settings, strategies as st
 from tailrace.clock import SystemClock
 from tailrace.config.schema import UdpConfig
 from tailrace.model.gap import Reason
-from tailrace.sources.peers import STRANGERS
-from tailrace.sources.udp import UdpSource
+from tailrace.sources.udp import STRANGERS, UdpSource
 from tests.ingest.log import heph_event
 from tests.sources.recorder import Recorder, until
 

@@ -1,4 +1,4 @@
-from tailrace.sources.peers import Address
+from tailrace.sources.udp import Address
 
 class Pump:
     wake: int
