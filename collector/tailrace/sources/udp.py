@@ -325,15 +325,14 @@ class Received(NamedTuple):
                 parts.append(queued[begin:at])
                 begin = at
         parts.append(queued[begin:])
-        return cls([_packed(part) for part in parts if part], len(queued) < DRAIN_MAX)
-
-
-def _packed(queued: Sequence[tuple[Address, bytes, int]]) -> QueuePart:
-    by_peer: dict[Address, list[bytes]] = {}
-    for peer, datagram, _ in queued:
-        by_peer.setdefault(peer, []).append(datagram)
-    packed = {peer: list(map(pack_datagrams, chunks(each))) for peer, each in by_peer.items()}
-    return QueuePart(packed, queued[0][2], queued[-1][2])
+        packed = []
+        for part in filter(None, parts):
+            by_peer: dict[Address, list[bytes]] = {}
+            for peer, datagram, _ in part:
+                by_peer.setdefault(peer, []).append(datagram)
+            payloads = {a: list(map(pack_datagrams, chunks(each))) for a, each in by_peer.items()}
+            packed.append(QueuePart(payloads, part[0][2], part[-1][2]))
+        return cls(packed, len(queued) < DRAIN_MAX)
 
 
 def nap(sock: socket.socket) -> int:
