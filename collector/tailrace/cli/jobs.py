@@ -211,7 +211,7 @@ COLUMNS_MAX = 10_000
     type=click.Path(path_type=Path),
     help="Also draw the map as a picture into FILE.",
 )
-@job_options
+@job_options()
 def ranks_command(
     job: JobFilter,
     columns: int,

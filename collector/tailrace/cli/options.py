@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import reduce, wraps
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def complete_directories(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Let the shell complete the name of a directory. For a URL, it finds none."""
-    return [_paths(incomplete, "dir")]
+def together(*parts: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return one decorator for several. `--help` lists the options that they add in the given order."""
+    return lambda command: reduce(lambda decorated, part: part(decorated), reversed(parts), command)
 
 
-def complete_files(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Let the shell complete the name of a file or directory."""
-    return [_paths(incomplete, "file")]
+def _complete(type_: str) -> Callable[..., list[CompletionItem]]:
+    """Let the shell complete the names of directories (`dir`), or of files and directories (`file`)."""
+
+    def complete(
+        _context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type=type_)]
+
+    return complete
 
 
-def _paths(incomplete: str, type_: str) -> CompletionItem:
-    from click.shell_completion import CompletionItem
-
-    return CompletionItem(incomplete, type=type_)
-
+complete_directories, complete_files = _complete("dir"), _complete("file")
 
 config_option = click.option(
     "--config",
@@ -85,28 +85,32 @@ def received_as(name: str, make: Callable[..., object], options: Sequence[str]) 
     return decorate
 
 
-def table_options(command: F) -> F:
-    """Add the options --config and --store to a command.
+def load_config(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
+    """Return the configuration that `--config`, `--store` and `--listen` select.
 
-    The command's function gets the configuration that they select as `loaded`.
+    If the configuration is invalid, print its problems on standard error, one a line, and exit with code 2.
     """
-    return config_option(
-        store_option(received_as("loaded", load_config, ("config", "store"))(command))
-    )
+    try:
+        return choose(config, store, listen)
+    except ConfigError as error:
+        raise SystemExit(report(error)) from None
+
+
+table_options = together(
+    config_option, store_option, received_as("loaded", load_config, ("config", "store"))
+)
+"""The options --config and --store. The command's function gets the configuration that they select as `loaded`."""
 
 
 def labels(
     _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
 ) -> tuple[RunLabel, ...]:
     """Return the values of the option --label as labels. Each value is a text KEY=VALUE."""
-    return tuple(map(_label, given))
-
-
-def _label(text: str) -> RunLabel:
-    key, equals, value = text.partition("=")
-    if not (key and equals):
-        raise click.BadParameter(f"{text!r} is not a label, as in revision=4a5b6c")
-    return RunLabel(key, value)
+    for text in given:
+        key, equals, _ = text.partition("=")
+        if not (key and equals):
+            raise click.BadParameter(f"{text!r} is not a label, as in revision=4a5b6c")
+    return tuple(RunLabel(*text.split("=", 1)) for text in given)
 
 
 label_option = click.option(
@@ -119,43 +123,32 @@ label_option = click.option(
 )
 
 
-def job_options(command: F) -> F:
-    """Add the options --rank, --node and --job to a command. The command's function gets them as `job`."""
-    return _job_options(command, "", "Take only sessions")
-
-
-def job_options_of(side: str) -> Callable[[F], F]:
-    """Return a decorator that adds the options --rank, --node and --job for one side of a comparison, such as --rank-a,
-    --node-a and --job-a for the side `a`. The command's function gets the three values as one `JobFilter`, in an
-    argument with the name of the side.
+def job_options(side: str = "") -> Callable[[F], F]:
+    """Return a decorator that adds the options --rank, --node and --job or, for one side `a` of a comparison, --rank-a,
+    --node-a and --job-a. The command's function gets them as a `JobFilter`, in the argument `job` or `job_a`.
     """
-    return lambda command: _job_options(command, side, f"Take only sessions of {side.upper()}")
-
-
-def _job_options(command: F, side: str, which: str) -> F:
-    option, name = (f"-{side}", f"_{side}") if side else ("", "")
+    option, name, of = (f"-{side}", f"_{side}", f" of {side.upper()}") if side else ("", "", "")
     ranks, nodes, jobs = f"ranks{name}", f"nodes{name}", f"jobs{name}"
+    which = f"Take only sessions{of}"
 
     def job_filter(*given: tuple[Any, ...]) -> JobFilter:
         return JobFilter(*(each or None for each in given))
 
-    found: Any = received_as(f"job{name}", job_filter, (ranks, nodes, jobs))(command)
-    for add in (
+    return together(
         click.option(
-            f"--job{option}", jobs, metavar="ID", multiple=True,
-            help=f"{which} of this job; an id without a step takes all steps; repeatable.",
+            f"--rank{option}", ranks, metavar="N", type=click.IntRange(min=0), multiple=True,
+            help=f"{which} of this rank of a job; repeatable.",
         ),
         click.option(
             f"--node{option}", nodes, metavar="NAME", multiple=True,
             help=f"{which} of jobs that ran on this node; repeatable.",
         ),
         click.option(
-            f"--rank{option}", ranks, metavar="N", type=click.IntRange(min=0), multiple=True,
-            help=f"{which} of this rank of a job; repeatable.",
+            f"--job{option}", jobs, metavar="ID", multiple=True,
+            help=f"{which} of this job; an id without a step takes all steps; repeatable.",
         ),
-    ):  # fmt: skip
-        found = add(found)
-    return cast("F", found)
+        received_as(f"job{name}", job_filter, (ranks, nodes, jobs)),
+    )  # fmt: skip
 
 
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
@@ -219,52 +212,6 @@ class Moment(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-_WINDOW = (
-    click.option(
-        "--source",
-        "sources",
-        metavar="NAME",
-        multiple=True,
-        help="Take only this source; repeatable.",
-    ),
-    click.option(
-        "--session",
-        "sessions",
-        metavar="ID",
-        multiple=True,
-        help="Take only sessions whose id begins with this; repeatable.",
-    ),
-    click.option(
-        "--stream",
-        "streams",
-        metavar="NAME",
-        multiple=True,
-        help="Take only this stream; repeatable.",
-    ),
-    click.option(
-        "--since",
-        type=Moment(),
-        help="Take only what begins at this time or later: '2026-11-21 08:30:00Z' (UTC unless it names"
-        " a zone), or Unix nanoseconds.",
-    ),
-    click.option("--until", type=Moment(), help="Take only what begins before this time."),
-    label_option,
-)
-
-
-def window_options(command: F) -> F:
-    """Add the options that select rows: --source, --session, --stream, --since, --until, --label, and those of
-    `job_options`.
-
-    The command's function gets them as `filters`.
-    """
-    options = ("sources", "sessions", "streams", "since", "until", "labels", "job")
-    command = job_options(received_as("filters", filters_of, options)(command))
-    for option in reversed(_WINDOW):
-        command = option(command)
-    return command
-
-
 def filters_of(
     sources: tuple[str, ...],
     sessions: tuple[str, ...],
@@ -283,28 +230,48 @@ def filters_of(
     )  # fmt: skip
 
 
-def selection_options(command: F) -> F:
-    """Add the options --source, --session, --label and those of `job_options`.
-
-    The command's function gets them as `selection`.
-    """
-    options = ("source", "session", "labels", "job")
-    command = job_options(received_as("selection", _selection, options)(command))
-    for option in (
-        label_option,
-        click.option(
-            "--session", metavar="ID", help="Show only sessions whose id begins with this."
-        ),
-        click.option("--source", metavar="NAME", help="Show only this source."),
-    ):
-        command = option(command)
-    return command
+window_options = together(
+    click.option(
+        "--source", "sources", metavar="NAME", multiple=True,
+        help="Take only this source; repeatable.",
+    ),
+    click.option(
+        "--session", "sessions", metavar="ID", multiple=True,
+        help="Take only sessions whose id begins with this; repeatable.",
+    ),
+    click.option(
+        "--stream", "streams", metavar="NAME", multiple=True,
+        help="Take only this stream; repeatable.",
+    ),
+    click.option(
+        "--since", type=Moment(),
+        help="Take only what begins at this time or later: '2026-11-21 08:30:00Z' (UTC unless it names"
+        " a zone), or Unix nanoseconds.",
+    ),
+    click.option("--until", type=Moment(), help="Take only what begins before this time."),
+    label_option,
+    job_options(),
+    received_as(
+        "filters", filters_of, ("sources", "sessions", "streams", "since", "until", "labels", "job")
+    ),
+)  # fmt: skip
+"""The options that select rows. The command's function gets them as `filters`."""
 
 
 def _selection(*given: Any) -> Selection:  # noqa: ANN401 - as the options give them
     from tailrace.query.filters import Selection
 
     return Selection.of_options(*given)
+
+
+selection_options = together(
+    click.option("--source", metavar="NAME", help="Show only this source."),
+    click.option("--session", metavar="ID", help="Show only sessions whose id begins with this."),
+    label_option,
+    job_options(),
+    received_as("selection", _selection, ("source", "session", "labels", "job")),
+)
+"""The options that select sessions. The command's function gets them as `selection`."""
 
 
 GAPS = "`tailrace gaps`"
@@ -323,17 +290,6 @@ def json_option(text: str) -> Callable[[F], F]:
     The command's function gets it as `as_json`.
     """
     return click.option("--json", "as_json", is_flag=True, help=text)
-
-
-def load_config(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
-    """Return the configuration that `--config`, `--store` and `--listen` select.
-
-    If the configuration is invalid, print its problems on standard error, one a line, and exit with code 2.
-    """
-    try:
-        return choose(config, store, listen)
-    except ConfigError as error:
-        raise SystemExit(report(error)) from None
 
 
 def signatures() -> ModuleType:

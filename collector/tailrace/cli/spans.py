@@ -19,14 +19,13 @@ from tailrace.analysis.statistics import FIGURES
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import (
     GAPS,
-    F,
     Moment,
     Percentage,
     complete_files,
     complete_option,
     config_option,
     filters_of,
-    job_options_of,
+    job_options,
     json_option,
     labels,
     load_config,
@@ -34,6 +33,7 @@ from tailrace.cli.options import (
     open_store,
     received_as,
     table_options,
+    together,
     warn_incomplete,
     window_options,
 )
@@ -147,51 +147,49 @@ class Run(NamedTuple):
     console: Console
 
 
-def sides_options(command: F) -> F:
-    """Add the options that select spans of the two sides A and B.
-
-    The command's function gets the filters of both sides as `sides`.
-    """
-    own = [
-        f"{name}_{side}" for side in "ab" for name in ("session", "since", "until", "label", "job")
-    ]
-    command = received_as("sides", _sides, ("sources", *own))(command)
-    for side in "ba":
-        command = job_options_of(side)(command)
-    for side in "ba":
-        command = click.option(
-            f"--label-{side}", metavar="KEY=VALUE", multiple=True, callback=labels,
-            help=f"Take only sessions of {side.upper()} with this label.",
-        )(command)  # fmt: skip
-    for side in "ba":
-        spans = f"Take only spans of {side.upper()} that begin"
-        until = click.option(f"--until-{side}", type=Moment(), help=f"{spans} before this time.")
-        since = click.option(f"--since-{side}", type=Moment(), help=f"{spans} then or later.")
-        command = since(until(command))
-    for side in "ba":
-        text = f"Take only these sessions of {side.upper()}."
-        command = click.option(f"--session-{side}", metavar="ID", multiple=True, help=text)(command)
-    return click.option(
-        "--source", "sources", metavar="NAME", multiple=True, help="Take only this source."
-    )(command)
-
-
 def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  # noqa: ANN401 - as the options give them
     """Return the filters of the two sides A and B.
 
     `given` contains the values of five options for A, followed by those for B.
     """
+    a, b = (filters_of(sources, sessions, (), *rest) for sessions, *rest in (given[:5], given[5:]))
+    return a, b
 
-    def side(
-        session: tuple[str, ...],
-        since: int | None,
-        until: int | None,
-        labels: tuple[RunLabel, ...],
-        job: JobFilter,
-    ) -> Filters:
-        return filters_of(sources, session, (), since, until, labels, job)
 
-    return side(*given[:5]), side(*given[5:])
+sides_options = together(
+    click.option(
+        "--source", "sources", metavar="NAME", multiple=True, help="Take only this source."
+    ),
+    *(
+        click.option(
+            f"--session-{side}", metavar="ID", multiple=True,
+            help=f"Take only these sessions of {side.upper()}.",
+        )
+        for side in "ab"
+    ),
+    *(
+        click.option(
+            f"--{limit}-{side}", type=Moment(),
+            help=f"Take only spans of {side.upper()} that begin {when}.",
+        )
+        for side in "ab"
+        for limit, when in (("since", "then or later"), ("until", "before this time"))
+    ),
+    *(
+        click.option(
+            f"--label-{side}", metavar="KEY=VALUE", multiple=True, callback=labels,
+            help=f"Take only sessions of {side.upper()} with this label.",
+        )
+        for side in "ab"
+    ),
+    *map(job_options, "ab"),
+    received_as(
+        "sides", _sides,
+        ("sources", *(f"{name}_{side}" for side in "ab" for name in ("session", "since", "until", "label", "job"))),
+    ),
+)  # fmt: skip
+"""The options that select spans of the two sides A and B. The command's function gets the filters of both sides as
+`sides`."""
 
 
 class SidesCommand(click.Command):
@@ -352,9 +350,8 @@ def _read(
     *,
     demand: bool,
 ) -> Run:
-    """Read the spans of a store that `chosen` selects, and return their statistics for the comparison of a `figure`. If
-    the user gave a certificate, use only the sessions of the certified run. With `demand`, raise an error if events are
-    missing.
+    """Read the spans of a store that `chosen` selects. If the user gave a certificate, use only the sessions of the
+    certified run. With `demand`, raise an error if events are missing.
     """
     from tailrace.analysis.blocks import MeasuredRun
     from tailrace.cli.output.console import Console
@@ -390,18 +387,14 @@ def _compared(
 
 
 def _named(found: list[FigureChange], names: Sequence[str]) -> list[FigureChange]:
-    """Return the groups with the given names; without names, all groups.
-
-    Raise UnknownError for a name that no group has.
-    """
-    if not names:
-        return found
+    """Return the groups with the given names; without names, all groups. Raise UnknownError for a name that no group
+    has."""
     known = {_of(each) for each in found}
     for name in names:
         if name not in known:
             listed = ", ".join(sorted(known)[:20]) or "none"
             raise UnknownError(f"there is no group {name!r} in either run; known: {listed}")
-    return [each for each in found if _of(each) in names]
+    return [each for each in found if not names or _of(each) in names]
 
 
 def _of(change: FigureChange) -> str:
@@ -474,7 +467,9 @@ class DiffReport(NamedTuple):
         counts = summary(self.changes, self.threshold)
         lines = [f"{total}: {counts}" if counts else total, *self._missing()]
         if len(self.sides[0]) == 1 and any(each.noise for each in self.changes):
-            lines.append(ONE_RUN)
+            lines.append(
+                "one run on each side cannot show noise that lasts as long as a run; repeat the runs to be sure"
+            )
         console = self.sides[0][0].console
         if form == "table":
             console.figures([*self.keys, "unit", "verdict"], self._numbers, self._rows)
@@ -497,7 +492,12 @@ class DiffReport(NamedTuple):
                 each.doubt(self.threshold),
                 each.word,
             )
-            growth = json.dumps([_finite(end) for end in each.growths or ANY_GROWTH])
+            # JSON has no infinity.
+            ends = [
+                None if end is None or math.isinf(end) else end
+                for end in each.growths or ANY_GROWTH
+            ]
+            growth = json.dumps(ends)
             rows.append((*head, *_counts(each), each.from_, each.to, bounds, growth))
         texts = [*self.keys, "unit", "verdict", "because", "change"]
         console = self.sides[0][0].console
@@ -543,17 +543,14 @@ class DiffReport(NamedTuple):
     def _rows(self) -> list[tuple[str | int | None, ...]]:
         from tailrace.cli.output.console import interval_words
 
-        return [
-            (
-                *each.group, each.unit, self._verdict_words(each), *_counts(each),
-                *(side and interval_words(side)[self.figure] for side in (each.before, each.after)), each.word,
-            )
-            for each in self.changes
-        ]  # fmt: skip
-
-    def _verdict_words(self, change: FigureChange) -> str:
-        doubt = change.doubt(self.threshold)
-        return self.verdict(change) if doubt is None else f"{self.verdict(change)}: {doubt}"
+        rows = []
+        for each in self.changes:
+            doubt = each.doubt(self.threshold)
+            verdict = self.verdict(each) if doubt is None else f"{self.verdict(each)}: {doubt}"
+            sides = (each.before, each.after)
+            figures = (side and interval_words(side)[self.figure] for side in sides)
+            rows.append((*each.group, each.unit, verdict, *_counts(each), *figures, each.word))
+        return rows
 
     def _missing(self) -> list[str]:
         """Return a phrase for each run that states what is missing from it."""
@@ -562,16 +559,6 @@ class DiffReport(NamedTuple):
             for letter, side in zip("AB", self.sides, strict=True)
             for run in side
         ]
-
-
-ONE_RUN = (
-    "one run on each side cannot show noise that lasts as long as a run; repeat the runs to be sure"
-)
-
-
-def _finite(end: float | None) -> float | None:
-    """Return an end of a growth interval for JSON, which has no infinity: None if the end is infinite."""
-    return None if end is None or math.isinf(end) else end
 
 
 def _counts(change: FigureChange) -> tuple[int | None, int | None]:
