@@ -7,11 +7,13 @@ with the table, or compares the files of a store with their checksums.
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import (
@@ -22,25 +24,23 @@ from tailrace.cli.options import (
     json_option,
     load_config,
     open_store,
+    sign_option,
     signatures,
     table_options,
 )
+from tailrace.clock import SystemClock
+from tailrace.config.load import Loaded, store_path
 from tailrace.errors import StoreError
 from tailrace.filesystem import refusal_text
+from tailrace.job.presence import presence
+from tailrace.query.filters import JobFilter, Selection
+from tailrace.run.ranks import read
 from tailrace.terminal import waiting
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tailrace.config.load import Loaded
     from tailrace.job.certificate import JobCertificate
     from tailrace.job.merging import MergedStore
-    from tailrace.query.filters import JobFilter
-    from tailrace.run.certificate import Certificate
-
-
-PICTURE_COLUMNS = 480
 
 
 class StoreDirectory(click.ParamType[Path]):
@@ -75,13 +75,7 @@ class StoreDirectory(click.ParamType[Path]):
     shell_complete=complete_directories,
     help="The directory of the store to merge into; it is created if it does not exist.",
 )
-@click.option(
-    "--sign",
-    "key",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Sign the certificate with this Ed25519 private key (PEM); needs the package cryptography.",
-)
+@sign_option
 @json_option("Print one JSON object with the same facts.")
 @click.argument(
     "directories", metavar="DIR...", nargs=-1, required=True, type=StoreDirectory(),
@@ -115,13 +109,9 @@ def merge_command(
     private = signatures().load(key) if key else None
     loaded = load_config(config, str(into))
 
-    from tailrace.clock import SystemClock
     from tailrace.job import certificate as certificates, merging
-    from tailrace.job.presence import presence
     from tailrace.job.rank_map import drawn, svg
     from tailrace.query.engine import Engine
-    from tailrace.query.filters import JobFilter
-    from tailrace.run.ranks import read
 
     clock = SystemClock()
     found = merging.found(directories)
@@ -138,8 +128,7 @@ def merge_command(
         if not as_json:
             more = ", after its collector was killed" if each.store in recovered else ""
             click.echo(f"{each.store}: {counted(each.rows, 'row')} added{more}")
-    engine = Engine(str(into))
-    try:
+    with closing(Engine(str(into))) as engine:
         logs = [read(directory) for directory in merging.rank_logs(into)]
         certificate = waiting(
             "certifying the job",
@@ -148,16 +137,18 @@ def merge_command(
         if private:
             signatures().sign(certificate, private)
         path = certificates.write(certificate, into / "job.json")
-        picture = svg(drawn(engine, presence(logs), JobFilter(), PICTURE_COLUMNS))
-    finally:
-        engine.close()
-    try:
-        (into / "job.svg").write_text(picture)
-    except OSError as error:
-        raise StoreError(f"{into / 'job.svg'}: {refusal_text(error.errno, into)}") from error
+        picture = svg(drawn(engine, presence(logs), JobFilter(), columns=480))
+    _write(picture, into / "job.svg")
     _report(certificate, path, merged, recovered, as_json=as_json)
     if not certificate.complete:
         context.exit(ExitCode.INCOMPLETE)
+
+
+def _write(picture: str, path: Path) -> None:
+    try:
+        path.write_text(picture)
+    except OSError as error:
+        raise StoreError(f"{path}: {refusal_text(error.errno, path)}") from error
 
 
 def _report(
@@ -174,8 +165,6 @@ def _report(
         for line in lines(certificate, path):
             click.echo(line)
         return
-    import msgspec
-
     document = {
         "stores": [
             {"store": str(each.store), "rows": each.rows, "recovered": each.store in recovered}
@@ -188,10 +177,7 @@ def _report(
         "ranks": certificate.ranks,
         "totals": certificate.totals,
     }
-    click.echo(msgspec.json.encode(document).decode())
-
-
-COLUMNS_MAX = 10_000
+    click.echo(msgspec.json.encode(document))
 
 
 @click.command(epilog=examples("tailrace ranks --store ./merged --svg ranks.svg"))
@@ -200,7 +186,7 @@ COLUMNS_MAX = 10_000
 @click.option(
     "--columns",
     metavar="N",
-    type=click.IntRange(1, COLUMNS_MAX),
+    type=click.IntRange(1, 10_000),
     default=60,
     show_default=True,
     help="Number of columns, into which the time is divided.",
@@ -232,30 +218,20 @@ def ranks_command(
     `state`, and for each column how many `events` begin there, how many are `missing`, and whether an `unknown` number
     of events is missing. Events without a time are counted as `untimed`, and missing events whose time is unknown as
     `unplaced`; no column includes them."""
-    from tailrace.config.load import store_path
     from tailrace.job import rank_map
     from tailrace.job.merging import RANKS_DIRECTORY, rank_logs
-    from tailrace.job.presence import presence
-    from tailrace.job.rank_map import drawn
-    from tailrace.query.filters import Selection
-    from tailrace.run.ranks import read
 
     directory = Path(store_path(loaded.config))
     engine, _ = open_store(loaded, Selection())
     merged = (directory / RANKS_DIRECTORY).is_dir()
     there = presence((read(path) for path in rank_logs(directory)), whole=merged)
-    found = drawn(engine, there, job, columns)
+    found = rank_map.drawn(engine, there, job, columns)
     if not found.ranks:
         raise StoreError(f"{store_path(loaded.config)}: no session has such a rank")
     if svg is not None:
-        try:
-            svg.write_text(rank_map.svg(found))
-        except OSError as error:
-            raise StoreError(f"{svg}: {refusal_text(error.errno, svg)}") from error
+        _write(rank_map.svg(found), svg)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode(found).decode())
+        click.echo(msgspec.json.encode(found))
         return
     for line in rank_map.text(found):
         click.echo(line)
@@ -314,16 +290,12 @@ def verify_command(
 
 def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:
     """Verify all files of a store and print the result. Return whether any file is damaged."""
-    import msgspec
-
-    from tailrace.config.load import store_path
     from tailrace.store.verify import verify
 
     store = store_path(loaded.config)
     found = waiting("verifying files", lambda: verify(store, loaded.config.store.options))
     if as_json:
-        document = {"store": store, **msgspec.structs.asdict(found)}
-        click.echo(msgspec.json.encode(document).decode())
+        click.echo(msgspec.json.encode({"store": store, **msgspec.structs.asdict(found)}))
         return bool(found.damage)
     for each in found.damage:
         click.echo(f"{each.path}: {each.reason}; lost: {each.lost}")
@@ -339,17 +311,14 @@ def _verify_certificate(
     config: Path | None, store: str | None, key: str | None, path: Path, *, as_json: bool
 ) -> bool:
     """Compare a certificate with the table and print the result. Return whether anything differs."""
-    from tailrace.config.load import store_path
     from tailrace.job import certificate as jobs
     from tailrace.job.merging import rank_logs
     from tailrace.query.engine import Engine
     from tailrace.run import certificate as certificates
-    from tailrace.run.ranks import read
 
     certificate = jobs.read(path) if jobs.is_job(path) else certificates.read(path)
     loaded = load_config(config, store or certificate.store)
-    engine = Engine(store_path(loaded.config), loaded.config.store.options)
-    try:
+    with closing(Engine(store_path(loaded.config), loaded.config.store.options)) as engine:
         if isinstance(certificate, jobs.JobCertificate):
             logs = [read(directory) for directory in rank_logs(Path(store_path(loaded.config)))]
             differences = partial(jobs.differences, certificate, logs, engine)
@@ -358,39 +327,21 @@ def _verify_certificate(
         found = waiting("verifying the certificate", differences)
         if key is not None or certificate.signature:
             found += signatures().differences(certificate, key)
-    finally:
-        engine.close()
-    click.echo("\n".join((_json if as_json else _text)(path, certificate, found)))
+    totals, streams = certificate.totals, len(certificate.streams)
+    signer = certificate.signature.public_key if certificate.signature else None
+    if as_json:
+        document = {
+            "certificate": str(path), "holds": not found, "differences": found, "totals": totals,
+            "streams": streams, "signed_by": signer,
+        }  # fmt: skip
+        click.echo(msgspec.json.encode(document))
+    elif found:
+        for line in (*found, f"{path}: does not hold: {counted(len(found), 'difference')}"):
+            click.echo(line)
+    else:
+        signed = f"signed by {signer}" if signer else "not signed, so it does not prove who made it"
+        click.echo(
+            f"{path}: holds: {totals.stored} of {counted(totals.expected, 'event')} stored in"
+            f" {counted(streams, 'stream')}, {signed}"
+        )
     return bool(found)
-
-
-def _text(path: Path, certificate: Certificate | JobCertificate, found: list[str]) -> Iterator[str]:
-    if found:
-        yield from found
-        yield f"{path}: does not hold: {counted(len(found), 'difference')}"
-        return
-    totals, signature = certificate.totals, certificate.signature
-    signed = (
-        f", signed by {signature.public_key}"
-        if signature
-        else ", not signed, so it does not prove who made it"
-    )
-    yield (
-        f"{path}: holds: {totals.stored} of {counted(totals.expected, 'event')} stored in"
-        f" {counted(len(certificate.streams), 'stream')}{signed}"
-    )
-
-
-def _json(path: Path, certificate: Certificate | JobCertificate, found: list[str]) -> Iterator[str]:
-    import msgspec
-
-    signature = certificate.signature
-    document = {
-        "certificate": str(path),
-        "holds": not found,
-        "differences": found,
-        "totals": certificate.totals,
-        "streams": len(certificate.streams),
-        "signed_by": signature.public_key if signature else None,
-    }
-    yield msgspec.json.encode(document).decode()

@@ -16,7 +16,7 @@ from tailrace.cli.commands import report
 from tailrace.config.load import Loaded, store_path
 from tailrace.configuration import choose
 from tailrace.errors import ConfigError, QueryError
-from tailrace.query.filters import JobFilter, RunLabel
+from tailrace.query.filters import JobFilter, RunLabel, Selection
 from tailrace.units import Duration, Size
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from tailrace.query.completeness import Completeness
     from tailrace.query.engine import Engine
-    from tailrace.query.filters import Selection
     from tailrace.query.limits import Limits
     from tailrace.query.live import Live
     from tailrace.reading.question import Filters
@@ -64,6 +63,15 @@ store_option = click.option(
     metavar="DIR",
     shell_complete=complete_directories,
     help="Directory or URL of the table; by default the configuration's.",
+)
+
+
+sign_option = click.option(
+    "--sign",
+    "key",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Sign the certificate with this Ed25519 private key (PEM); needs the package cryptography.",
 )
 
 
@@ -258,18 +266,12 @@ window_options = together(
 """The options that select rows. The command's function gets them as `filters`."""
 
 
-def _selection(*given: Any) -> Selection:  # noqa: ANN401 - as the options give them
-    from tailrace.query.filters import Selection
-
-    return Selection.of_options(*given)
-
-
 selection_options = together(
     click.option("--source", metavar="NAME", help="Show only this source."),
     click.option("--session", metavar="ID", help="Show only sessions whose id begins with this."),
     label_option,
     job_options(),
-    received_as("selection", _selection, ("source", "session", "labels", "job")),
+    received_as("selection", Selection.of_options, ("source", "session", "labels", "job")),
 )
 """The options that select sessions. The command's function gets them as `selection`."""
 

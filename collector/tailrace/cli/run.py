@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from tailrace import heaps
+from tailrace import heaps, log
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import (
     complete_directories,
     complete_files,
     config_option,
     json_option,
+    sign_option,
     signatures,
 )
+from tailrace.clock import SystemClock
+from tailrace.config.load import Loaded, store_path
 from tailrace.configuration import choose
 from tailrace.errors import TailraceError
+from tailrace.model.spelling import spelled
 from tailrace.run import launcher, surroundings
 from tailrace.standard import STDERR, never_wait
 from tailrace.terminal import in_colour
@@ -31,7 +35,6 @@ from tailrace.terminal import in_colour
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tailrace.config.load import Loaded
     from tailrace.run.certificate import Certificate
     from tailrace.run.launcher import LaunchedRank
     from tailrace.run.meeting import NodeSpec
@@ -39,14 +42,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
-class Prepared(NamedTuple):
-    """The configuration of a traced run, and the directory that was made for the run before the program starts."""
-
-    loaded: Loaded
-    directory: Path
-    """The directory for the certificate and the traces of the run."""
 
 
 @click.command(
@@ -83,13 +78,7 @@ class Prepared(NamedTuple):
     type=click.Path(path_type=Path),
     help="Write the certificate to FILE; by default to certificate.json beside the table. If the file exists, the name gets a number.",
 )
-@click.option(
-    "--sign",
-    "key",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Sign the certificate with this Ed25519 private key (PEM); needs the package cryptography.",
-)
+@sign_option
 @click.option(
     "--require-trace",
     "require",
@@ -153,45 +142,17 @@ def run_command(
     `no_room`, and trace files that are `empty` (either way, an unknown number of events may be missing); and the path of
     the `certificate`. The members `sha256`, `store`, `totals`, `tracing` (CPU times in ns) and `streams` (those
     that lack events) are from the certificate; they are null without one."""
-    from tailrace.run import program
-
     never_wait(STDERR)
     surroundings.followed(files)
     report = Report(as_json=as_json, require=require)
+    given = GivenOptions(config, store, max_loss or 0, files, path, key)
     rank = launcher.launched(os.environ, os.uname().nodename)
-    if rank is not None:
-        given = GivenOptions(config, store, max_loss or 0, files, path, key)
-        done = run_rank(rank, given, arguments, report)
-        report.print_summary(done, arguments)
-        failed = require and bool(report.failures)
-        context.exit(exit_status(done, max_loss, failed=failed))
-
-    program.find(arguments)
-    service = report.attempt(program.NOT_TRACED, _collector)
-    prepared = service and report.attempt(program.NOT_TRACED, lambda: prepare(config, store))
-    if service is None or prepared is None:
-        done = program.untraced(arguments)
+    if rank is None:
+        done = run_alone(given, arguments, report)
     else:
-        private = report.attempt("the certificate is not signed", lambda: private_key(key))
-        wanted = service.RunRequest(
-            arguments=arguments, files=files, max_loss=max_loss or 0, require=require,
-            traces=(prepared.directory / "traces").absolute(),
-        )  # fmt: skip
-        done = service.run(prepared.loaded, wanted, report.warn)
-        if done.certificate:
-            wished = path or prepared.directory / "certificate.json"
-            report.publish(done.certificate, wished, private)
+        done = run_rank(rank, given, arguments, report)
     report.print_summary(done, arguments)
     context.exit(exit_status(done, max_loss, failed=require and bool(report.failures)))
-
-
-def _collector() -> ModuleType:
-    """Import `run.service`, which runs a collector."""
-    heaps.load_arrow()
-    service = import_module("tailrace.run.service")
-    # Exempt the loaded modules from garbage collection, as `serve` does.
-    gc.freeze()
-    return service
 
 
 class GivenOptions(NamedTuple):
@@ -203,6 +164,38 @@ class GivenOptions(NamedTuple):
     files: tuple[str, ...]
     path: Path | None
     key: Path | None
+
+
+def run_alone(given: GivenOptions, arguments: tuple[str, ...], report: Report) -> RunDone:
+    """Run a program that no launcher of parallel jobs started, with a collector of its own."""
+    from tailrace.run import program
+
+    program.find(arguments)
+    service = report.attempt(program.NOT_TRACED, _collector)
+    prepared = report.attempt(program.NOT_TRACED, lambda: prepare(given)) if service else None
+    if service is None or prepared is None:
+        return program.untraced(arguments)
+    loaded, directory = prepared
+    private = given.key and report.attempt(
+        "the certificate is not signed", lambda: signatures().load(given.key)
+    )
+    wanted = service.RunRequest(
+        arguments=arguments, files=given.files, max_loss=given.max_loss, require=report.require,
+        traces=(directory / "traces").absolute(),
+    )  # fmt: skip
+    done: RunDone = service.run(loaded, wanted, report.warn)
+    if done.certificate:
+        report.publish(done.certificate, given.path or directory / "certificate.json", private)
+    return done
+
+
+def _collector() -> ModuleType:
+    """Import `run.service`, which runs a collector."""
+    heaps.load_arrow()
+    service = import_module("tailrace.run.service")
+    # Exempt the loaded modules from garbage collection, as `serve` does.
+    gc.freeze()
+    return service
 
 
 def run_rank(
@@ -230,8 +223,6 @@ def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
     """Choose the store and make its directory. All ranks of a node share the store, except a rank with a collector of
     its own. Raise TailraceError or OSError if the directory cannot be made.
     """
-    from tailrace.clock import SystemClock
-    from tailrace.config.load import store_path
     from tailrace.run.meeting import NodeSpec
 
     now = SystemClock().wall_ns() // 10**9
@@ -311,7 +302,6 @@ class Report:
             click.echo(f"tailrace: {wished} is an earlier certificate and is kept", err=True)
 
     def print_summary(self, done: RunDone, arguments: Sequence[str]) -> None:
-        from tailrace.model.spelling import spelled
         from tailrace.run import summary
 
         if self._as_json:
@@ -324,34 +314,22 @@ class Report:
                 sys.stderr.write(f"{line}\n")
 
 
-def prepare(config: Path | None, store: str | None) -> Prepared:
-    """Load the configuration of a run and choose its store. If the user named no store, make a directory with the time
-    in its name.
+def prepare(given: GivenOptions) -> tuple[Loaded, Path]:
+    """Load the configuration of a run. Return the configuration, and the directory for the certificate and the traces.
+    If the user named no store, make a directory for the store, with the time in its name.
 
     Raise TailraceError or OSError if this fails.
     """
-    from tailrace import log
-    from tailrace.clock import SystemClock
-    from tailrace.config.load import store_path
-
     now = SystemClock().wall_ns() // 10**9
     name = launcher.store_name(now, os.uname().nodename, os.getpid())
-    loaded = choose(config, store or name)
+    loaded = choose(given.config, given.store or name)
     directory = Path(store_path(loaded.config))
-    if store is None or "://" in store_path(loaded.config):
+    if given.store is None or "://" in store_path(loaded.config):
         directory = launcher.unused(Path(name))
-    if store is None:
-        loaded = choose(config, str(directory))
+    if given.store is None:
+        loaded = choose(given.config, str(directory))
     log.configure(loaded.config.log, quiet=True)
-    return Prepared(loaded, directory)
-
-
-def private_key(path: Path | None) -> object:
-    """Return the private key in a file.
-
-    Return None if `path` is None. Raise ConfigError if the file has no usable key.
-    """
-    return signatures().load(path) if path else None
+    return loaded, directory
 
 
 def exit_status(done: RunDone, max_loss: int | None, *, failed: bool) -> int:

@@ -9,13 +9,21 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xml.etree import ElementTree
 
 import click
 
-from tailrace.analysis.statistics import FIGURES
+from tailrace.analysis.comparison import (
+    ANY_GROWTH,
+    FAILURES,
+    ChangeVerdict,
+    FigureChange,
+    summary,
+)
+from tailrace.analysis.statistics import FIGURES, GroupKey, SpanStatistics, parse, statistics
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import (
     GAPS,
@@ -37,19 +45,15 @@ from tailrace.cli.options import (
     warn_incomplete,
     window_options,
 )
+from tailrace.config.load import Loaded
 from tailrace.errors import QueryError, UnknownError
+from tailrace.query.completeness import completeness
 from tailrace.terminal import printable
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tailrace.analysis.blocks import MeasuredRun
-    from tailrace.analysis.comparison import FigureChange
-    from tailrace.analysis.statistics import GroupKey, SpanStatistics
     from tailrace.cli.output.console import Console
-    from tailrace.config.load import Loaded
-    from tailrace.query.filters import JobFilter, RunLabel
     from tailrace.reading.question import Filters
 
 
@@ -106,9 +110,7 @@ def stats_command(
     If the clock has no tick rate, durations are in ticks, and `unit` is `ticks`; with --json they are whole numbers of
     the unit. --since and --until select spans by their begin; they exclude spans without a wall time. The last line
     states whether events are missing; with --json, this is printed on standard error."""  # noqa: RUF002 - a range
-    from tailrace.analysis.statistics import parse, statistics
     from tailrace.cli.output.console import Console
-    from tailrace.query.completeness import completeness
 
     by = parse(words)
     window = filters.window
@@ -312,8 +314,6 @@ def diff_command(
     names each of these groups, and each undecided group. If there is no group to compare, this is an error. The last
     lines state which events are missing from each run. With --json, `because` is the reason why a group is undecided,
     and `growth` has the ends of the interval: 0.1 is 10 percent more, and null is unbounded."""
-    from tailrace.analysis.statistics import parse
-
     if junit is not None and threshold is None:
         raise click.UsageError("--junit needs --threshold, because a test case passes or fails")
     if markdown and as_json:
@@ -355,7 +355,6 @@ def _read(
     """
     from tailrace.analysis.blocks import MeasuredRun
     from tailrace.cli.output.console import Console
-    from tailrace.query.completeness import completeness
 
     store, of_run = named_run(path)
     window = chosen._replace(session=chosen.session or of_run or None).window
@@ -446,8 +445,6 @@ class DiffReport(NamedTuple):
 
     def judge(self) -> ExitCode:
         """Name each group whose verdict is a failure or `undecided` on standard error. Return the exit code."""
-        from tailrace.analysis.comparison import FAILURES, ChangeVerdict
-
         for each in self.changes:
             if self.verdict(each) in (*FAILURES, ChangeVerdict.UNDECIDED):
                 click.echo(printable(f"tailrace: {self.sentence(each)}"), err=True)
@@ -458,8 +455,6 @@ class DiffReport(NamedTuple):
 
     def print(self, form: Literal["table", "markdown", "json"]) -> None:
         """Print the groups, their number by verdict, and what is missing from each run."""
-        from tailrace.analysis.comparison import summary
-
         if form == "json":
             self._print_json()
             return
@@ -479,8 +474,6 @@ class DiffReport(NamedTuple):
             console.line(line if form == "table" else f"\n{_escaped(line)}")
 
     def _print_json(self) -> None:
-        from tailrace.analysis.comparison import ANY_GROWTH
-
         names = ["count_a", "count_b", f"{self.figure}_a", f"{self.figure}_b"]
         rows = []
         for each in self.changes:
@@ -516,8 +509,6 @@ class DiffReport(NamedTuple):
 
     def junit(self) -> bytes:
         """Return a JUnit report: a group that fails is a failure, and an undecided group is skipped."""
-        from tailrace.analysis.comparison import FAILURES
-
         suite = ElementTree.Element("testsuite", name=f"tailrace diff {self.figure}")
         counts = {"failure": 0, "skipped": 0}
         for each in self.changes:
