@@ -75,10 +75,7 @@ def _expect_signals(command: str) -> None:
     # Undo what the parent process may have set: it may have blocked SIGTERM and SIGHUP, or ignored SIGCHLD, without
     # which this process cannot wait for child processes. Block SIGINT, too: a new interpreter (`isolate`) would set its
     # own handler.
-    held = {
-        signal.SIGINT,
-        *HELD.get(command, ()),
-    }
+    held = {signal.SIGINT, *HELD.get(command, ())}
     signal.pthread_sigmask(
         signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD} - held
     )
@@ -108,9 +105,8 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
         try:
             child = reaper.fork()
         except OSError as error:
-            _warn(
-                f"no second process can be had: {error.strerror}; the exit status is the program's"
-            )
+            why = f"no second process can be had: {error.strerror}"
+            _warn(f"{why}; the exit status is the program's")
             child = 0
         if child:
             return reaper.attend(child) or LOSS

@@ -14,19 +14,20 @@ from pathlib import Path
 import click
 
 from tailrace.cli.commands import ExitCode, examples
+from tailrace.cli.options import json_option
 from tailrace.config.check import too_few
 from tailrace.config.document import Problem
 from tailrace.config.load import Loaded, examine, spool_path, store_path
 from tailrace.config.schema import Config, SourceConfig, TailConfig
 from tailrace.configuration import transports
 from tailrace.decoding.formats import FORMATS, REFUSED
-from tailrace.filesystem import free_room
+from tailrace.filesystem import free_room, is_local
 from tailrace.security import guard
 
 
 @click.command(epilog=examples("tailrace check tailrace.toml"))
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
+@json_option("Print one JSON object with the same facts.")
 def check_command(file: Path, *, as_json: bool) -> None:
     """Find every mistake in the configuration FILE, in Tailrace's environment variables, and in the files of
     certificates and tokens that FILE names.
@@ -67,13 +68,18 @@ def _warnings(config: Config) -> Iterator[str]:
     """Yield warnings about a configuration without mistakes: for example, clients cannot reach a source, or two sources
     read the same files."""
     from tailrace.doctor import processes
+    from tailrace.sources.tail.search import parse
 
     yield from map(str, REFUSED)
     for blocked in processes.blocked(config):
         yield f"{blocked}; see IPAddressAllow="
     yield from _lacking(config)
     yield from _overlapping(config)
-    yield from _absent(config)
+    for name, source in _tails(config):
+        for pattern in source.paths:
+            root = parse(pattern).root
+            if not os.path.lexists(root):
+                yield f"sources.{name}: {root} does not exist; files that appear there later are followed"
     spool = config.spool
     if spool.max_size < spool.segment_size:
         yield (
@@ -94,7 +100,11 @@ def _overlapping(config: Config) -> Iterator[str]:
         both = f"sources.{one} and sources.{other} both lead to files of {pairs[0][0]}"
         if first.format == second.format:
             yield f"{both}: one source follows each file, and the other waits for it"
-        elif (_takes_any(first) or _takes_any(second)) and any(p == q for p, q in pairs):
+        elif any(p == q for p, q in pairs) and any(
+            # The format does not prescribe file names, so that its source follows files of any name.
+            FORMATS[each.format].files.stream("/any name")
+            for each in (first, second)
+        ):
             yield (
                 f"{both} in different formats: each reads the files that its format's names cover, so a file of one format"
                 " may be stored as unreadable bytes of the other"
@@ -114,35 +124,16 @@ def _meet(pattern: str, other: str) -> bool:
     )
 
 
-def _takes_any(source: TailConfig) -> bool:
-    """Return whether a source follows files of any name, because its format does not prescribe file names."""
-    return FORMATS[source.format].files.stream("/any name")
-
-
-def _absent(config: Config) -> Iterator[str]:
-    """Yield a warning for each directory or file that does not exist although a source searches in it."""
-    from tailrace.sources.tail.search import parse
-
-    for name, source in _tails(config):
-        for pattern in source.paths:
-            root = parse(pattern).root
-            if not os.path.lexists(root):
-                yield f"sources.{name}: {root} does not exist; files that appear there later are followed"
-
-
 def _tails(config: Config) -> list[tuple[str, TailConfig]]:
     return [(name, each) for name, each in config.sources.items() if isinstance(each, TailConfig)]
 
 
 def _lacking(config: Config) -> Iterator[str]:
     """Yield a warning for each file system of the store or the spool that has no free bytes or inodes."""
-    places = [
-        Path(place) for place in (store_path(config), spool_path(config)) if "://" not in place
-    ]
     found = set()
-    for place in places:
+    for place in filter(is_local, (store_path(config), spool_path(config))):
         with suppress(OSError):  # ignore the error here, because the start of the daemon reports it
-            found.add(free_room(place).lack)
+            found.add(free_room(Path(place)).lack)
     yield from sorted(filter(None, found))
 
 

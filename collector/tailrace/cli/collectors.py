@@ -6,11 +6,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from tailrace.cli.commands import examples
 from tailrace.cli.options import (
@@ -23,7 +26,10 @@ from tailrace.cli.options import (
 )
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, store_path
+from tailrace.config.schema import AdminConfig, Config
 from tailrace.errors import NoAnswerError
+from tailrace.figures import Status
+from tailrace.query.live import Asked, ask
 from tailrace.standard import STDERR, STDOUT, never_wait
 from tailrace.units import Duration
 
@@ -31,10 +37,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from tailrace.cli.output.screen import Answered
-    from tailrace.config.schema import AdminConfig, Config
-    from tailrace.figures import Status
     from tailrace.query.collectors import CollectorHistory, CollectorWatch
-    from tailrace.query.live import Asked
 
 
 COLUMNS = (
@@ -83,27 +86,20 @@ def collectors_command(
 
     from tailrace.query.collectors import CollectorWatch
 
-    watch = CollectorWatch(store_path(loaded.config), loaded.config.store.options)
-    try:
+    with closing(CollectorWatch(store_path(loaded.config), loaded.config.store.options)) as watch:
         if listen is not None:
             _serve(loaded.config.admin, watch)
             return
         now = SystemClock().wall_ns()
         found = watch.look(now)
-        if as_metrics:
-            _print_metrics(found, now)
-            return
-    finally:
-        watch.close()
-    for line in _objects(found) if as_json else _lines(found):
+    if as_metrics:
+        from tailrace.metrics.observed import observed
+        from tailrace.serving.http import exposed
+
+        sys.stdout.buffer.write(exposed(list(observed(found, now))).body)
+        return
+    for line in map(msgspec.json.encode, found) if as_json else _lines(found):
         sys.stdout.buffer.write(line + b"\n")
-
-
-def _print_metrics(found: list[CollectorHistory], now: int) -> None:
-    from tailrace.metrics.observed import observed
-    from tailrace.serving.http import exposed
-
-    sys.stdout.buffer.write(exposed(list(observed(found, now))).body)
 
 
 def _serve(admin: AdminConfig, watch: CollectorWatch) -> None:
@@ -120,22 +116,11 @@ def _serve(admin: AdminConfig, watch: CollectorWatch) -> None:
     serve(admin, look, lambda address: click.echo(f"metrics: {address}/metrics"))
 
 
-def _objects(found: list[CollectorHistory]) -> Iterator[bytes]:
-    import msgspec
-
-    yield from map(msgspec.json.encode, found)
-
-
 def _lines(found: list[CollectorHistory]) -> Iterator[bytes]:
-    from tailrace.query.answer import AnswerColumn, Shape
+    from tailrace.cli.output.console import columns
     from tailrace.query.output import layout
 
-    types = ["BIGINT" if name in NUMBERS else "VARCHAR" for name in COLUMNS]
-    columns = [
-        AnswerColumn(i, *each, Shape.TEXT)
-        for i, each in enumerate(zip(COLUMNS, types, strict=True))
-    ]
-    for line in layout(columns, [[_cells(each) for each in found]]):
+    for line in layout(columns(COLUMNS, NUMBERS), [list(map(_cells, found))]):
         yield line.encode()
 
 
@@ -151,29 +136,18 @@ def _cells(each: CollectorHistory) -> tuple[str | None, ...]:
     elif each.conditions:
         health = f"{health}: {each.conditions}"
     return (
-        each.name,
-        each.host or None,
-        _time(each.since),
-        _time(each.heartbeat),
-        spell_seconds(max(each.age_seconds, 0.0)),
-        size(each.uncommitted_bytes),
-        size(each.spool_bytes),
-        None if each.missing_events is None else f"{each.missing_events:,}",
-        health,
-    )
+        each.name, each.host or None, _time(each.since), _time(each.heartbeat),
+        spell_seconds(max(each.age_seconds, 0.0)), size(each.uncommitted_bytes), size(each.spool_bytes),
+        None if each.missing_events is None else f"{each.missing_events:,}", health,
+    )  # fmt: skip
 
 
 def _time(nanoseconds: int) -> str:
-    from datetime import UTC, datetime
-
     return f"{datetime.fromtimestamp(nanoseconds / 1e9, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 FIRST_SECONDS = 0.5
-"""Maximum time (seconds) between the first two requests to the collectors.
-
-The first rates that are shown are computed from the two answers.
-"""
+"""Maximum time (seconds) between the first two requests to the collectors, which yield the first rates."""
 
 
 @click.command(
@@ -195,13 +169,7 @@ The first rates that are shown are computed from the two answers.
     metavar="N",
     help="Stop after this many answers of each collector.",
 )
-def top_command(
-    *,
-    loaded: Loaded,
-    as_json: bool,
-    interval: Duration,
-    count: int | None,
-) -> None:
+def top_command(*, loaded: Loaded, as_json: bool, interval: Duration, count: int | None) -> None:
     """Show what the running collectors receive now, what is missing and what is wrong, until Ctrl-C.
 
     `rows/s` and `received/s` are averages since the previous answer. `missing` counts the events that have not arrived;
@@ -259,9 +227,6 @@ def _watch(
 
 def _ask(config: Config) -> Asked[Status]:
     """Ask all collectors for their statuses, and return them. Raise NoAnswerError if no collector answers."""
-    from tailrace.figures import Status
-    from tailrace.query.live import ask
-
     asked = ask(config, Status)
     if not asked.answers:
         raise NoAnswerError(

@@ -105,9 +105,6 @@ class ExitCode(IntEnum):
 EXPECTED = (TailraceError, BrokenPipeError, KeyboardInterrupt)
 """Classes of exceptions that may end a command although Tailrace has no bug."""
 
-CODES = {UnknownError: ExitCode.USAGE, IncompleteError: ExitCode.INCOMPLETE}
-"""Exit codes of expected errors, by the class of the error. All other expected errors have the exit code `FAILED`."""
-
 
 def examples(*commands: str) -> str:
     """Return the text that ends the `--help` of a command: command lines, each of which a user can copy."""
@@ -210,8 +207,9 @@ def report(error: BaseException) -> ExitCode:
             return ExitCode.BROKEN_PIPE
         case TailraceError() | OSError():
             click.echo(f"tailrace: {lines(_text(error))}", err=True)
-            codes = (code for kind, code in CODES.items() if isinstance(error, kind))
-            return next(codes, ExitCode.FAILED)
+            if isinstance(error, UnknownError):
+                return ExitCode.USAGE
+            return ExitCode.INCOMPLETE if isinstance(error, IncompleteError) else ExitCode.FAILED
         case _:
             return ExitCode.INTERRUPTED
 

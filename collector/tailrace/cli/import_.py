@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
-from tailrace import heaps
+from tailrace import heaps, log
 from tailrace.cli.commands import ExitCode, examples
-from tailrace.cli.options import config_option, load_config, store_option
+from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.cli.output.ledger import final_ledger, progress_bar
 from tailrace.decoding.formats import FORMATS, REFUSED
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tailrace.importing.discover import LeftOut, Why
     from tailrace.importing.summary import Summary
 
@@ -55,7 +56,7 @@ class _FormatChoice(click.Choice[str]):
     type=click.IntRange(min=0),
     help="Exit with 4 if more events than this are missing from the files, or an unknown number is missing.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
+@json_option("Print one JSON object with the same facts.")
 @click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
@@ -108,8 +109,6 @@ def import_command(
 
     heaps.load_arrow()
 
-    from tailrace import log
-    from tailrace.cli.output.ledger import final_ledger, progress_bar
     from tailrace.importing.importing import Wanted, take
 
     log.configure(loaded.config.log, quiet=True)
@@ -118,7 +117,7 @@ def import_command(
     wanted = Wanted(paths, source, format_, dialect, again=again)
     summary, done = take(loaded, wanted, progress_bar)
     if as_json:
-        click.echo(_json(summary))
+        click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=2))
     else:
         click.echo(final_ledger(done.status, summary.names) if done else "nothing to import")
         for line in (*_stored(summary), *_left_out(summary.left_out, format_)):
@@ -131,12 +130,6 @@ def import_command(
         raise SystemExit(ExitCode.LOSS)
     if summary.failed:
         raise SystemExit(ExitCode.FAILED)
-
-
-def _json(summary: Summary) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(summary), indent=2).decode()
 
 
 def _stored(summary: Summary) -> Iterator[str]:
@@ -185,20 +178,19 @@ def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
 
 def _counted(why: Why, count: int, format_: str | None) -> str:
     """Return a sentence with the number of files that were not imported for the reason `why`."""
+    this = "list the file itself on the command line to import"
+    these = "list the files themselves on the command line to import"
     one, several = {
         "imported": ("is in the table already", "are in the table already"),
-        "copy": (
-            "is a copy of another file, or of a part of others",
-            "are copies of other files, or of parts of others",
-        ),
+        "copy": ("is a copy of another file, or of a part of others", "are copies of other files, or of parts of others"),
         "outside": (
             "is a link out of the directory, and is not followed; give it by name",
             "are links out of the directory, and are not followed; give them by name",
         ),
         "empty": ("is empty", "are empty"),
         "other_format": (
-            f"is left out: its content is not of {format_}; list the file itself on the command line to import it all the same",
-            f"are left out: their contents are not of {format_}; list the files themselves on the command line to import them all the same",
+            f"is left out: its content is not of {format_}; {this} it all the same",
+            f"are left out: their contents are not of {format_}; {these} them all the same",
         ),
         "foreign": ("cannot be read as it is", "cannot be read as they are"),
         "absent": ("does not exist, although a link or a document names it", "do not exist, although links or documents name them"),
@@ -210,15 +202,12 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
             "were emptied or replaced before they could be read; repeat the command",
         ),
         "unrecognised": (
-            f"is left out: neither the file name nor the content is of {format_}; list the file itself on the command line to import it all the same",
-            f"are left out: neither their names nor their contents are of {format_}; list the files themselves on the command line to import them all the same",
-        ) if format_ else (
-            "is not a trace of any known format", "are not traces of any known format"
-        ),
+            f"is left out: neither the file name nor the content is of {format_}; {this} it all the same",
+            f"are left out: neither their names nor their contents are of {format_}; {these} them all the same",
+        ) if format_ else ("is not a trace of any known format", "are not traces of any known format"),
     }[why]  # fmt: skip
-    hint = " (--again imports {} once more)".format("it" if count == 1 else "them")
-    text = f"1 file {one}" if count == 1 else f"{count} files {several}"
-    return text + (hint if why == "imported" else "")
+    text, them = (f"1 file {one}", "it") if count == 1 else (f"{count} files {several}", "them")
+    return text + (f" (--again imports {them} once more)" if why == "imported" else "")
 
 
 def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:

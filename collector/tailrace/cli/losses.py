@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -22,14 +22,15 @@ from tailrace.cli.options import (
     table_options,
     warn_incomplete,
 )
+from tailrace.config.load import Loaded
+from tailrace.query import views
+from tailrace.query.completeness import Completeness, Scope, completeness
+from tailrace.query.filters import Selection
+from tailrace.query.live import Live
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from tailrace.config.load import Loaded
     from tailrace.query.answer import Page
-    from tailrace.query.completeness import Completeness
-    from tailrace.query.filters import Selection
-    from tailrace.query.live import Live
 
 
 GAP_COLUMNS = (
@@ -39,22 +40,12 @@ SPARE_OF_GAPS = ("count", "detail", "last", "first", "id", "peer")
 REASON, REMAINING = GAP_COLUMNS.index("reason"), GAP_COLUMNS.index("remaining")
 
 
-AWAITED = "awaited"
-"""Reason in the list of gaps for events that may still arrive: the running collector still waits for them."""
-
-
 @click.command(epilog=examples("tailrace gaps --store ./store"))
 @table_options
 @json_option("Print one JSON object for each gap, with all columns.")
 @selection_options
 @click.option("--all", "everything", is_flag=True, help="Also show gaps that were healed.")
-def gaps_command(
-    *,
-    loaded: Loaded,
-    as_json: bool,
-    selection: Selection,
-    everything: bool,
-) -> None:
+def gaps_command(*, loaded: Loaded, as_json: bool, selection: Selection, everything: bool) -> None:
     """List what is missing: one line for each gap, without the events that arrived later.
 
     `peer` is the file or the address from which the session came. `detail` states how the collector detected the gap.
@@ -69,17 +60,15 @@ def gaps_command(
     These events get one line for each stream, with the reason `awaited`. In such a line, a dash as `count` means that
     the collector did not answer; `detail` has the reason."""
     from tailrace.cli.output.console import Console
-    from tailrace.query.completeness import Completeness, Scope, completeness
-    from tailrace.query.views import GAPS
 
     engine, live = open_store(loaded, selection)
     view = "all_gaps" if everything else "gaps"
     condition = selection.condition
-    asked = f"FROM {view} LEFT JOIN part.origins USING (source, session) WHERE {condition.sql} ORDER BY {GAPS.order}"
+    asked = f"FROM {view} LEFT JOIN part.origins USING (source, session) WHERE {condition.sql} ORDER BY {views.GAPS.order}"
     whole = completeness(engine, Scope.of(selection), live)
     console = Console(engine)
     if as_json:
-        more = gap_rows([*(column.name for column in GAPS.columns), "peer"], live, selection)
+        more = gap_rows([*(column.name for column in views.GAPS.columns), "peer"], live, selection)
         console.json(f"SELECT {view}.*, peer {asked}", condition.values, more)
         if not whole.selected:
             warn_incomplete(whole)
@@ -87,7 +76,7 @@ def gaps_command(
     columns = (*GAP_COLUMNS[:-1], "healed", "peer") if everything else GAP_COLUMNS
     answer, pages = console.ask(f"SELECT {', '.join(columns)} {asked}", condition.values)
     totals = GapTotals()
-    lines = chain(totals.adding(pages), filter(None, [gap_rows(columns, live, selection)]))
+    lines = chain(map(totals.add, pages), filter(None, [gap_rows(columns, live, selection)]))
     if (first := next(lines, None)) is not None:
         console.table(answer.columns, chain([first], lines), spare=SPARE_OF_GAPS)
     summed = Completeness(totals.missing, totals.unknown, *whole[2:])
@@ -99,7 +88,7 @@ def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
     """Return the rows that `tailrace gaps` prints after the gaps, with the columns `columns`. The rows show the events
     that may still arrive, or the reason why a collector did not report these events.
     """
-    nothing = dict.fromkeys(columns) | {"reason": AWAITED, "healed": 0}
+    nothing = dict.fromkeys(columns) | {"reason": "awaited", "healed": 0}
     found = [
         nothing | each._asdict() | {"count": each.events, "remaining": each.events}
         for each in live.of(selection)
@@ -110,22 +99,19 @@ def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
 
 
 class GapTotals:
-    """Sums over the rows that `tailrace gaps` prints: numbers of gaps and of missing events.
-
-    `adding` adds the rows of each page to the sums, and yields the page unchanged.
-    """
+    """Sums over the rows that `tailrace gaps` prints: numbers of gaps and of missing events."""
 
     def __init__(self) -> None:
         self.gaps = self.unknown = 0
         self.missing: Counter[str] = Counter()
 
-    def adding(self, pages: Iterable[Page]) -> Iterator[Page]:
-        for page in pages:
-            for row in page:
-                self.gaps += 1
-                self.unknown += row[REMAINING] is None
-                self.missing[row[REASON]] += row[REMAINING] or 0
-            yield page
+    def add(self, page: Page) -> Page:
+        """Add the rows of a page to the sums, and return the page."""
+        for row in page:
+            self.gaps += 1
+            self.unknown += row[REMAINING] is None
+            self.missing[row[REASON]] += row[REMAINING] or 0
+        return page
 
 
 # Round percentages down, so that only a complete stream shows 100 %.
@@ -147,11 +133,7 @@ SPARE_OF_STREAMS = ("first", "last", "silent since", "format", "open", "peer")
 @selection_options
 @complete_option
 def streams_command(
-    *,
-    loaded: Loaded,
-    as_json: bool,
-    selection: Selection,
-    complete_only: bool,
+    *, loaded: Loaded, as_json: bool, selection: Selection, complete_only: bool
 ) -> None:
     """List the streams, and how complete each is.
 
@@ -167,8 +149,6 @@ def streams_command(
     The last line also says for how many events the running collector still waits; with --json, this is printed on
     standard error."""
     from tailrace.cli.output.console import Console
-    from tailrace.query.completeness import Scope, completeness
-    from tailrace.query.views import STREAMS
 
     engine, live = open_store(loaded, selection)
     whole = completeness(engine, Scope.of(selection), live)
@@ -176,7 +156,7 @@ def streams_command(
         whole.demand(GAPS)
     console = Console(engine)
     condition = selection.condition
-    chosen = f"WHERE {condition.sql} ORDER BY {STREAMS.order}"
+    chosen = f"WHERE {condition.sql} ORDER BY {views.STREAMS.order}"
     if as_json:
         every = "SELECT streams.*, peer FROM streams LEFT JOIN part.origins USING (source, session)"
         console.json(f"{every} {chosen}", condition.values)
@@ -185,27 +165,27 @@ def streams_command(
         return
     answer, pages = console.ask(f"{STREAM_COLUMNS} {chosen}", condition.values)
     totals = StreamTotals(whole)
-    console.table(answer.columns, totals.adding(pages), spare=SPARE_OF_STREAMS)
+    console.table(answer.columns, map(totals.add, pages), spare=SPARE_OF_STREAMS)
     console.line(totals.text())
 
 
 class StreamTotals:
-    """Sums over the printed streams. `adding` adds the rows of each page to the sums, and yields the page unchanged."""
+    """Sums over the rows that `tailrace streams` prints."""
 
     def __init__(self, whole: Completeness) -> None:
         self.streams = self.events = self.missing = self.open = 0
         self.unknown = False
         self._whole = whole
 
-    def adding(self, pages: Iterable[Page]) -> Iterator[Page]:
-        for page in pages:
-            for _, _, _, _, events, missing, complete, _, open_spans, *_ in page:
-                self.streams += 1
-                self.events += events
-                self.missing += missing
-                self.open += open_spans
-                self.unknown |= complete is None
-            yield page
+    def add(self, page: Page) -> Page:
+        """Add the rows of a page to the sums, and return the page."""
+        for _, _, _, _, events, missing, complete, _, open_spans, *_ in page:
+            self.streams += 1
+            self.events += events
+            self.missing += missing
+            self.open += open_spans
+            self.unknown |= complete is None
+        return page
 
     def text(self) -> str:
         awaited, unasked = self._whole.awaited, self._whole.unasked

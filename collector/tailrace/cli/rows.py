@@ -21,6 +21,8 @@ from tailrace.cli.options import (
 )
 from tailrace.config.load import Loaded, store_path
 from tailrace.errors import IncompleteError
+from tailrace.query.completeness import Scope, completeness
+from tailrace.query.filters import Selection
 from tailrace.query.limits import Limits, bound_memory, go_apart, memory_limit_named
 from tailrace.standard import STDERR, never_wait
 from tailrace.units import Duration, Size
@@ -30,7 +32,7 @@ from tailrace.units import Duration, Size
     epilog=examples('tailrace query --store ./store "SELECT DISTINCT name FROM spans ORDER BY 1"')
 )
 @table_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each row.")
+@json_option("Print one JSON object for each row.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values with a heading.")
 @click.option(
     "--csv-safe",
@@ -75,8 +77,9 @@ def query_command(
     The statement runs in a process of its own. It can read the views, but no file of this host. If it crashes or
     reaches a limit, the command reports an error."""
     if as_json + as_csv + as_safe_csv + as_arrow > 1:
-        forms = "--json, --csv, --csv-safe and --arrow"
-        raise click.UsageError(f"{forms} cannot be combined: give one of them")
+        raise click.UsageError(
+            "--json, --csv, --csv-safe and --arrow cannot be combined: give one of them"
+        )
     if as_arrow and sys.stdout.isatty():
         raise click.UsageError("--arrow is not for a terminal: write it to a file or a pipe")
     statement = _read_statement() if sql == "-" else sql
@@ -85,8 +88,6 @@ def query_command(
     room = go_apart(limits)
 
     from tailrace.cli.output.console import Console
-    from tailrace.query.completeness import Scope, completeness
-    from tailrace.query.filters import Selection
 
     selection = Selection.of_options(source)
     engine, live = open_store(loaded, selection, limits=limits, room=room)
@@ -118,10 +119,7 @@ def _read_statement() -> str:
 
 
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
-"""Minimum and maximum pause (seconds) between two checks of the table for new rows.
-
-The pause grows while there are none.
-"""
+"""Minimum and maximum pause (seconds) between two checks for new rows. The pause grows while there are none."""
 
 
 @click.command(epilog=examples("tailrace follow --store ./store --from-start --lines 10"))
@@ -138,14 +136,9 @@ The pause grows while there are none.
 )
 @click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Stop after this many rows.")
 def follow_command(
-    *,
-    loaded: Loaded,
-    as_json: bool,
-    source: str | None,
-    from_start: bool,
-    complete_only: bool,
+    *, loaded: Loaded, as_json: bool, source: str | None, from_start: bool, complete_only: bool,
     lines: int | None,
-) -> None:
+) -> None:  # fmt: skip
     """Show rows as they are committed, each once, until Ctrl-C.
 
     A row whose wall time was not known at its commit is shown with its ticks (@)."""
@@ -153,7 +146,6 @@ def follow_command(
     heaps.load_arrow()
 
     from tailrace.cli.output.lines import KIND, SOURCE, RowPrinter
-    from tailrace.query.filters import Selection
     from tailrace.query.follow import Follower
 
     if source is not None:
@@ -161,11 +153,8 @@ def follow_command(
     follower = Follower(
         store_path(loaded.config), loaded.config.store.options, from_start=from_start
     )
-    printer = RowPrinter(
-        sys.stdout.buffer,
-        as_json=as_json,
-        width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
-    )
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    printer = RowPrinter(sys.stdout.buffer, as_json=as_json, width=width)
     delay = QUICK_SECONDS
     while True:
         news = False

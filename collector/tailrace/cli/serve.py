@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import gc
 import os
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
-from tailrace import heaps
+from tailrace import heaps, log
 from tailrace.cli.commands import examples
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.cli.output.ledger import final_ledger
 from tailrace.clock import SystemClock
+from tailrace.config.load import Loaded, store_path
+from tailrace.config.schema import HeartbeatConfig, TailConfig
 from tailrace.configuration import choose
+from tailrace.errors import TailraceError
+from tailrace.figures import Status
 from tailrace.sources.listening import hold
 from tailrace.standard import STDOUT, never_wait
 
 if TYPE_CHECKING:
-    from tailrace.config.load import Loaded
-    from tailrace.figures import Status
     from tailrace.query.completeness import CopiedFiles
 
 
@@ -65,7 +69,6 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
 
     heaps.load_arrow()
 
-    from tailrace import log
     from tailrace.daemon import service
 
     # Exempt the loaded modules from garbage collection, which would otherwise pause the daemon to search them.
@@ -89,16 +92,12 @@ def _read_rest(loaded: Loaded) -> Status:
     """Write all data that a stopped collector has left to the table: the entries in its spool, and the unread parts of
     its files. All producers must have ended. Return the collector's last status.
     """
-    from msgspec import structs
-
-    from tailrace import log
-    from tailrace.config.schema import HeartbeatConfig, TailConfig
     from tailrace.importing.importing import read_before
     from tailrace.run.service import read_rest
 
     log.configure(loaded.config.log)
     sources = loaded.config.sources.items()
-    config = structs.replace(
+    config = msgspec.structs.replace(
         loaded.config,
         sources={name: source for name, source in sources if isinstance(source, TailConfig)},
         heartbeat=HeartbeatConfig(interval=None),
@@ -111,8 +110,6 @@ def _read_rest(loaded: Loaded) -> Status:
 def _print_last(loaded: Loaded, status: Status, *, as_json: bool) -> None:
     names, copies = _as_stored(loaded, status)
     if as_json:
-        import msgspec
-
         click.echo(msgspec.json.encode(msgspec.to_builtins(status) | {"missing_names": names}))
     else:
         click.echo(final_ledger(status, names, copies))
@@ -124,10 +121,8 @@ def _as_stored(
     """Return two facts by source that only the table contains. The first is the number of names to which events refer
     and which no file contains. The second is the files that views leave out as copies. A value is None if it is
     unknown."""
-    from tailrace.config.load import store_path
     from tailrace.decoding.contract import asks
     from tailrace.decoding.formats import FORMATS
-    from tailrace.errors import TailraceError
     from tailrace.query.completeness import copied_files, missing_names
     from tailrace.query.engine import Engine
     from tailrace.query.filters import one_of
@@ -142,8 +137,7 @@ def _as_stored(
     if not (asked or several):
         return names, copies
     try:
-        engine = Engine(store_path(loaded.config), loaded.config.store.options)
-        try:
+        with closing(Engine(store_path(loaded.config), loaded.config.store.options)) as engine:
             if asked and status.spool.committed < status.spool.end:
                 # None (unknown), because the table does not have all rows yet
                 names |= dict.fromkeys(asked)
@@ -151,8 +145,6 @@ def _as_stored(
                 names |= missing_names(engine, one_of("source", asked))
             if several:
                 copies |= copied_files(engine)
-        finally:
-            engine.close()
     except TailraceError as error:
         click.echo(f"tailrace: {error}", err=True)
         return names | dict.fromkeys(asked), dict.fromkeys(several)
@@ -160,8 +152,6 @@ def _as_stored(
 
 
 def _print_json(status: Status) -> None:
-    import msgspec
-
     click.echo(msgspec.json.encode(status))
 
 

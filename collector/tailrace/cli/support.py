@@ -12,22 +12,22 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.clock import SystemClock
+from tailrace.config.load import spool_path, store_path
+from tailrace.doctor import finding
+from tailrace.doctor.finding import Severity
 from tailrace.errors import ConfigError
 from tailrace.filesystem import refusal_text
 from tailrace.terminal import in_colour, waiting
-
-if TYPE_CHECKING:
-    from tailrace.doctor.finding import Severity
-
 
 WIDTH = 80
 """Default and maximum width (terminal cells) of the output, because longer lines are hard to read."""
@@ -40,7 +40,7 @@ COLOURS = {"problem": "red", "advice": "yellow", "good": "green"}
 )
 @config_option
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the same facts.")
+@json_option("Print one JSON object with the same facts.")
 @click.option("--quick", is_flag=True, help="Skip measuring the disk and the UDP rate.")
 def doctor_command(config: Path | None, store: str | None, *, as_json: bool, quick: bool) -> None:
     """Examine this host and a configuration, and print what to change, as commands to run. The command needs no root
@@ -56,10 +56,7 @@ def doctor_command(config: Path | None, store: str | None, *, as_json: bool, qui
     end in their units."""
     loaded = load_config(config, store)
 
-    from tailrace.clock import SystemClock
-    from tailrace.config.load import spool_path, store_path
-    from tailrace.doctor import examination, finding
-    from tailrace.doctor.finding import Severity
+    from tailrace.doctor import examination
     from tailrace.doctor.machine import Host
 
     clock = SystemClock()
@@ -74,12 +71,8 @@ def doctor_command(config: Path | None, store: str | None, *, as_json: bool, qui
 
         findings += examine_endpoint(store, loaded.config.store.options, os.environ, clock)
     if as_json:
-        spool = spool_path(loaded.config)
-        origin = str(loaded.path or "")
-        document = finding.as_json(
-            findings, config=origin, store=store_path(loaded.config), spool=spool
-        )
-        click.echo(document)
+        places = {"store": store_path(loaded.config), "spool": spool_path(loaded.config)}
+        click.echo(finding.as_json(findings, config=str(loaded.path or ""), **places))
     else:
         width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
         style = _coloured if in_colour(sys.stdout) else None
@@ -117,7 +110,6 @@ def bundle_command(
     and `failure`. If the part could not be made, `bytes` is null, otherwise `failure` is null."""
     from tailrace.bundle import archive
     from tailrace.bundle.redaction import Redaction, document_or_none, find, secrets
-    from tailrace.clock import SystemClock
 
     clock = SystemClock()
     now = clock.wall_ns() // 10**9
@@ -170,21 +162,18 @@ def demo_command(
 
     import trio
 
-    from tailrace.clock import SystemClock
     from tailrace.demo.tour import Tour
 
-    def tour(directory: Path, store: Path) -> bool:
+    with ExitStack() as until_end:
+        if store is None:
+            directory = tempfile.mkdtemp(prefix="tailrace-demo-")
+            store = Path(directory) / "store"
+        else:
+            temporary = tempfile.TemporaryDirectory(prefix="tailrace-demo-")
+            directory = until_end.enter_context(temporary)
         print_line = partial(click.echo, err=as_json)
-        made = Tour(directory, store, print_line, SystemClock(), verbose=verbose)
-        return trio.run(lambda: made.run(keep=keep))
-
-    if store is None:
-        directory = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))
-        store = directory / "store"
-        good = tour(directory, store)
-    else:
-        with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as temporary:
-            good = tour(Path(temporary), store.absolute())
+        tour = Tour(Path(directory), store.absolute(), print_line, SystemClock(), verbose=verbose)
+        good = trio.run(lambda: tour.run(keep=keep))
     if as_json:
         click.echo(json.dumps({"good": good, "store": str(store.absolute())}))
     if not good:

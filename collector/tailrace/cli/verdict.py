@@ -9,26 +9,30 @@ from __future__ import annotations
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import click
+import msgspec
 
-from tailrace import heaps
+from tailrace import heaps, log
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import json_option
+from tailrace.cli.output.ledger import progress_bar
+from tailrace.config.load import Loaded, load, store_path
+from tailrace.configuration import transports
 from tailrace.model.gap import Reason
+from tailrace.query.completeness import MISSING, Window, completeness
 from tailrace.terminal import printable
 from tailrace.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from types import FrameType
-
     from tailrace.analysis.statistics import SpanStatistics
     from tailrace.cli.output.console import Console
-    from tailrace.config.load import Loaded
     from tailrace.importing.discover import LeftOut, Why
     from tailrace.importing.summary import SessionSummary, Summary
     from tailrace.query.engine import Engine
@@ -159,10 +163,6 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
     file could not be read. With --json: `traces` are the lines, `names` the figures with their `bounds`."""
     heaps.load_arrow()
 
-    from tailrace import log
-    from tailrace.cli.output.ledger import progress_bar
-    from tailrace.config.load import load
-    from tailrace.configuration import transports
     from tailrace.importing.importing import Wanted, take
 
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -201,22 +201,17 @@ def _judge(
     """
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console
-    from tailrace.config.load import store_path
-    from tailrace.query.completeness import Window, completeness
     from tailrace.query.engine import Engine
 
     left = [_left_out(each) for each in summary.left_out if each.trace and each.why != "copy"]
     if not summary.files:
         return left, [], None
-    engine = Engine(store_path(loaded.config), loaded.config.store.options)
-    try:
+    with closing(Engine(store_path(loaded.config), loaded.config.store.options)) as engine:
         of = _of_sessions(engine, summary.files)
         copies = [_copy(each.path, each.of, of) for each in summary.left_out if each.why == "copy"]
         found = [*{each.path: each for each in of.values()}.values(), *copies, *left]
         window = Window()
         figures = statistics(engine, window, completeness(engine, window.scope), self_time=False)
-    finally:
-        engine.close()
     return found, sorted(figures, key=lambda each: -each.ended)[:NAMES], Console(engine)
 
 
@@ -232,8 +227,6 @@ def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str
 
     All files of an ovni run have the same verdict.
     """
-    from tailrace.query.completeness import MISSING
-
     runs = {
         (source, session): run
         for source, session, run in engine.rows("SELECT source, session, run FROM part.runs")
@@ -306,8 +299,6 @@ def _print(
 
 
 def _json(found: Sequence[Verdict], names: Sequence[SpanStatistics]) -> str:
-    import msgspec
-
     traces = [each.members for each in found]
     figures = [
         {"name": each.group[0], "unit": each.unit, "seen": each.ended, "bounds": each.bounds}

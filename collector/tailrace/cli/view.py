@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from tailrace import heaps
 from tailrace.cli.commands import examples
 from tailrace.cli.options import (
     NamedRun,
@@ -22,6 +23,7 @@ from tailrace.cli.options import (
     named_run,
     store_option,
 )
+from tailrace.clock import SystemClock
 from tailrace.config.listen import is_loopback
 from tailrace.standard import STDERR, STDOUT, never_wait
 
@@ -87,14 +89,11 @@ def view_command(
     runs = [named_run(name) for name in names] or [NamedRun(None, ())]
     loaded = [load_config(config, run.store) for run in runs]
 
-    from tailrace import heaps
-
     heaps.share()  # Limit the memory allocator's heaps before other threads exist.
     # Collect garbage as often as Python does by default, because a reference cycle may contain a large answer.
     gc.set_threshold(700, 10, 10)
     never_wait(STDOUT, STDERR)
 
-    from tailrace.clock import SystemClock
     from tailrace.view.application import Viewer
     from tailrace.view.door import Token
     from tailrace.view.leases import ServedStore, SnapshotLease
@@ -130,17 +129,15 @@ def _open(url: str, until_end: ExitStack) -> None:
     """Open an address in a browser. The address contains a token, and every user of the host can read the browser's
     command line. Therefore pass the address in a file that only this user can read.
     """
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    place = runtime if os.access(runtime, os.W_OK) else None
     try:
-        runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-        directory = tempfile.mkdtemp(
-            prefix="tailrace-view-", dir=runtime if os.access(runtime, os.W_OK) else None
-        )
+        directory = tempfile.mkdtemp(prefix="tailrace-view-", dir=place)
         until_end.callback(shutil.rmtree, directory, ignore_errors=True)
         file = Path(directory) / "open.html"
         file.touch(0o600)
-        file.write_text(
-            f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(url)}">'
-        )
+        refresh = f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">'
+        file.write_text(f"<!doctype html>{refresh}")
     except OSError as error:
         click.echo(
             f"cannot open a browser, because no file can be written: {error.strerror}", err=True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tailrace.config import listen
@@ -24,8 +24,6 @@ from tailrace.config.schema import (
     INFLATING_MIN,
     OWN_SOURCE,
     Config,
-    Section,
-    SourceConfig,
     TailConfig,
     TcpConfig,
     UdpConfig,
@@ -128,12 +126,10 @@ class Check:
             self._check_listen(type_, values, settings)
             self._check_guard(type_, values, settings)
         if type_ is not None and "pending_max" in keys(SOURCES[type_]):
-            self._check_pending(SOURCES[type_], values, settings)
+            self._check_pending(keys(SOURCES[type_]), values, settings)
         if values.get("inflating_max", INFLATING_MIN) < INFLATING_MIN:
-            self._problem(
-                settings["inflating_max"].where,
-                f"inflating_max ({values['inflating_max']}) is too small; allowed: at least {INFLATING_MIN}",
-            )
+            text = f"inflating_max ({values['inflating_max']}) is too small; allowed: at least {INFLATING_MIN}"
+            self._problem(settings["inflating_max"].where, text)
         if "format" in values:
             self._check_format(str(values["format"]), type_, settings["format"].where)
         return values
@@ -197,18 +193,15 @@ class Check:
             self._problem(where, f"must be {alternatives(allowed)}, {carries}; not {format_!r}")
 
     def _check_pending(
-        self, struct: type[Section], values: SectionValues, settings: Mapping[str, Setting]
+        self, fields: Keys, values: SectionValues, settings: Mapping[str, Setting]
     ) -> None:
-        sizes = {
-            key: values.get(key, keys(struct)[key].default) for key in ("record_max", "pending_max")
-        }
-        if sizes["pending_max"] < sizes["record_max"]:
+        record, pending = (
+            values.get(key, fields[key].default) for key in ("record_max", "pending_max")
+        )
+        if pending < record:
             key = "pending_max" if "pending_max" in settings else "record_max"
-            self._problem(
-                settings[key].where,
-                f"pending_max ({sizes['pending_max']}) is less than record_max ({sizes['record_max']});"
-                " allowed: at least record_max",
-            )
+            text = f"pending_max ({pending}) is less than record_max ({record}); allowed: at least record_max"
+            self._problem(settings[key].where, text)
 
     def _check_addresses(
         self,
@@ -218,30 +211,23 @@ class Check:
     ) -> None:
         """Report listeners with the same address and protocol, except those on port 0. Conflicts with a wildcard
         address are detected only when the sockets are bound."""
+        default = Setting(Config().admin.listen, Where(DEFAULT, None, "admin.listen"))
+        setting = self._given.sections["admin"].get("listen", default)
+        listeners = []
+        if setting is default or "listen" in admin:
+            listeners.append(("[admin]", "tcp", str(setting.value), setting.where))
+        for name, values in sources.items():
+            protocol = types[name]
+            if protocol is not None and "listen" in values:
+                where = self._given.sources[name]["listen"].where
+                listeners.append((f"[sources.{name}]", protocol, values["listen"], where))
         taken: dict[tuple[str, str, int | None], tuple[str, Where]] = {}
-        for owner, protocol, address, where in self._listeners(admin, types, sources):
+        for owner, protocol, address, where in listeners:
             host, port = _place(protocol, address)
             other, other_where = taken.setdefault((protocol, host, port), (owner, where))
             if port != 0 and other != owner:
                 at = other_where if where.origin == DEFAULT else where
                 self._problem(at, f"{other} and {owner} listen on the same {protocol} address")
-
-    def _listeners(
-        self,
-        admin: SectionValues,
-        types: Mapping[str, str | None],
-        sources: Mapping[str, SectionValues],
-    ) -> Iterator[tuple[str, str, str, Where]]:
-        """Yield owner (section or source), protocol, address and location of each valid listen address."""
-        default = Setting(Config().admin.listen, Where(DEFAULT, None, "admin.listen"))
-        setting = self._given.sections["admin"].get("listen", default)
-        if setting is default or "listen" in admin:
-            yield "[admin]", "tcp", str(setting.value), setting.where
-        for name, values in sources.items():
-            protocol = types[name]
-            if protocol is not None and "listen" in values:
-                where = self._given.sources[name]["listen"].where
-                yield f"[sources.{name}]", protocol, values["listen"], where
 
     def _problem(self, where: Where, message: str) -> None:
         self.problems.append(Problem(where, message))
@@ -266,7 +252,16 @@ upkeep process."""
 
 def needed(config: Config) -> int:
     """Return the maximum number of file descriptors that a collector with this configuration needs."""
-    return OWN + sum(map(_of_source, config.sources.values()))
+    total = OWN
+    for source in config.sources.values():
+        match source:
+            case TcpConfig() | UnixConfig():
+                total += 1 + source.connections_max
+            case UdpConfig():
+                total += 1  # all peers share one socket
+            case TailConfig():
+                total += source.descriptors_max
+    return total
 
 
 def too_few(config: Config, limit: int) -> str | None:
@@ -279,14 +274,3 @@ def too_few(config: Config, limit: int) -> str | None:
         f"{limit:,} descriptors may be open at a time; connections_max, descriptors_max and the collector's own"
         f" descriptors add up to {wanted:,}"
     )
-
-
-def _of_source(source: SourceConfig) -> int:
-    """Return the maximum number of file descriptors of a source. All UDP peers of a source share one socket."""
-    match source:
-        case TcpConfig() | UnixConfig():
-            return 1 + source.connections_max
-        case UdpConfig():
-            return 1
-        case TailConfig():
-            return source.descriptors_max

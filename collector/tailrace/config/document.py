@@ -56,7 +56,7 @@ def dotted(path: tuple[str, ...]) -> str:
 
 
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
-_AT_END = " (at end of document)"
+"""The end of a message of tomllib about a syntax error."""
 
 DEPTH = 3
 """Maximum number of names in the path of a configuration key: three, as in `sources.runs.format`."""
@@ -87,7 +87,10 @@ def read(path: Path) -> Document | Problem:
     try:
         return Document(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        line, what = _mistake(text, str(error))
+        what = str(error).removesuffix(" (at end of document)")
+        found = _AT_LINE.search(what)
+        line = int(found[1]) if found else _unended(text)
+        what = _AT_LINE.sub("", what)
     except ValueError:
         # Python's int() raises ValueError for a number with too many digits. tomllib does not catch this error.
         line, what = _unended(text), "a number is too long"
@@ -96,13 +99,6 @@ def read(path: Path) -> Document | Problem:
     if odd := odd_character(text.split("\n")[line - 1]):
         what += f"; the line has {odd}"
     return Problem(Where(str(path), line, ""), f"is not TOML: {what}")
-
-
-def _mistake(text: str, message: str) -> tuple[int, str]:
-    """Split tomllib's message about a syntax error into the line of the error and the message without the line."""
-    if found := _AT_LINE.search(message):
-        return int(found[1]), message.removesuffix(found[0])
-    return _unended(text), message.removesuffix(_AT_END)
 
 
 def _unended(text: str) -> int:

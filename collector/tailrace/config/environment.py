@@ -78,10 +78,8 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
         if target is None:
             problems += _stray(name, where)
         elif name.endswith(FILE_SUFFIX) and target.path[-1] in NAMES_OF_FILES:
-            allowed = name.removesuffix(FILE_SUFFIX)
-            problems.append(
-                Problem(where, f"the value is the name of a file already; allowed: {allowed}")
-            )
+            text = f"the value is the name of a file already; allowed: {name.removesuffix(FILE_SUFFIX)}"
+            problems.append(Problem(where, text))
         elif target.path in settings:
             other = settings[target.path].where.key
             problems.append(Problem(where, f"{other} sets the same key; allowed: one of the two"))
@@ -98,17 +96,13 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
 def service_links(environ: Mapping[str, str]) -> list[str]:
     """Return the variables that Kubernetes or Docker have set to describe services named `tailrace` or `tailrace-…`.
     They are no configuration."""
-    return [name for name in sorted(environ) if _is_link(name, environ)]
-
-
-def _is_link(name: str, environ: Mapping[str, str]) -> bool:
-    found = _LINK.fullmatch(name)
-    if found is None:
-        return False
-    if found["url"]:
-        return bool(_URL.fullmatch(environ[name]))
-    # A NAME or ENV variable belongs to a Docker link only if the link's PORT variable contains an address.
-    return not found["docker"] or bool(_URL.fullmatch(environ.get(f"{found['service']}_PORT", "")))
+    links = []
+    for found in filter(None, map(_LINK.fullmatch, sorted(environ))):
+        # A NAME or ENV variable belongs to a Docker link only if the link's PORT variable contains an address.
+        address = found[0] if found["url"] else f"{found['service']}_PORT"
+        if not (found["url"] or found["docker"]) or _URL.fullmatch(environ.get(address, "")):
+            links.append(found[0])
+    return links
 
 
 def _target(name: str) -> Target | None:

@@ -113,13 +113,7 @@ def convert(key: str, type_: object, value: object) -> object:
             raise ValueError(str(error)) from None
         example = ' as in "0660",' if key == "mode" else ""
         raise ValueError(_mismatch(type_, value, example)) from None
-    _check_text(converted)
-    if isinstance(converted, int | float) and not isinstance(converted, bool):
-        _check_amount(converted)
-    elif key == "mode":
-        listen.parse_mode(str(converted))
-    elif isinstance(converted, list):
-        _check_list(key, converted)
+    _check(key, converted)
     return converted
 
 
@@ -129,19 +123,15 @@ def kind(value: object) -> str:
 
 
 def _quantity(type_: type[Size | Duration], value: object) -> Size | Duration:
-    if not isinstance(value, str):
-        raise ValueError(_without_unit(type_, value))  # noqa: TRY004 - what msgspec passes on
-    try:
-        return type_.parse(value)
-    except OverflowError:  # the number has more digits than a float can represent
-        raise ValueError(f"is too large for a {words(type_)}") from None
-
-
-def _without_unit(type_: type[Size | Duration], value: object) -> str:
+    if isinstance(value, str):
+        try:
+            return type_.parse(value)
+        except OverflowError:  # the number has more digits than a float can represent
+            raise ValueError(f"is too large for a {words(type_)}") from None
     example = '"16 MiB"' if type_ is Size else '"250 ms"'
     if isinstance(value, int | float) and kind(value) != "a boolean" and 1 <= value <= 10**12:
         example = f'"{type_(value)}"'
-    return f"must be a {words(type_)} with its unit, as in {example}, not {kind(value)}"
+    raise ValueError(f"must be a {words(type_)} with its unit, as in {example}, not {kind(value)}")
 
 
 def _mismatch(type_: object, value: object, example: str) -> str:
@@ -155,28 +145,29 @@ def _mismatch(type_: object, value: object, example: str) -> str:
     return f"must be {article}{words(type_)},{example} not {shown}"
 
 
-def _check_amount(number: float) -> None:
-    if isinstance(number, Duration):
-        if not 0 < number <= DURATION_MAX:
+def _check(key: str, value: object) -> None:
+    """Raise ValueError if a value of the right type is not allowed."""
+    if isinstance(value, Duration):
+        if not 0 < value <= DURATION_MAX:
             raise ValueError(f"must be positive and at most {DURATION_MAX}")
-    elif not 1 <= number <= NUMBER_MAX:
+    elif isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= NUMBER_MAX:
         raise ValueError("must be at least 1 and less than 2^63")
+    elif isinstance(value, str):
+        _check_texts([value])
+        if key == "mode":
+            listen.parse_mode(value)
+    elif isinstance(value, dict):
+        _check_texts([*value, *value.values()])
+    elif isinstance(value, list):
+        _check_texts(value)
+        if key == "allow":
+            for network in value:
+                listen.parse_network(network)
+        elif not (value and all(value)):
+            raise ValueError("must have at least one string, and no empty string")
 
 
-def _check_list(key: str, strings: list[str]) -> None:
-    if key == "allow":
-        for text in strings:
-            listen.parse_network(text)
-    elif not (strings and all(strings)):
-        raise ValueError("must have at least one string, and no empty string")
-
-
-def _check_text(converted: object) -> None:
-    texts = [converted] if isinstance(converted, str) else []
-    if isinstance(converted, list):
-        texts = converted
-    elif isinstance(converted, dict):
-        texts = [*converted, *converted.values()]
+def _check_texts(texts: list[str]) -> None:
     for text in texts:
         if "\0" in text:
             raise ValueError("must not contain a NUL character")

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_interface,
-    ip_network,
-)
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface, ip_network
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
 _FORM = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]+)")
@@ -31,8 +23,12 @@ def parse(text: str) -> tuple[str, int]:
         raise ValueError(f"{text!r} is not an address; {_ALLOWED}")
     if len(form["port"]) > 5 or int(form["port"]) > 65_535:
         raise ValueError(f"{text!r} has a port out of range; allowed: 0 to 65535")
-    host = _host(form["host"]) if form["v6"] is None else _v6(form["v6"])
-    return host, int(form["port"])
+    if form["v6"] is None:
+        return _host(form["host"]), int(form["port"])
+    try:
+        return IPv6Address(form["v6"]).compressed, int(form["port"])
+    except ValueError:
+        raise ValueError(f"{form['v6']!r} is not an IPv6 address; {_ALLOWED}") from None
 
 
 def is_loopback(host: str) -> bool:
@@ -52,13 +48,6 @@ def is_localhost(host: str) -> bool:
     """Return whether a host name stands for this machine by definition (RFC 6761)."""
     name = host.lower()
     return name == "localhost" or name.endswith(".localhost")
-
-
-def _v6(text: str) -> str:
-    try:
-        return IPv6Address(text).compressed
-    except ValueError:
-        raise ValueError(f"{text!r} is not an IPv6 address; {_ALLOWED}") from None
 
 
 def _host(text: str) -> str:
@@ -111,14 +100,7 @@ def parse_network(text: str) -> Network:
     if interface.ip != network.network_address:
         raise ValueError(f"{text!r} has bits set after its prefix; did you mean {network}?")
     if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED:
-        address = _plain(network.network_address)
-        if isinstance(address, IPv4Address):
+        address = network.network_address.ipv4_mapped
+        if address is not None:
             return ip_network((address, network.prefixlen - _MAPPED))
     return network
-
-
-def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address in an IPv4-mapped IPv6 address. Return any other address unchanged."""
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address

@@ -231,19 +231,15 @@ def _add_environment(given: Given, environ: Mapping[str, str]) -> list[Problem]:
             given.begun.setdefault(key, home)
             given.sources.setdefault(key, {})[rest[0]] = setting
         elif rest:
-            _add_entry(given.sections[section], key, rest[0], setting)
+            # Set an entry of a table such as `store.options`, in place of entries whose name in lower case is the same.
+            table = given.sections[section].get(key, Setting({}, setting.where))
+            if isinstance(table.value, dict):
+                entries = {n: value for n, value in table.value.items() if n.lower() != rest[0]}
+                entries[rest[0]] = setting.value
+                given.sections[section][key] = Setting(entries, table.where)
         else:
             given.sections[section][key] = setting
     return problems
-
-
-def _add_entry(section: dict[str, Setting], key: str, name: str, setting: Setting) -> None:
-    """Set the entry `name` (in lower case) of a table such as `store.options`. Remove other entries whose name in lower
-    case is the same."""
-    table = section.get(key, Setting({}, setting.where))
-    if isinstance(table.value, dict):
-        others = {n: value for n, value in table.value.items() if n.lower() != name}
-        section[key] = Setting(others | {name: setting.value}, table.where)
 
 
 def _add_flags(given: Given, flags: Mapping[str, object]) -> None:
@@ -272,12 +268,10 @@ def _place(problem: Problem) -> tuple[bool, int, bool, str]:
 
 def _sha256(config: Config) -> str:
     options = dict.fromkeys(config.store.options, "")
-    public = msgspec.structs.replace(
-        config, store=msgspec.structs.replace(config.store, options=options)
-    )
-    return hashlib.sha256(
-        msgspec.json.encode(public, enc_hook=_number, order="deterministic")
-    ).hexdigest()
+    store = msgspec.structs.replace(config.store, options=options)
+    public = msgspec.structs.replace(config, store=store)
+    text = msgspec.json.encode(public, enc_hook=_number, order="deterministic")
+    return hashlib.sha256(text).hexdigest()
 
 
 def _number(quantity: Size | Duration) -> int | float:

@@ -10,23 +10,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from tailrace.config.keys import keys
-from tailrace.config.schema import (
-    Config,
-    JobConfig,
-    LedgerConfig,
-    LogConfig,
-    MetricsConfig,
-    QuarantineConfig,
-    Section,
-    SourceConfig,
-    SpoolConfig,
-    StoreConfig,
-    TailConfig,
-    TcpConfig,
-    UdpConfig,
-    UnixConfig,
-)
+from tailrace.config import schema
+from tailrace.config.keys import SOURCES, keys
+from tailrace.config.schema import Config, Section, SourceConfig
 
 
 class Takes(StrEnum):
@@ -38,52 +24,28 @@ class Takes(StrEnum):
     RESTART = "restart"
 
 
-_CONNECTIONS = {
-    "record_max": Takes.SESSIONS,
-    "garbage_max": Takes.SESSIONS,
-    "pending_max": Takes.SESSIONS,
-    "connections_max": Takes.NOW,
-    "connections_per_peer_max": Takes.NOW,
-    "idle_timeout": Takes.NOW,
-    "record_timeout": Takes.NOW,
-}
+_CONNECTIONS = dict.fromkeys(("record_max", "garbage_max", "pending_max"), Takes.SESSIONS) | dict.fromkeys(
+    ("connections_max", "connections_per_peer_max", "idle_timeout", "record_timeout"), Takes.NOW
+)  # fmt: skip
 
 _TAKES: dict[type[Section], dict[str, Takes]] = {
-    StoreConfig: dict.fromkeys(
-        (
-            "commit_interval",
-            "commit_rows",
-            "commit_bytes",
-            "compact_size",
-            "retention_age",
-            "retention_size",
-        ),
+    schema.StoreConfig: dict.fromkeys(
+        ("commit_interval", "commit_rows", "commit_bytes", "compact_size", "retention_age", "retention_size"),
         Takes.NOW,
     ),
-    SpoolConfig: dict.fromkeys(
-        ("sync_interval", "checkpoint_interval", "checkpoint_bytes"), Takes.NOW
+    schema.SpoolConfig: dict.fromkeys(("sync_interval", "checkpoint_interval", "checkpoint_bytes"), Takes.NOW),
+    schema.QuarantineConfig: dict.fromkeys(keys(schema.QuarantineConfig), Takes.NOW),
+    schema.LedgerConfig: dict.fromkeys(keys(schema.LedgerConfig), Takes.SESSIONS),
+    schema.JobConfig: dict.fromkeys(keys(schema.JobConfig), Takes.SESSIONS),
+    schema.MetricsConfig: dict.fromkeys(keys(schema.MetricsConfig), Takes.NOW),
+    schema.LogConfig: dict.fromkeys(keys(schema.LogConfig), Takes.NOW),
+    schema.TcpConfig: _CONNECTIONS,
+    schema.UnixConfig: _CONNECTIONS,
+    schema.TailConfig: dict.fromkeys(("record_max", "pending_max"), Takes.SESSIONS) | dict.fromkeys(
+        ("poll_interval", "idle_interval", "files_max", "inflating_max", "hole_timeout", "rest_time"),
+        Takes.NOW,
     ),
-    QuarantineConfig: dict.fromkeys(keys(QuarantineConfig), Takes.NOW),
-    LedgerConfig: dict.fromkeys(keys(LedgerConfig), Takes.SESSIONS),
-    JobConfig: dict.fromkeys(keys(JobConfig), Takes.SESSIONS),
-    MetricsConfig: dict.fromkeys(keys(MetricsConfig), Takes.NOW),
-    LogConfig: dict.fromkeys(keys(LogConfig), Takes.NOW),
-    UdpConfig: {},
-    TcpConfig: _CONNECTIONS,
-    UnixConfig: _CONNECTIONS,
-    TailConfig: {
-        "record_max": Takes.SESSIONS,
-        "pending_max": Takes.SESSIONS,
-        "poll_interval": Takes.NOW,
-        "idle_interval": Takes.NOW,
-        "files_max": Takes.NOW,
-        "inflating_max": Takes.NOW,
-        "hole_timeout": Takes.NOW,
-        "rest_time": Takes.NOW,
-    },
-}
-
-_SOURCES = (UdpConfig, TcpConfig, UnixConfig, TailConfig)
+}  # fmt: skip
 
 
 class Change(NamedTuple):
@@ -96,7 +58,7 @@ class Change(NamedTuple):
 
 def takes(struct: type[Section], key: str) -> Takes:
     """Return when the new value of a key takes effect after a reload. `struct` is the class that defines the key."""
-    otherwise = Takes.SOURCE if struct in _SOURCES else Takes.RESTART
+    otherwise = Takes.SOURCE if struct in SOURCES.values() else Takes.RESTART
     return _TAKES.get(struct, {}).get(key, otherwise)
 
 

@@ -10,7 +10,6 @@ from tailrace.cli.output.console import spell, spell_bytes, spell_seconds
 @pytest.mark.parametrize(
     ("duration", "text"),
     [
-        (None, None),
         (0, "0 ns"),
         (999, "999 ns"),
         (1000, "1 us"),

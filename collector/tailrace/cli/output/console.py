@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, BinaryIO
@@ -45,31 +45,22 @@ class Console:
         return answer, self._patience.pages(answer)
 
     def table(
-        self,
-        columns: Sequence[AnswerColumn],
-        pages: Iterable[Page],
-        *,
-        spare: Sequence[str] = (),
+        self, shown: Sequence[AnswerColumn], pages: Iterable[Page], *, spare: Sequence[str] = ()
     ) -> None:
-        """Print rows as a table.
-
-        If the terminal is too narrow, leave out some of the columns in `spare`, in the order in which `spare` names
-        them.
-        """
+        """Print rows as a table with the columns `shown`. If the terminal is too narrow, leave out some of the columns
+        in `spare`, in the order in which `spare` names them."""
         width = shutil.get_terminal_size().columns if self.terminal else None
-        heading = _bold if in_colour(sys.stdout) else str
-        for line in output.layout(columns, pages, width=width, heading=heading, spare=spare):
+        heading = bold if in_colour(sys.stdout) else str
+        for line in output.layout(shown, pages, width=width, heading=heading, spare=spare):
             self.line(line)
         self.out.flush()
 
-    def rows(self, columns: Sequence[AnswerColumn], pages: Iterable[Page]) -> None:
-        """Print rows as a table.
-
-        If there are no rows, also print "0 rows": a heading alone could be mistaken for an error.
-        """
+    def rows(self, shown: Sequence[AnswerColumn], pages: Iterable[Page]) -> None:
+        """Print rows as a table. If there are none, also print "0 rows": a heading alone could be mistaken for an
+        error."""
         rest = iter(pages)
         first = next(rest, [])
-        self.table(columns, chain([first], rest))
+        self.table(shown, chain([first], rest))
         if not first:
             self.line(counted(0, "row"))
             self.out.flush()
@@ -87,7 +78,7 @@ class Console:
 
     def figures(self, texts: Sequence[str], numbers: Sequence[str], rows: Page) -> None:
         """Print rows that do not come from a query as a table: first the columns with texts, then those with numbers."""
-        self.rows(_columns(texts, numbers), [rows])
+        self.rows(columns([*texts, *numbers], numbers), [rows])
 
     def objects(
         self, texts: Sequence[str], numbers: Sequence[str], rows: Page, nested: Sequence[str] = ()
@@ -95,7 +86,8 @@ class Console:
         """Print rows that do not come from a query as JSON objects: first the members that contain texts, then numbers,
         then nested JSON.
         """
-        output.write_json(_columns(texts, numbers, nested), [rows], self.out)
+        names = [*texts, *numbers, *nested]
+        output.write_json(columns(names, numbers, nested), [rows], self.out)
 
     def csv(self, sql: str, *, safe: bool = False) -> None:
         answer, pages = self.ask(sql)
@@ -106,78 +98,55 @@ class Console:
         output.write_arrow(answer.schema, self._patience.batches(answer), self.out)
 
 
-def _columns(
-    texts: Sequence[str], numbers: Sequence[str], nested: Sequence[str] = ()
+def columns(
+    names: Sequence[str], numbers: Collection[str], nested: Collection[str] = ()
 ) -> list[AnswerColumn]:
-    types = {"VARCHAR": texts, "BIGINT": numbers, "JSON": nested}
-    typed = [(name, type_) for type_, names in types.items() for name in names]
+    """Return the columns of a table that does not come from a query. All columns but those in `numbers` and `nested`
+    (JSON) contain texts."""
+    types = dict.fromkeys(numbers, "BIGINT") | dict.fromkeys(nested, "JSON")
     shape = Shape.JSON if nested else Shape.TEXT
-    return [AnswerColumn(i, name, type_, shape) for i, (name, type_) in enumerate(typed)]
+    return [AnswerColumn(i, n, types.get(n, "VARCHAR"), shape) for i, n in enumerate(names)]
 
 
-def _bold(text: str) -> str:
+def bold(text: str) -> str:
     return f"\x1b[1m{text}\x1b[0m"
 
 
-_UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
-
-_LONG = 1000
-"""Numbers from this value on are printed without decimals.
-
-The format `.4g` would print large ones with an exponent.
-"""
-
-
-def spell(duration: int | None, unit: str) -> str | None:
-    """Return a duration in nanoseconds as text, such as "1.234 ms".
-
-    If `unit` is not "ns", the duration is in ticks: return the number alone.
-    """
-    if duration is None:
-        return None
+def spell(duration: int, unit: str) -> str:
+    """Return a duration in nanoseconds as text, such as "1.234 ms". If `unit` is not "ns", the duration is in ticks:
+    return the number alone."""
     if unit != "ns":
         return str(duration)
-    for word, worth in _UNITS:
+    for word, worth in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
         value = duration / worth
         if abs(value) >= 1:
-            return f"{value:.0f} {word}" if abs(value) >= _LONG else f"{value:.4g} {word}"
+            # The format `.4g` would print a large number with an exponent.
+            return f"{value:.0f} {word}" if abs(value) >= 1000 else f"{value:.4g} {word}"
     return f"{duration} ns"
 
 
 def interval_words(each: SpanStatistics) -> dict[str, str | None]:
-    """Return each figure of a group of spans as text: the interval in which its true value lies.
-
-    If no span is missing, this is a single value.
-    """
+    """Return each figure of a group of spans as text: the interval in which its true value lies, which is a single
+    value if no span is missing."""
     return {
         figure: interval
-        and interval.words(partial(_spell, unit=each.unit if figure != "count" else ""))
+        and interval.words(partial(spell, unit=each.unit if figure != "count" else ""))
         for figure, interval in each.bounds.items()
     }
 
 
-def _spell(value: int, unit: str) -> str:
-    return spell(value, unit) or ""
-
-
-_BYTES = ("B", "kB", "MB", "GB", "TB")
-_STEP = 1000
-
-_SECONDS = (("d", 86_400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
-
-
 def spell_bytes(amount: float) -> str:
     """Return a number of bytes as text, such as "1.23 MB"."""
-    power = 0
-    while round(amount) >= _STEP and power < len(_BYTES) - 1:
-        amount /= _STEP
-        power += 1
-    return f"{amount:.0f} B" if not power else f"{_digits(amount)} {_BYTES[power]}"
+    for unit in ("B", "kB", "MB", "GB"):
+        if round(amount) < 1000:
+            return f"{amount:.0f} B" if unit == "B" else f"{_digits(amount)} {unit}"
+        amount /= 1000
+    return f"{_digits(amount)} TB"
 
 
 def spell_seconds(amount: float) -> str:
     """Return a duration (seconds) as text, such as "1.23 s". The smallest unit is a microsecond."""
-    for unit, worth in _SECONDS:
+    for unit, worth in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
         if amount >= worth:
             return f"{_digits(amount / worth)} {unit}"
     return f"{amount * 1e6:.0f} us"

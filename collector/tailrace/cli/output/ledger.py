@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from tailrace.query.completeness import CopiedFiles
 
 SLOW_MIN = 1000
-"""Minimum number of slow records that the ledger mentions: records that a decoder had to read one by one.
-
-Fewer records take no noticeable time.
-"""
+"""Minimum number of records read one by one that the ledger mentions. Fewer records take no noticeable time."""
 
 
 def final_ledger(
@@ -34,7 +31,11 @@ def final_ledger(
     the files that views leave out as copies. In `names` and `copies`, None stands for an unknown value."""
     lines = [f"final ledger: {counted(status.rows_committed, 'row')} committed since the start"]
     for name, source in status.sources.items():
-        lines += _ledger(name, source, _in_words(names.get(name, 0)))
+        asked = names.get(name, 0)
+        lacking = "an unknown number of names" if asked is None else counted(asked, "name")
+        lines += _ledger(
+            name, source, "" if asked == 0 else f", and {lacking} missing that they ask for"
+        )
         if copies and name in copies:
             lines.append(_of_copies(copies[name]))
     uncommitted = status.spool.durable - status.spool.committed
@@ -43,26 +44,14 @@ def final_ledger(
     return "\n".join(lines)
 
 
-def _in_words(names: int | None) -> str:
-    """Return a phrase about the number of missing names, with which a sentence of the ledger ends."""
-    if names == 0:
-        return ""
-    asked = "an unknown number of names" if names is None else counted(names, "name")
-    return f", and {asked} missing that they ask for"
-
-
 def _of_copies(copies: CopiedFiles | None) -> str:
     if copies is None:
         return (
             "    copies: it is unknown how many files in the store have the content of other files"
         )
-    alone = copies.files == 1
-    files = (
-        "1 file in the store has the content of another file"
-        if alone
-        else f"{copies.files} files in the store have the content of other files"
-    )
-    whose = "its" if alone else "their"
+    files, whose = f"{copies.files} files in the store have the content of other files", "their"
+    if copies.files == 1:
+        files, whose = "1 file in the store has the content of another file", "its"
     return f"    copies: {files}; views leave out {whose} {counted(copies.events, 'event')}"
 
 
@@ -117,13 +106,8 @@ def progress_bar() -> Iterator[Callable[[ImportProgress], None]]:
 
     def show(progress: ImportProgress) -> None:
         files = f"{progress.files}/{progress.files_total} files"
-        bar.update(
-            task,
-            completed=progress.bytes,
-            total=progress.bytes_total,
-            files=files,
-            rows=progress.rows,
-        )
+        done, total = progress.bytes, progress.bytes_total
+        bar.update(task, completed=done, total=total, files=files, rows=progress.rows)
 
     with bar:
         yield show

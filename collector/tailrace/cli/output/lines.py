@@ -26,10 +26,8 @@ SOURCE, KIND = _NAMES.index("source"), _NAMES.index("kind")
 
 
 class RowPrinter:
-    """Prints rows as soon as it gets them, one a line.
-
-    Lines have at most `width` terminal cells; None means no limit. Only names and attributes are cut.
-    """
+    """Prints rows as soon as it gets them, one a line. Lines have at most `width` terminal cells; None means no limit.
+    Only names and attributes are cut."""
 
     def __init__(self, out: BinaryIO, *, as_json: bool, width: int | None) -> None:
         self._out = out
@@ -48,24 +46,18 @@ class RowPrinter:
 
 def text_parts(row: FollowedRow) -> list[str]:
     value = dict(zip(_NAMES, row, strict=True))
+    time, start, end = value["time"], value["start"], value["end"]
+    when = "-" if start is None else f"@{start}"
+    if time is not None:
+        second = datetime.fromtimestamp(time // 10**9, UTC)
+        when = f"{second:%Y-%m-%d %H:%M:%S}.{time % 10**9:09}"
     parts = [
-        _when(value["time"], value["start"]),
+        when,
         f"{value['source']}/{value['session']}/{value['stream']}",
         value["kind"],
         value["name"],
         None if value["seq"] is None else f"#{value['seq']}",
-        _duration(value["start"], value["end"]),
+        None if start is None or end is None else f"+{end - start}",
         value["attributes"],
     ]
     return [printable(part) for part in parts if part]
-
-
-def _when(time: int | None, start: int | None) -> str:
-    if time is not None:
-        second = datetime.fromtimestamp(time // 10**9, UTC)
-        return f"{second:%Y-%m-%d %H:%M:%S}.{time % 10**9:09}"
-    return "-" if start is None else f"@{start}"
-
-
-def _duration(start: int | None, end: int | None) -> str | None:
-    return None if start is None or end is None else f"+{end - start}"

@@ -12,19 +12,16 @@ from typing import NamedTuple
 
 import msgspec
 
+from tailrace.cli.output import console
 from tailrace.cli.output.console import spell_bytes, spell_seconds
 from tailrace.config.schema import MAIN
 from tailrace.overview import Overview, SourceOverview
-from tailrace.query.answer import AnswerColumn, Shape
 from tailrace.query.output import layout, wrap
 from tailrace.terminal import in_colour, printable, unguarded
 from tailrace.units import counted
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""Control sequences of a terminal.
-
-The first switches to the terminal's second screen and hides the cursor; the second reverses this.
-"""
+"""Control sequences of a terminal: switch to the second screen and hide the cursor, and reverse this."""
 
 HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -67,10 +64,7 @@ def print_objects(seen: Sequence[Answered]) -> None:
 
 
 def print_pages(seen: Sequence[Answered]) -> None:
-    """Print the overview of each collector and an empty line after it.
-
-    On a terminal, the lines are no wider than the terminal.
-    """
+    """Print the overview of each collector and an empty line after it, on a terminal no wider than the terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for each in seen:
         lines = [*page(each, width=width, bold=False), ""]
@@ -80,10 +74,8 @@ def print_pages(seen: Sequence[Answered]) -> None:
 
 @contextmanager
 def whole_screen() -> Iterator[Show]:
-    """Switch to the terminal's second screen.
-
-    Yield a function that draws overviews there, each over the previous one. Switch back at the end of the `with` block.
-    """
+    """Switch to the terminal's second screen until the end of the `with` block. Yield a function that draws overviews
+    there, each over the previous one."""
     terminal = unguarded(sys.stdout)
     trends: defaultdict[str, Trends] = defaultdict(
         lambda: defaultdict(lambda: deque(maxlen=TREND_CELLS))
@@ -114,24 +106,15 @@ def whole_screen() -> Iterator[Show]:
 
 
 def page(
-    seen: Answered,
-    trends: Trends | None = None,
-    *,
-    width: int | None,
-    bold: bool,
+    seen: Answered, trends: Trends | None = None, *, width: int | None, bold: bool
 ) -> list[str]:
-    """Return the lines of one collector's overview: its state, its problems, and a table of its sources.
-
-    Lines have at most `width` terminal cells; None means no limit.
-    """
-    strong = _bold if bold else str
+    """Return the lines of one collector's overview: its state, its problems, and a table of its sources. Lines have at
+    most `width` terminal cells; None means no limit."""
+    strong = console.bold if bold else str
     lines = [part for line in _heading(seen.overview) for part in _wrapped(line, width)]
     lines += [strong(part) for line in _problems(seen) for part in _wrapped(line, width)]
     names = [*TEXTS, *NUMBERS, *(["trend"] if trends is not None else [])]
-    types = ["VARCHAR" if name not in NUMBERS else "BIGINT" for name in names]
-    columns = [
-        AnswerColumn(i, *each, Shape.TEXT) for i, each in enumerate(zip(names, types, strict=True))
-    ]
+    columns = console.columns(names, NUMBERS)
     rows = [_cells(source, trends) for source in seen.overview.sources]
     return [*lines, "", *layout(columns, [rows], width=width, heading=strong, spare=SPARE)]
 
@@ -165,33 +148,20 @@ def _cells(source: SourceOverview, trends: Trends | None) -> tuple[str | None, .
         missing += " or more"
     rows, received = source.rows_per_second, source.received_bytes_per_second
     cells = (
-        source.source,
-        source.format,
-        f"{source.open:,}",
-        f"{source.streams:,}",
-        f"{source.rows:,}",
+        source.source, source.format, f"{source.open:,}", f"{source.streams:,}", f"{source.rows:,}",
         None if rows is None else f"{rows:,.0f}",
         None if received is None else spell_bytes(received),
-        missing,
-        f"{source.awaited_events:,}",
-        f"{source.malformed_records:,}",
+        missing, f"{source.awaited_events:,}", f"{source.malformed_records:,}",
         spell_bytes(source.behind_bytes),
-    )
+    )  # fmt: skip
     return cells if trends is None else (*cells, _trend(trends[source.source]))
 
 
 def _trend(rates: Sequence[float]) -> str:
-    """Return a row of bars, one for each rate.
-
-    The height of a bar is relative to the greatest rate. A rate above zero always has a visible bar.
-    """
+    """Return a bar for each rate, as high as its part of the greatest rate. A rate above zero has a visible bar."""
     greatest = max(rates, default=0.0) or 1.0
     return "".join(BARS[math.ceil(rate / greatest * (len(BARS) - 1))] for rate in rates)
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:
     return wrap(printable(line).split(" "), width)
-
-
-def _bold(text: str) -> str:
-    return f"\x1b[1m{text}\x1b[0m"
