@@ -16,7 +16,7 @@ from tailrace.decoding.formats import FORMATS
 from tailrace.decoding.guard import DECODER_FAILED
 from tailrace.ingest.limits import TOO_MANY_SESSIONS
 from tailrace.log import FIELDS, LINES_A_MINUTE
-from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, Restart, Type, bound, laws_of
+from tailrace.metrics.contract import DAEMON, LAWS, SESSION, SOURCE, Restart, Type, bound
 from tailrace.metrics.observed import COLLECTORS, READ, SUBJECT
 from tailrace.model.gap import Reason
 from tailrace.query.views import VIEWS
@@ -293,7 +293,7 @@ def _labels(metric, subject):
 
 
 def _sums(metric):
-    numbers = [str(LAWS.index(law) + 1) for law in laws_of(metric)]
+    numbers = [str(number) for number, law in enumerate(LAWS, 1) if metric.name in law.names]
     return f" (sums: {', '.join(numbers)})" if numbers else ""
 
 

@@ -52,7 +52,7 @@ def test_a_rank_that_came_twice_counts_as_it_came_last():
     for logs in ([*first, *again],), (first, again), (again, first):
         assert states(*logs)[0] == (RankState.ENDED, None)
     (node,) = presence([[*first, *again]]).nodes
-    assert (node.ranks, node.began, node.ended) == (1, 2, 1)
+    assert (node.ranks, node.collectors, node.collectors_ended) == (1, 2, 1)
 
 
 def test_what_a_nodes_collectors_had_no_room_for_is_summed():

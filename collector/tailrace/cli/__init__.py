@@ -30,8 +30,7 @@ FLAGS = frozenset({"--require-trace", "--json"})
 HELD = {"serve": [signal.SIGHUP], "run": [signal.SIGUSR1, signal.SIGUSR2]}
 """For each command, the signals that stay blocked until the command has set its handlers. Without the block, an early
 signal would end the command: SIGHUP, on which `serve` reloads its configuration, or a signal that `run` passes on to
-its program.
-"""
+its program."""
 IGNORED = {"serve": [signal.SIGUSR1, signal.SIGUSR2]}
 """For each command, the signals that the command ignores. Their default action would end the process."""
 
@@ -70,8 +69,7 @@ def main() -> None:
 
 def _expect_signals(command: str) -> None:
     """Set what signals do until the command `command` has set its handlers. No signal ends this process with a
-    traceback. A signal in `HELD` or `IGNORED` does not end it at all.
-    """
+    traceback. A signal in `HELD` or `IGNORED` does not end it at all."""
     # Undo what the parent process may have set: it may have blocked SIGTERM and SIGHUP, or ignored SIGCHLD, without
     # which this process cannot wait for child processes. Block SIGINT, too: a new interpreter (`isolate`) would set its
     # own handler.
@@ -95,10 +93,8 @@ def _leave(error: Exception) -> NoReturn:
 
 def run_untraced(program: list[str], *, exact: bool) -> int:
     """Run the user's program without tracing, in place of this process. With `exact`, run it as a child process
-    instead, and return its exit status.
-
-    Return the exit code LOSS instead of the status 0, because none of the program's events are stored.
-    """
+    instead, and return its exit status. Return the exit code LOSS instead of the status 0, because none of the
+    program's events are stored."""
     from tailrace import reaper
 
     if exact:
@@ -128,8 +124,7 @@ def run_untraced(program: list[str], *, exact: bool) -> int:
 
 def _parsed(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Return the names of the options of `tailrace run` in these arguments, and the program with its own arguments. The
-    result must equal that of click, the library that parses command lines.
-    """
+    result must equal that of click, the library that parses command lines."""
     options: list[str] = []
     program: list[str] = []
     rest = iter(arguments)

@@ -113,8 +113,7 @@ def _overlapping(config: Config) -> Iterator[str]:
 
 def _meet(pattern: str, other: str) -> bool:
     """Return whether two path patterns can match the same file. They can if the patterns are equal, or if one pattern
-    is a directory that contains the other pattern's directory.
-    """
+    is a directory that contains the other pattern's directory."""
     from tailrace.sources.tail.search import parse
 
     one, two = parse(pattern), parse(other)
@@ -139,8 +138,7 @@ def _lacking(config: Config) -> Iterator[str]:
 
 def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
     """Return the result of `tailrace check` as JSON. The `origin` of a problem is the path of the configuration file,
-    `environment` for an environment variable, or empty for a command line option.
-    """
+    `environment` for an environment variable, or empty for a command line option."""
     found = [{**problem.where._asdict(), "message": problem.message} for problem in problems]
     summary: dict[str, object] = {"file": str(file), "ok": loaded is not None, "problems": found}
     if loaded is not None:

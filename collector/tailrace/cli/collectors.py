@@ -200,8 +200,7 @@ def _watch(
 ) -> Iterator[tuple[list[Answered], str]]:
     """Yield the statuses of all collectors every `interval` seconds, and the reasons why some collectors did not
     answer. If no collector answers, raise NoAnswerError. With `patient`, do not raise it, but yield the last known
-    figures of each collector that no longer answers.
-    """
+    figures of each collector that no longer answers."""
     from tailrace.cli.output.screen import Answered
     from tailrace.overview import overview
 

@@ -154,10 +154,8 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
     def main(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - click's signature
-        """Run a command, and exit with its exit code.
-
-        If an error prevented its output from being written, exit with the code of this error.
-        """
+        """Run a command, and exit with its exit code. If an error prevented its output from being written, exit with
+        the code of this error."""
         code: Any = ExitCode.GOOD
         try:
             try:
@@ -186,8 +184,7 @@ class Commands(click.Group):
 
 def _is_expected(error: BaseException) -> bool:
     """Return whether a user can act on an error, so that the error is no bug: a TailraceError, or an error of the
-    operating system about a named file.
-    """
+    operating system about a named file."""
     refused = isinstance(error, OSError) and error.filename is not None
     return refused or isinstance(error, EXPECTED)
 
@@ -264,8 +261,7 @@ def run() -> None:
 def _leave(end: SystemExit) -> None:
     """Exit the process without the shutdown of the Python interpreter. The shutdown would take a tenth of the time of a
     short command, and it could crash: a thread that still reads a table at a URL cannot be stopped, and the shutdown
-    would destroy objects that the thread uses.
-    """
+    would destroy objects that the thread uses."""
     if isinstance(end.code, int | None):
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
         sys.stdout.flush()

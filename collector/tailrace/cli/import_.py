@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Maximum number of files that each list of the output names: the files of which events are missing, and the files that
-were left out for one reason. --json lists all.
-"""
+were left out for one reason. --json lists all."""
 
 
 class _FormatChoice(click.Choice[str]):

@@ -44,10 +44,8 @@ if TYPE_CHECKING:
 
 
 class StoreDirectory(click.ParamType[Path]):
-    """Parameter type of an option that takes a directory.
-
-    It rejects a URL, because a directory with the URL as its name would otherwise be created.
-    """
+    """Parameter type of an option that takes a directory. It rejects a URL, because a directory with the URL as its
+    name would otherwise be created."""
 
     name = "directory"
 

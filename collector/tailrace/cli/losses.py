@@ -86,8 +86,7 @@ def gaps_command(*, loaded: Loaded, as_json: bool, selection: Selection, everyth
 
 def gap_rows(columns: Sequence[str], live: Live, selection: Selection) -> Page:
     """Return the rows that `tailrace gaps` prints after the gaps, with the columns `columns`. The rows show the events
-    that may still arrive, or the reason why a collector did not report these events.
-    """
+    that may still arrive, or the reason why a collector did not report these events."""
     nothing = dict.fromkeys(columns) | {"reason": "awaited", "healed": 0}
     found = [
         nothing | each._asdict() | {"count": each.events, "remaining": each.events}

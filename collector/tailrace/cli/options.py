@@ -76,11 +76,9 @@ sign_option = click.option(
 
 
 def received_as(name: str, make: Callable[..., object], options: Sequence[str]) -> Callable[[F], F]:
-    """Return a decorator that turns the values of several options of a command into one argument of its function.
-
-    The argument is named `name`. Its value is the result of `make`, called with the values of the options in the given
-    order.
-    """
+    """Return a decorator that turns the values of several options of a command into one argument of its function. The
+    argument is named `name`. Its value is the result of `make`, called with the values of the options in the given
+    order."""
 
     def decorate(command: F) -> F:
         @wraps(command)
@@ -94,10 +92,8 @@ def received_as(name: str, make: Callable[..., object], options: Sequence[str]) 
 
 
 def load_config(config: Path | None, store: str | None, listen: str | None = None) -> Loaded:
-    """Return the configuration that `--config`, `--store` and `--listen` select.
-
-    If the configuration is invalid, print its problems on standard error, one a line, and exit with code 2.
-    """
+    """Return the configuration that `--config`, `--store` and `--listen` select. If the configuration is invalid, print
+    its problems on standard error, one a line, and exit with code 2."""
     try:
         return choose(config, store, listen)
     except ConfigError as error:
@@ -287,10 +283,8 @@ complete_option = click.option(
 
 
 def json_option(text: str) -> Callable[[F], F]:
-    """Return a decorator that adds the option --json, with the help text `text`.
-
-    The command's function gets it as `as_json`.
-    """
+    """Return a decorator that adds the option --json, with the help text `text`. The command's function gets it as
+    `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
@@ -305,8 +299,7 @@ def signatures() -> ModuleType:
 
 class NamedRun(NamedTuple):
     """A store and the sessions of one run in the store. If `store` is None, the configured store is used. If the
-    sessions are empty, all sessions of the store are used.
-    """
+    sessions are empty, all sessions of the store are used."""
 
     store: str | None
     sessions: tuple[str, ...]
@@ -314,10 +307,8 @@ class NamedRun(NamedTuple):
 
 def named_run(path: str) -> NamedRun:
     """Return the store and the sessions that a user means by a path. A directory or URL is a store, and selects all its
-    sessions. The file of a loss certificate selects the sessions of the certified run or job.
-
-    Raise StoreError if a certificate cannot be read.
-    """
+    sessions. The file of a loss certificate selects the sessions of the certified run or job. Raise StoreError if a
+    certificate cannot be read."""
     if "://" in path or not Path(path).is_file():
         return NamedRun(path, ())
     from tailrace.job import certificate as jobs
@@ -334,11 +325,9 @@ def named_run(path: str) -> NamedRun:
 def open_store(
     loaded: Loaded, selection: Selection, *, limits: Limits | None = None, room: str | None = None
 ) -> tuple[Engine, Live]:
-    """Open a snapshot of the store. Query the running collectors for events that may still arrive.
-
-    `limits` and `room` are passed to `Engine`. Raise StoreError if there is no table, and UnknownError if the selection
-    names a source, session or stream that does not exist.
-    """
+    """Open a snapshot of the store. Query the running collectors for events that may still arrive. `limits` and `room`
+    are passed to `Engine`. Raise StoreError if there is no table, and UnknownError if the selection names a source,
+    session or stream that does not exist."""
     from tailrace.query.engine import Engine
     from tailrace.query.live import beside, look
     from tailrace.query.unknown_names import check

@@ -201,10 +201,8 @@ def _collector() -> ModuleType:
 def run_rank(
     rank: LaunchedRank, given: GivenOptions, arguments: tuple[str, ...], report: Report
 ) -> RunDone:
-    """Run the program of one rank that a launcher of parallel jobs started.
-
-    All ranks of the node share one collector.
-    """
+    """Run the program of one rank that a launcher of parallel jobs started. All ranks of the node share one
+    collector."""
     from tailrace.run import program
 
     member = report.attempt(program.NOT_TRACED, lambda: import_module("tailrace.run.member"))
@@ -221,8 +219,7 @@ def run_rank(
 
 def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
     """Choose the store and make its directory. All ranks of a node share the store, except a rank with a collector of
-    its own. Raise TailraceError or OSError if the directory cannot be made.
-    """
+    its own. Raise TailraceError or OSError if the directory cannot be made."""
     from tailrace.run.meeting import NodeSpec
 
     now = SystemClock().wall_ns() // 10**9
@@ -251,10 +248,8 @@ def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
 
 
 class Report:
-    """Prints the messages of a run on standard error.
-
-    With `require`, an error that prevents tracing is raised instead of printed, if the program has not started yet.
-    """
+    """Prints the messages of a run on standard error. With `require`, an error that prevents tracing is raised instead
+    of printed, if the program has not started yet."""
 
     def __init__(self, *, as_json: bool, require: bool) -> None:
         self.failures: list[str] = []
@@ -264,8 +259,7 @@ class Report:
 
     def attempt(self, without: str, call: Callable[[], T]) -> T | None:
         """Call a function and return its result. If the function fails, print a warning that begins with `without`, and
-        return None. If tracing is required, raise the function's error instead.
-        """
+        return None. If tracing is required, raise the function's error instead."""
         try:
             return call()
         except Exception as error:
@@ -285,10 +279,8 @@ class Report:
             traceback.print_exception(error)
 
     def publish(self, certificate: Certificate, wished: Path, private: object) -> None:
-        """Sign the certificate if there is a private key, and write it to the path `wished`.
-
-        If this file exists already, write the certificate under another name.
-        """
+        """Sign the certificate if there is a private key, and write it to the path `wished`. If this file exists
+        already, write the certificate under another name."""
         from tailrace.run import certificate as certificates
 
         if private:
@@ -316,10 +308,8 @@ class Report:
 
 def prepare(given: GivenOptions) -> tuple[Loaded, Path]:
     """Load the configuration of a run. Return the configuration, and the directory for the certificate and the traces.
-    If the user named no store, make a directory for the store, with the time in its name.
-
-    Raise TailraceError or OSError if this fails.
-    """
+    If the user named no store, make a directory for the store, with the time in its name. Raise TailraceError or
+    OSError if this fails."""
     now = SystemClock().wall_ns() // 10**9
     name = launcher.store_name(now, os.uname().nodename, os.getpid())
     loaded = choose(given.config, given.store or name)

@@ -90,8 +90,7 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
 
 def _read_rest(loaded: Loaded) -> Status:
     """Write all data that a stopped collector has left to the table: the entries in its spool, and the unread parts of
-    its files. All producers must have ended. Return the collector's last status.
-    """
+    its files. All producers must have ended. Return the collector's last status."""
     from tailrace.importing.importing import read_before
     from tailrace.run.service import read_rest
 

@@ -150,10 +150,8 @@ class Run(NamedTuple):
 
 
 def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  # noqa: ANN401 - as the options give them
-    """Return the filters of the two sides A and B.
-
-    `given` contains the values of five options for A, followed by those for B.
-    """
+    """Return the filters of the two sides A and B. `given` contains the values of five options for A, followed by those
+    for B."""
     a, b = (filters_of(sources, sessions, (), *rest) for sessions, *rest in (given[:5], given[5:]))
     return a, b
 
@@ -351,8 +349,7 @@ def _read(
     demand: bool,
 ) -> Run:
     """Read the spans of a store that `chosen` selects. If the user gave a certificate, use only the sessions of the
-    certified run. With `demand`, raise an error if events are missing.
-    """
+    certified run. With `demand`, raise an error if events are missing."""
     from tailrace.analysis.blocks import MeasuredRun
     from tailrace.cli.output.console import Console
 

@@ -197,8 +197,7 @@ def _judge(
     loaded: Loaded, summary: Summary
 ) -> tuple[list[Verdict], list[SpanStatistics], Console | None]:
     """Return the verdicts on all files, the figures of the most frequent names of spans, and the console that prints
-    these figures. If no file was imported, the figures and the console are None.
-    """
+    these figures. If no file was imported, the figures and the console are None."""
     from tailrace.analysis.statistics import statistics
     from tailrace.cli.output.console import Console
     from tailrace.query.engine import Engine
@@ -223,10 +222,8 @@ def _copy(path: str, of: str, verdicts: dict[str, Verdict]) -> Verdict:
 
 
 def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str, Verdict]:
-    """Return the verdict on each file, by its path, in the order of the sessions.
-
-    All files of an ovni run have the same verdict.
-    """
+    """Return the verdict on each file, by its path, in the order of the sessions. All files of an ovni run have the
+    same verdict."""
     runs = {
         (source, session): run
         for source, session, run in engine.rows("SELECT source, session, run FROM part.runs")

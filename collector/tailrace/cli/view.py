@@ -127,8 +127,7 @@ def view_command(
 
 def _open(url: str, until_end: ExitStack) -> None:
     """Open an address in a browser. The address contains a token, and every user of the host can read the browser's
-    command line. Therefore pass the address in a file that only this user can read.
-    """
+    command line. Therefore pass the address in a file that only this user can read."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     place = runtime if os.access(runtime, os.W_OK) else None
     try:

@@ -16,7 +16,7 @@ import msgspec
 
 from tailrace import __version__
 from tailrace.errors import StoreError
-from tailrace.job.presence import Presence, RankPresence, RankState, presence
+from tailrace.job.presence import NodePresence, Presence, RankPresence, RankState, presence
 from tailrace.query.engine import Engine
 from tailrace.run import certificate as certificates
 from tailrace.run.certificate import (
@@ -35,30 +35,6 @@ from tailrace.units import counted
 
 KIND = "tailrace job certificate"
 VERSION = 1
-
-PLACES = """
-SELECT session, job, rank, node FROM part.places
-"""
-
-LAST = """
-SELECT session, max(last_time) FROM streams GROUP BY session
-"""
-
-
-class NodeEvidence(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One node of a job. `collectors` were started on it; `collectors_ended` of them ended by themselves, the others
-    were killed."""
-
-    job: str | None
-    node: str
-    host: str
-    ranks: int
-    collectors: int
-    collectors_ended: int
-    no_room: int = 0
-    """Number of connections and datagrams that were refused because a configured limit was reached."""
-    empty: int | None = 0
-    """Number of trace files that programs of the node left without content; None if they could not be searched for."""
 
 
 class RankEvidence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -90,7 +66,7 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     store: str
     sizes: dict[str, int]
     """Number of ranks of each job whose launcher states it. A job without a name has the empty key."""
-    nodes: list[NodeEvidence]
+    nodes: list[NodePresence]
     ranks: list[RankEvidence]
     totals: Totals
     """Sums over all streams, including the streams of sessions without a rank."""
@@ -113,14 +89,8 @@ def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCe
     certificate = JobCertificate(
         kind=KIND, version=VERSION, tailrace=__version__, store=store,
         sizes={job or "": size for job, size in there.sizes.items()},
-        nodes=[
-            NodeEvidence(
-                job=node.job, node=node.node, host=node.host, ranks=node.ranks,
-                collectors=node.began, collectors_ended=node.ended, no_room=node.no_room, empty=node.empty,
-            )
-            for node in there.nodes
-        ],
-        ranks=ranks(there, streams, engine), totals=total(streams, [node for node in there.nodes if node.unknown]), streams=streams,
+        nodes=there.nodes, ranks=ranks(there, streams, engine),
+        totals=total(streams, [node for node in there.nodes if node.unknown]), streams=streams,
     )  # fmt: skip
     certificate.sha256 = digest(certificate).hex()
     return certificate
@@ -129,8 +99,9 @@ def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCe
 def ranks(there: Presence, streams: list[StreamEvidence], engine: Engine) -> list[RankEvidence]:
     """Return the state and the event counts of each rank in the rank logs (`there`) or in the table. The state of a
     rank that occurs only in the table is UNKNOWN."""
-    places = {session: place for session, *place in engine.rows(PLACES)}
-    last = dict(engine.rows(LAST))
+    query = "SELECT session, job, rank, node FROM part.places"
+    places = {session: place for session, *place in engine.rows(query)}
+    last = dict(engine.rows("SELECT session, max(last_time) FROM streams GROUP BY session"))
     of_rank: dict[tuple[str | None, int], list[StreamEvidence]] = {}
     known = {(each.job, each.rank): each for each in there.ranks}
     sessions: dict[tuple[str | None, int], set[str]] = {}
@@ -142,26 +113,16 @@ def ranks(there: Presence, streams: list[StreamEvidence], engine: Engine) -> lis
         job, rank, _ = places.get(stream.session, (None, None, None))
         if rank is not None:
             of_rank.setdefault((job, rank), []).append(stream)
-    return [
-        _evidence(each, of_rank.get(key, []), sessions.get(key, set()), last)
-        for key, each in sorted(known.items(), key=lambda item: (item[0][0] or "", item[0][1]))
-    ]
-
-
-def _evidence(
-    there: RankPresence,
-    streams: list[StreamEvidence],
-    sessions: set[str],
-    last: dict[str, int | None],
-) -> RankEvidence:
-    sums = total(streams)
-    times = [at for session in sessions if (at := last.get(session)) is not None]
-    return RankEvidence(
-        job=there.job, rank=there.rank, node=there.node, state=there.state,
-        exit_status=there.exit_status, signal=there.signal, came=there.came, left=there.left,
-        last_event=max(times, default=None), sessions=len(sessions), expected=sums.expected,
-        stored=sums.stored, missing=sums.missing, unknown=sums.unknown,
-    )  # fmt: skip
+    found = []
+    for key, each in sorted(known.items(), key=lambda item: (item[0][0] or "", item[0][1])):
+        own, sums = sessions.get(key, set()), total(of_rank.get(key, []))
+        times = [at for session in own if (at := last.get(session)) is not None]
+        evidence = RankEvidence(
+            **each._asdict(), last_event=max(times, default=None), sessions=len(own),
+            expected=sums.expected, stored=sums.stored, missing=sums.missing, unknown=sums.unknown,
+        )  # fmt: skip
+        found.append(evidence)
+    return found
 
 
 def read(path: Path) -> JobCertificate:
@@ -176,11 +137,8 @@ def write(certificate: JobCertificate, path: Path) -> Path:
     for taken in alternatives(path):
         if not taken.exists():
             break
-        if (
-            is_job(taken)
-            and read(taken).sha256 == certificate.sha256
-            and certificate.signature is None
-        ):
+        equal = is_job(taken) and read(taken).sha256 == certificate.sha256
+        if equal and certificate.signature is None:
             return taken
     return certificates.write(certificate, path)
 
@@ -247,7 +205,11 @@ def lines(done: JobCertificate, path: Path) -> Iterator[str]:
     yield f"job certificate {path}: sha256 {done.sha256}"
     yield f"  store: {done.store}; {counted(len(done.nodes), 'node')}"
     for job in sorted({rank.job or "" for rank in done.ranks}):
-        yield f"  {_job(done, job)}"
+        states = Counter(rank.state for rank in done.ranks if (rank.job or "") == job)
+        size = done.sizes.get(job)
+        how_many = "an unknown number of ranks" if size is None else counted(size, "rank")
+        words = ", ".join(f"{states[state]} {state}" for state in RankState if states[state])
+        yield f"  job {job or 'without a name'}: {how_many}: {words}"
     yield (
         f"  events: {totals.expected} expected, {totals.stored} stored,"
         f" {missing_in_words(totals.missing, totals.unknown)}"
@@ -267,14 +229,6 @@ def lines(done: JobCertificate, path: Path) -> Iterator[str]:
     if len(odd) > RANKS_SHOWN:
         yield f"  and {counted(len(odd) - RANKS_SHOWN, 'rank')} more, which the certificate names"
     yield from _without_rank(done)
-
-
-def _job(done: JobCertificate, job: str) -> str:
-    states = Counter(rank.state for rank in done.ranks if (rank.job or "") == job)
-    size = done.sizes.get(job)
-    how_many = "an unknown number of ranks" if size is None else counted(size, "rank")
-    words = ", ".join(f"{states[state]} {state}" for state in RankState if states[state])
-    return f"job {job or 'without a name'}: {how_many}: {words}"
 
 
 def _is_odd(rank: RankEvidence) -> bool:

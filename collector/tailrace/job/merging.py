@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,9 +39,13 @@ def found(directories: Iterable[Path]) -> list[Path]:
     if a given directory contains no store."""
     stores: dict[Path, None] = {}
     for directory in directories:
-        below = (
-            [directory] if _is_store(directory) else sorted(filter(_is_store, _below(directory)))
-        )
+        below = [directory]
+        if not _is_store(directory):
+            try:
+                below = [path for path in directory.iterdir() if path.is_dir()]
+            except OSError as error:
+                raise StoreError(f"{directory}: {error.strerror}") from error
+            below = sorted(filter(_is_store, below))
         if not below:
             raise StoreError(f"{directory}: there is no store in it")
         stores |= dict.fromkeys(path.resolve() for path in below)
@@ -49,8 +53,9 @@ def found(directories: Iterable[Path]) -> list[Path]:
 
 
 def finish(store: Path, config: Path | None, clock: Clock) -> bool:
-    """Write to the table of a store all events that its killed collectors had received but not committed. Return
-    whether there were such collectors. Raise StoreError if a collector still runs on the store."""
+    """Run each killed collector of a store once more, to write the events of its spool to the table and close its
+    sessions. For a node of a job, it also reads the trace files of the node's ranks to their end. Return whether there
+    were such collectors. Raise StoreError if a collector still runs on the store."""
     try:
         directories = presence.directories(store)
     except OSError as error:
@@ -61,34 +66,21 @@ def finish(store: Path, config: Path | None, clock: Clock) -> bool:
             raise StoreError(f"{store}: {which} still runs on it")
     left = [name for name, directory in directories.items() if not presence.is_finished(directory)]
     for name in left:
-        _finish(store, name, config, clock)
+        loaded = choose(config, str(store))
+        began = [line for line in read(store) if isinstance(line, NodeBegan)]
+        job = JobConfig(id=began[-1].job, node=began[-1].node) if began else loaded.config.job
+        changed = structs.replace(
+            loaded.config, collector=structs.replace(loaded.config.collector, name=name),
+            sources=tails_of_node(own_part(store, name) / "traces"), job=job,
+            heartbeat=HeartbeatConfig(interval=None),
+        )  # fmt: skip
+        read_rest(loaded, changed, clock, last=True)
     return bool(left)
-
-
-def _finish(store: Path, name: str, config: Path | None, clock: Clock) -> None:
-    """Run a killed collector of a store once more, to write the events of its spool to the table and close its
-    sessions. For a node of a job, it also reads the trace files of the node's ranks to their end."""
-    loaded = choose(config, str(store))
-    began = [line for line in read(store) if isinstance(line, NodeBegan)]
-    job = JobConfig(id=began[-1].job, node=began[-1].node) if began else loaded.config.job
-    config_ = structs.replace(
-        loaded.config, collector=structs.replace(loaded.config.collector, name=name),
-        sources=tails_of_node(own_part(store, name) / "traces"), job=job,
-        heartbeat=HeartbeatConfig(interval=None),
-    )  # fmt: skip
-    read_rest(loaded, config_, clock, last=True)
 
 
 def _is_store(path: Path) -> bool:
     """Return whether a directory is a store: it has a table, or a rank log, which is written before a table."""
     return (path / TABLE_NAME / "_delta_log").is_dir() or (path / RANKS).exists()
-
-
-def _below(directory: Path) -> Iterator[Path]:
-    try:
-        yield from (path for path in directory.iterdir() if path.is_dir())
-    except OSError as error:
-        raise StoreError(f"{directory}: {error.strerror}") from error
 
 
 BATCH_ROWS = 500_000
@@ -98,12 +90,6 @@ QUARANTINE = "quarantine"
 
 RANKS_DIRECTORY = "ranks"
 """Name of the directory in a merged store with the rank logs of all stores that were merged into it."""
-
-COLUMNS_EXCEPT = """
-SELECT * FROM theirs
-EXCEPT ALL
-SELECT * FROM ours
-"""
 
 
 class MergedStore(NamedTuple):
@@ -139,8 +125,7 @@ def merge(
 
 def _rows(store: Path, into: Path, version: int) -> Iterator[DayRows]:
     """Yield the rows of the table `store` at version `version` that the table `into` lacks, grouped into data files."""
-    theirs, ours = Engine(str(store), version=version), Engine(str(into))
-    try:
+    with closing(Engine(str(store), version=version)) as theirs, closing(Engine(str(into))) as ours:
         known = _sessions(ours) & _sessions(theirs)
         listed = ", ".join(map(quote, sorted(known))) or "''"
         whole = theirs.connection.sql(f"FROM stored WHERE session NOT IN ({listed})")
@@ -148,9 +133,6 @@ def _rows(store: Path, into: Path, version: int) -> Iterator[DayRows]:
         for session in sorted(known):
             where = f"FROM stored WHERE session = {quote(session)}"
             yield from _in_files(_lacking(theirs, ours, where))
-    finally:
-        theirs.close()
-        ours.close()
 
 
 def _lacking(theirs: Engine, ours: Engine, where: str) -> pa.RecordBatchReader:
@@ -158,7 +140,8 @@ def _lacking(theirs: Engine, ours: Engine, where: str) -> pa.RecordBatchReader:
     connection = duckdb.connect()
     connection.register("theirs", theirs.connection.sql(where).to_arrow_table())
     connection.register("ours", ours.connection.sql(where).to_arrow_table())
-    return connection.sql(COLUMNS_EXCEPT).to_arrow_reader(BATCH_ROWS)
+    lacking = connection.sql("SELECT * FROM theirs EXCEPT ALL SELECT * FROM ours")
+    return lacking.to_arrow_reader(BATCH_ROWS)
 
 
 def _in_files(reader: pa.RecordBatchReader) -> Iterator[DayRows]:
@@ -176,9 +159,8 @@ def _copy_beside(store: Path, into: Path, table_id: str) -> None:
     try:
         for path in (store / QUARANTINE).glob("*"):
             target = into / QUARANTINE / path.name
-            if path.is_file() and not (
-                target.exists() and target.stat().st_size == path.stat().st_size
-            ):
+            same = target.exists() and target.stat().st_size == path.stat().st_size
+            if path.is_file() and not same:
                 _copy(path, target)
         if (store / RANKS).exists():
             _copy(store / RANKS, into / RANKS_DIRECTORY / table_id / RANKS)

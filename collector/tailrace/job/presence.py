@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLine
 
@@ -13,8 +16,6 @@ NAMED_MAX = 100_000
 """Maximum number of ranks of one job that are checked for entries in the rank logs. Those without an entry are
 listed one by one as missing."""
 
-_SIGNALS = 128
-_SIGNAL_MAX = 64
 _SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
 
 
@@ -43,19 +44,20 @@ class RankPresence(NamedTuple):
     left: int | None = None
 
 
-class NodePresence(NamedTuple):
-    """One node of a job. `began` collectors were started on it, and `ended` of them ended by themselves. `no_room`
-    is the number of connections and datagrams that they refused because a limit was reached. `empty` is the number
-    of trace files that programs left without content, or None if unknown."""
+class NodePresence(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One node of a job, as its certificate has it. `collectors` were started on the node; `collectors_ended` of them
+    ended by themselves, the others were killed."""
 
     job: str | None
     node: str
     host: str
     ranks: int
-    began: int
-    ended: int
+    collectors: int
+    collectors_ended: int
     no_room: int = 0
+    """Number of connections and datagrams that were refused because a configured limit was reached."""
     empty: int | None = 0
+    """Number of trace files that programs of the node left without content; None if they could not be searched for."""
 
     @property
     def unknown(self) -> bool:
@@ -84,23 +86,23 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
             match line:
                 case NodeBegan():
                     began = line
-                    nodes[line.job, line.node] = _begun(nodes.get((line.job, line.node)), line)
+                    node = NodePresence(
+                        job=line.job, node=line.node, host=line.host, ranks=0, collectors=0, collectors_ended=0
+                    )  # fmt: skip
+                    nodes.setdefault((line.job, line.node), node).collectors += 1
                 case NodeEnded() if began:
                     node = nodes[began.job, began.node]
-                    nodes[began.job, began.node] = node._replace(
-                        ended=node.ended + 1,
-                        no_room=node.no_room + sum(line.no_room.values()),
-                        empty=_sum(node.empty, line.empty),
-                    )
+                    node.collectors_ended += 1
+                    node.no_room += sum(line.no_room.values())
+                    found = (node.empty, line.empty)
+                    node.empty = None if None in found else sum(filter(None, found))
                 case RankCame() if began:
+                    key = (line.job, line.rank)
                     if line.size is not None:
                         sizes[line.job] = max(line.size, sizes.get(line.job, 0))
-                    came = RankPresence(
-                        line.job, line.rank, began.node, RankState.UNKNOWN, came=line.time
-                    )
-                    before = ranks.get((line.job, line.rank))
-                    if before is None or (before.came or 0) <= line.time:
-                        ranks[line.job, line.rank] = came
+                    if key not in ranks or (ranks[key].came or 0) <= line.time:
+                        at = began.node
+                        ranks[key] = RankPresence(*key, at, RankState.UNKNOWN, came=line.time)
                 case RankLeft():
                     # Ignore an end that precedes the rank's latest known start: it belongs to an earlier start.
                     known = ranks.get((line.job, line.rank))
@@ -116,32 +118,20 @@ def presence(logs: Iterable[Sequence[RankLine]], *, whole: bool = True) -> Prese
         for rank in range(min(size, NAMED_MAX))
         if whole and (job, rank) not in ranks
     ]
-    counts = {key: sum((r.job, r.node) == key for r in ranks.values()) for key in nodes}
+    counts = Counter((rank.job, rank.node) for rank in ranks.values())
     return Presence(
-        [nodes[key]._replace(ranks=counts[key]) for key in sorted(nodes, key=_order)],
+        [structs.replace(nodes[key], ranks=counts[key]) for key in sorted(nodes, key=_order)],
         sorted([*ranks.values(), *missing], key=_order),
         sizes,
     )
-
-
-def _sum(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
-
-
-def _begun(before: NodePresence | None, line: NodeBegan) -> NodePresence:
-    if before is None:
-        return NodePresence(line.job, line.node, line.host, 0, 1, 0)
-    return before._replace(began=before.began + 1)
 
 
 def _gone(came: RankPresence, line: RankLeft) -> RankPresence:
     status = line.exit_status
     if status is None:
         return came._replace(state=RankState.KILLED, left=line.time)
-    by = status - _SIGNALS
-    name = None
-    if 0 < by <= _SIGNAL_MAX:
-        name = _SIGNAL_NAMES.get(by, f"signal {by}")
+    by = status - 128
+    name = _SIGNAL_NAMES.get(by, f"signal {by}") if 0 < by <= 64 else None
     state = RankState.KILLED if name else RankState.ENDED
     return came._replace(state=state, exit_status=status, signal=name, left=line.time)
 

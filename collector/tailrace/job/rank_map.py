@@ -6,14 +6,14 @@ and whether events are missing there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from html import escape
 from itertools import pairwise
 
 import msgspec
 
-from tailrace.job.presence import Presence, RankState
+from tailrace.job.presence import Presence, RankPresence, RankState
 from tailrace.query.engine import Engine
 from tailrace.query.filters import JobFilter, all_of
 
@@ -89,29 +89,38 @@ class RankMap(msgspec.Struct, kw_only=True):
 
 def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> RankMap:
     """Return the chosen ranks in the table or in a rank log, with their events and missing events over time."""
-    lanes = {
-        (rank.job, rank.rank): _empty(rank.job, rank.rank, rank.node, rank.state, columns)
-        for rank in there.ranks
-        if _chosen(job, rank.job, rank.rank, rank.node)
-    }
+    lanes: dict[tuple[str | None, int], RankLane] = {}
+
+    def lane_of(
+        job: str | None, rank: int, node: str | None, state: RankState = RankState.UNKNOWN
+    ) -> RankLane:
+        if (job, rank) not in lanes:
+            lanes[job, rank] = RankLane(
+                job=job, rank=rank, node=node, state=state,
+                events=[0] * columns, missing=[0] * columns, unknown=[False] * columns,
+            )  # fmt: skip
+        return lanes[job, rank]
+
+    for each in there.ranks:
+        if _chosen(job, each):
+            lane_of(each.job, each.rank, each.node, each.state)
     chosen = all_of(list(job.conditions))
     where = chosen.sql
     values = {f"v{number}": value for number, value in enumerate(chosen.values)}
     for name in values:
         where = where.replace("?", f"${name}", 1)
     ((begin, end),) = engine.rows(BOUNDS.format(where=where), values)
-    first, last = (
-        (0, 0) if begin is None else (begin, end)
-    )  # the map has no columns if no event has a time
+    # If no event has a time, all events are outside of the columns.
+    first, last = (0, 0) if begin is None else (begin, end)
     axis = {"begin": first, "columns": columns, "ticks": last - first + 1} | values
     for of_job, rank, node, at, count in engine.rows(COUNTS.format(where=where), axis):
-        lane = _lane(lanes, of_job, rank, node, columns)
+        lane = lane_of(of_job, rank, node)
         if at is None:
             lane.untimed += count
         else:
             lane.events[at] += count
     for of_job, rank, node, at, missing, unknown in engine.rows(LOST.format(where=where), axis):
-        lane = _lane(lanes, of_job, rank, node, columns)
+        lane = lane_of(of_job, rank, node)
         if at is None:
             lane.unplaced += int(missing)
         else:
@@ -122,37 +131,16 @@ def drawn(engine: Engine, there: Presence, job: JobFilter, columns: int) -> Rank
     return RankMap(begin=begin, end=end, columns=columns, ranks=[lanes[key] for key in order])
 
 
-def _lane(
-    lanes: dict[tuple[str | None, int], RankLane],
-    job: str | None,
-    rank: int,
-    node: str | None,
-    columns: int,
-) -> RankLane:
-    if (job, rank) not in lanes:
-        lanes[job, rank] = _empty(job, rank, node, RankState.UNKNOWN, columns)
-    return lanes[job, rank]
-
-
-def _empty(
-    job: str | None, rank: int, node: str | None, state: RankState, columns: int
-) -> RankLane:
-    return RankLane(
-        job=job, rank=rank, node=node, state=state,
-        events=[0] * columns, missing=[0] * columns, unknown=[False] * columns,
-    )  # fmt: skip
-
-
-def _chosen(wanted: JobFilter, job: str | None, rank: int, node: str | None) -> bool:
+def _chosen(wanted: JobFilter, rank: RankPresence) -> bool:
+    job = rank.job
     return (
-        (wanted.ranks is None or rank in wanted.ranks)
-        and (wanted.nodes is None or node in wanted.nodes)
-        and (wanted.jobs is None or _of_job(job, wanted.jobs))
+        (wanted.ranks is None or rank.rank in wanted.ranks)
+        and (wanted.nodes is None or rank.node in wanted.nodes)
+        and (
+            wanted.jobs is None
+            or (job is not None and any(job == w or job.startswith(f"{w}.") for w in wanted.jobs))
+        )
     )
-
-
-def _of_job(job: str | None, wanted: Iterable[str]) -> bool:
-    return job is not None and any(job == each or job.startswith(f"{each}.") for each in wanted)
 
 
 SHADES = " ░▒▓█"

@@ -7,7 +7,7 @@ generated from these tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -24,20 +24,10 @@ from tailrace.sources.source import OF_TYPE, Outcome
 
 UNITS = frozenset(
     {
-        "bytes",
-        "datagrams",
-        "events",
-        "files",
-        "names",
-        "ratio",
-        "records",
-        "rows",
-        "seconds",
-        "sessions",
-        "streams",
+        "bytes", "datagrams", "events", "files", "names", "ratio", "records", "rows", "seconds", "sessions", "streams",
         "ticks",
     }
-)
+)  # fmt: skip
 """Units with which the name of a metric may end."""
 
 
@@ -301,11 +291,6 @@ _OF_ONE_TYPE = {"tailrace_tcp_": "tcp", "tailrace_udp_": "udp", "tailrace_tail_"
 def type_of(metric: Metric) -> str | None:
     """Return the type of source that alone has this metric; None if all types have it."""
     return next((t for prefix, t in _OF_ONE_TYPE.items() if metric.name.startswith(prefix)), None)
-
-
-def laws_of(metric: Metric) -> Iterator[Law]:
-    """Return all laws (relations between metrics) in which this metric occurs."""
-    return (law for law in LAWS if metric.name in law.names)
 
 
 def bound(metric: Metric) -> str:

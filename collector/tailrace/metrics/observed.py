@@ -41,9 +41,8 @@ class ObservedCollector:
 
     def __init__(self, each: CollectorHistory) -> None:
         self.health = each.health if each.health in HEALTHS else UNKNOWN
-        self.made = (
-            None if self.health == UNKNOWN and each.age_seconds < 0 else each.heartbeat / 1e9
-        )
+        ahead = self.health == UNKNOWN and each.age_seconds < 0
+        self.made = None if ahead else each.heartbeat / 1e9
         self.interval_seconds = each.interval_seconds
         self.uncommitted_bytes = each.uncommitted_bytes
         self.spool_bytes = each.spool_bytes

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from tailrace.clock import Clock
 from tailrace.security.files import Kept, UnusableError, read
 
+_BEGIN = b"-----BEGIN CERTIFICATE-----"
+
 _NO_CHECK_TIME = 0x200000
 """Value of OpenSSL's flag X509_V_FLAG_NO_CHECK_TIME, for which Python has no name."""
 
@@ -48,8 +50,7 @@ class Certificates:
         self._authority = authority
         self._clock = clock
         self._usable: _Usable | None = None
-        paths = [certificate, key, *([authority] if authority else [])]
-        self._kept = Kept(paths, self._make, clock)
+        self._kept = Kept([*filter(None, (certificate, key, authority))], self._make, clock)
 
     def context(self) -> ssl.SSLContext:
         return self._kept.get().context
@@ -63,17 +64,19 @@ class Certificates:
     def problem(self) -> str | None:
         """Return why the current certificate files cannot be used or, if they are in use, why the certificate is not
         valid; None if there is no problem."""
-        usable = self._kept.get()
+        validity = self._kept.get().validity(self._now())
         if self._kept.problem is not None:
             return self._kept.problem
-        validity = usable.validity(self._now())
         return f"{self._certificate}: {validity}" if validity else None
 
     def _make(self) -> _Usable:
         context = _context(self._certificate, self._key)
         usable = _Usable(context, *_validity(context, self._certificate))
-        if self._authority is not None:
-            _demand(context, self._authority)
+        if self._authority is not None:  # accept only clients with a certificate of the authority
+            if _BEGIN not in read(self._authority):
+                raise UnusableError(self._authority, "holds no certificate in PEM")
+            _trust(context, self._authority)
+            context.verify_mode = ssl.CERT_REQUIRED
         before, now = self._usable, self._now()
         validity = usable.validity(now)
         if validity and before is not None and before.validity(now) is None:
@@ -86,7 +89,7 @@ class Certificates:
 
 
 def _context(certificate: Path, key: Path) -> ssl.SSLContext:
-    if b"-----BEGIN CERTIFICATE-----" not in read(certificate):
+    if _BEGIN not in read(certificate):
         raise UnusableError(certificate, "holds no certificate in PEM")
     if b"PRIVATE KEY-----" not in read(key, secret=True):
         raise UnusableError(key, "holds no private key in PEM")
@@ -95,9 +98,8 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     context.num_tickets = 0  # Send no session tickets: a client that only sends would leave them unread in its socket.
-    _trust(
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate
-    )  # Check the certificate file before the key is read, so that an error names the right file.
+    # Check the certificate file before the key is read, so that an error names the right file.
+    _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate)
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except _EncryptedError:
@@ -109,14 +111,6 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     except OSError as error:
         raise UnusableError(key, f"cannot be read: {error.strerror}") from error
     return context
-
-
-def _demand(context: ssl.SSLContext, authority: Path) -> None:
-    """Accept only clients with a certificate of the authority. Raise UnusableError if its file cannot be used."""
-    if b"-----BEGIN CERTIFICATE-----" not in read(authority):
-        raise UnusableError(authority, "holds no certificate in PEM")
-    _trust(context, authority)
-    context.verify_mode = ssl.CERT_REQUIRED
 
 
 def _trust(context: ssl.SSLContext, certificates: Path) -> None:

@@ -58,7 +58,13 @@ class Tokens:
             token = line.strip()
             if not token or token.startswith(b"#"):
                 continue
-            if wrong := _wrong(token):
+            # Name no token in a message.
+            wrong = ""
+            if _TOKEN.fullmatch(token) is None:
+                wrong = "is not a token; allowed: printable ASCII characters without spaces"
+            elif not SIZE_MIN <= len(token) <= SIZE_MAX:
+                wrong = f"is a token of {len(token)} characters; allowed: {SIZE_MIN} to {SIZE_MAX}"
+            if wrong:
                 raise UnusableError(self._path, f"line {number} {wrong}")
             digests.append(sha256(token).digest())
         if not digests:
@@ -66,12 +72,3 @@ class Tokens:
         if len(digests) > TOKENS_MAX:
             raise UnusableError(self._path, f"has more than {TOKENS_MAX} tokens")
         return digests
-
-
-def _wrong(token: bytes) -> str | None:
-    """Return why a token is invalid, without quoting it; None if it is valid."""
-    if _TOKEN.fullmatch(token) is None:
-        return "is not a token; allowed: printable ASCII characters without spaces"
-    if not SIZE_MIN <= len(token) <= SIZE_MAX:
-        return f"is a token of {len(token)} characters; allowed: {SIZE_MIN} to {SIZE_MAX}"
-    return None

@@ -46,9 +46,20 @@ class Descriptors:
         names = environ.pop("LISTEN_FDNAMES", "").split(":")
         handed: list[Handed] = []
         if pid == str(os.getpid()) and count.isdecimal():
-            for index in range(int(count)):
-                name = names[index] if index < len(names) else ""
-                handed += _adopted(FIRST + index, name)
+            for fd in range(FIRST, FIRST + int(count)):
+                name = names[fd - FIRST] if fd - FIRST < len(names) else ""
+                try:
+                    sock = socket.socket(fileno=fd)
+                except OSError as error:
+                    logger.warning(
+                        "descriptor %d (%s) from the service manager: %s", fd, name, error
+                    )
+                    with suppress(OSError):
+                        os.close(fd)
+                    continue
+                sock.set_inheritable(False)
+                sock.settimeout(0)
+                handed.append(Handed(name, sock))
         return cls(notifier, handed)
 
     def slot(self, name: str, *, anywhere: bool = True) -> Slot:
@@ -144,18 +155,3 @@ class Slot:
 
 NOWHERE = Descriptors(Notifier()).slot("")
 """The slot for a socket that no service manager keeps open."""
-
-
-def _adopted(fd: int, name: str) -> list[Handed]:
-    """Return a list with the socket of a descriptor from the service manager. The list is empty if the descriptor is no
-    socket."""
-    try:
-        sock = socket.socket(fileno=fd)
-    except OSError as error:
-        logger.warning("descriptor %d (%s) from the service manager: %s", fd, name, error)
-        with suppress(OSError):
-            os.close(fd)
-        return []
-    sock.set_inheritable(False)
-    sock.settimeout(0)
-    return [Handed(name, sock)]

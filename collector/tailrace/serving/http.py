@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import h11
 import trio
 from prometheus_client import exposition
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
 
 from tailrace.figures import AdminRefusal
 
@@ -105,8 +105,10 @@ class Conversation:
     async def _exchange(self) -> None:
         with within(REQUEST_SECONDS, AdminRefusal.SLOW):
             request = await self._request()
+        path, _, query = request.target.decode("ascii").partition("?")
+        headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers}
         self.waiting = False
-        response = await self._respond(request)
+        response = await self._answer(Request(request.method.decode("ascii"), path, headers, query))
         self.waiting = True
         await self._send(request, response)
 
@@ -133,11 +135,6 @@ class Conversation:
             raise EndedError from problem
         self._received += data
         self._ended = not data
-
-    async def _respond(self, request: h11.Request) -> Response:
-        path, _, query = request.target.decode("ascii").partition("?")
-        headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers}
-        return await self._answer(Request(request.method.decode("ascii"), path, headers, query))
 
     async def _send(self, request: h11.Request | None, response: Response) -> None:
         headers = [
@@ -175,9 +172,8 @@ def _head(data: bytes) -> int:
     head = data[: end if end >= 4 else None]
     lines = head.removesuffix(b"\r").replace(b"\r\n", b"")
     if (head[:1] < b"!" and head) or b"\n" in lines or b"\r" in lines:
-        raise h11.RemoteProtocolError(
-            "this is not an HTTP request, or a line does not end with CR LF"
-        )
+        what = "this is not an HTTP request, or a line does not end with CR LF"
+        raise h11.RemoteProtocolError(what)
     if b"\r\n " in head or b"\r\n\t" in head:
         raise h11.RemoteProtocolError("a header continues on a second line")
     return end if end >= 4 else 0
@@ -192,19 +188,10 @@ def within(seconds: float, cause: AdminRefusal | None) -> Iterator[None]:
         raise EndedError(cause)
 
 
-class _Families(Collector):
-    """Wrapper for metric families, because prometheus_client expects a collector object."""
-
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._all = families
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._all
-
-
 def exposed(families: Iterable[Metric], accept: str = "") -> Response:
     """Return the metrics as OpenMetrics if the request's header `accept` allows it, else as Prometheus text."""
-    all_ = _Families(families)
+    # prometheus_client expects an object with this method.
+    all_: Any = SimpleNamespace(collect=lambda: families)
     if "application/openmetrics-text" in accept:
         # The type check must ignore this call, because prometheus_client declares no types for the function.
         body = openmetrics.generate_latest(all_)  # type: ignore[no-untyped-call]

@@ -20,9 +20,9 @@ from tailrace.errors import TailraceError
 from tailrace.figures import AdminFigures
 from tailrace.security.guard import guard
 from tailrace.serving.http import Request, Response, exposed, plain
-from tailrace.serving.pages import SECURITY_HEADERS, has_token
+from tailrace.serving.pages import SECURITY_HEADERS, has_token, refusal
 from tailrace.serving.server import Server
-from tailrace.sources.listening import bound, named, refusal
+from tailrace.sources.listening import bound, named, refusal as address_refusal
 from tailrace.terminal import printable
 
 TableLook = Callable[[], Iterable[Metric]]
@@ -41,10 +41,8 @@ class ObserverPages:
         return response._replace(headers=response.headers + SECURITY_HEADERS)
 
     async def _page(self, request: Request) -> Response:
-        if self._accepts is not None and not has_token(request, self._accepts):
-            return plain(401, "a token is required", ("WWW-Authenticate", "Bearer"))
-        if request.method not in {"GET", "HEAD"}:
-            return plain(405, "allowed: GET, HEAD", ("Allow", "GET, HEAD"))
+        if refused := refusal(request, may_see=has_token(request, self._accepts)):
+            return refused
         if request.path != "/metrics":
             return plain(404, "not found; pages: /metrics")
         return await trio.to_thread.run_sync(self._metrics, request.headers.get("accept", ""))
@@ -68,7 +66,7 @@ def serve(config: AdminConfig, look: TableLook, ready: Callable[[str], None]) ->
     try:
         listener = bound(config.listen, socket.SOCK_STREAM)
     except OSError as error:
-        raise refusal("--listen", config.listen, error) from error
+        raise address_refusal("--listen", config.listen, error) from error
     with listener:
         trio.run(_serve, server, listener, ready)
 

@@ -174,49 +174,52 @@ class Pages:
         return response._replace(headers=response.headers + SECURITY_HEADERS)
 
     async def _page(self, request: Request) -> Response:
-        may_see = self._accepts is None or has_token(request, self._accepts)
+        may_see = has_token(request, self._accepts)
         if request.path in HEALTH and request.method in {"GET", "HEAD"}:
-            return self._health(request.path, details=may_see)
-        if not may_see:
-            return plain(401, "a token is required", ("WWW-Authenticate", "Bearer"))
-        if request.method not in {"GET", "HEAD"}:
-            return plain(405, "allowed: GET, HEAD", ("Allow", "GET, HEAD"))
+            now = self._probe()
+            fine = now.alive if request.path == "/healthz" else now.ready
+            return _json(
+                200 if fine else 503, now.health if may_see else HealthAnswer(now.health.status)
+            )
+        if refused := refusal(request, may_see=may_see):
+            return refused
         match request.path:
             case "/metrics":
-                response = await self._metrics(request.headers.get("accept", ""))
+                # Collect all metrics on the event loop, so that they show one moment. Format them in a thread, because
+                # this takes much longer: meanwhile the sources continue to receive.
+                accept = request.headers.get("accept", "")
+                response = await trio.to_thread.run_sync(
+                    exposed, list(self._families()), accept, limiter=self._writing
+                )
             case "/status":
-                response = self._status_page(request)
+                match wanted(request):
+                    case "html":
+                        response = _html(status(self._status()))
+                    case "json":
+                        response = _json(200, self._status())
+                    case _:
+                        response = plain(400, "/status?format= must be html or json")
             case "/":
                 response = _html(index(__version__))
             case _:
                 response = plain(404, "not found; pages: /, /status, /metrics, /healthz, /readyz")
         return response
 
-    def _status_page(self, request: Request) -> Response:
-        match wanted(request):
-            case "html":
-                return _html(status(self._status()))
-            case "json":
-                return _json(200, self._status())
-            case _:
-                return plain(400, "/status?format= must be html or json")
 
-    def _health(self, path: str, *, details: bool) -> Response:
-        now = self._probe()
-        fine = now.alive if path == "/healthz" else now.ready
-        health = now.health if details else HealthAnswer(now.health.status)
-        return _json(200 if fine else 503, health)
-
-    async def _metrics(self, accept: str) -> Response:
-        # Collect all metrics on the event loop, so that they show one moment. Format them in a thread, because this
-        # takes much longer: meanwhile the sources continue to receive.
-        return await trio.to_thread.run_sync(
-            exposed, list(self._families()), accept, limiter=self._writing
-        )
+def refusal(request: Request, *, may_see: bool) -> Response | None:
+    """Return the response to a request that lacks a token or does not read a page; None for any other request."""
+    if not may_see:
+        return plain(401, "a token is required", ("WWW-Authenticate", "Bearer"))
+    if request.method not in {"GET", "HEAD"}:
+        return plain(405, "allowed: GET, HEAD", ("Allow", "GET, HEAD"))
+    return None
 
 
-def has_token(request: Request, accepts: Callable[[bytes], bool]) -> bool:
-    """Return whether a request has a token in its header `Authorization` that `accepts` accepts."""
+def has_token(request: Request, accepts: Callable[[bytes], bool] | None) -> bool:
+    """Return whether a request has a token in its header `Authorization` that `accepts` accepts. None requires no
+    token."""
+    if accepts is None:
+        return True
     given = request.headers.get("authorization", "")
     is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
     return is_bearer and accepts(given[len(_SCHEME) :].strip().encode("latin-1"))
@@ -229,9 +232,9 @@ def wanted(request: Request) -> str:
     if given:
         return given[-1]
     ranges = [_range(each) for each in request.headers.get("accept", "").split(",")]
-    html_weight = max((weight for name, weight in ranges if name == "text/html"), default=0.0)
-    json_weight = max(
-        (weight for name, weight in ranges if name == "application/json"), default=0.0
+    html_weight, json_weight = (
+        max((weight for name, weight in ranges if name == type_), default=0.0)
+        for type_ in ("text/html", "application/json")
     )
     return "html" if html_weight > json_weight else "json"
 

@@ -105,8 +105,12 @@ class Server:
             self._scarce.add(scope)
         if len(self._open) >= self._connections_max or (self._open and self._scarce):
             self._make_room()
-        socket, context = trio.SocketStream(sock), self._context()
-        stream = socket if context is None else _secured(socket, context)
+        stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]
+        stream = plain_stream = trio.SocketStream(sock)
+        if context := self._context():
+            # Accept that a client ends the connection without a TLS message. HTTP states the length of each message, so
+            # a message that was cut off is noticed anyway.
+            stream = trio.SSLStream(plain_stream, context, server_side=True, https_compatible=True)
         self._open[scope] = conversation = Conversation(stream, self.answer)
         nursery.start_soon(self._converse, stream, scope, conversation)
         return True
@@ -180,14 +184,6 @@ def _is_scarce(descriptor: int) -> bool:
     The endpoint may have half of them, since it must answer while connections of sources have all others."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return descriptor >= limit - RESERVE // 2
-
-
-def _secured(
-    stream: trio.SocketStream, context: ssl.SSLContext
-) -> trio.SSLStream[trio.SocketStream]:
-    # Accept that a client ends the connection without a TLS message. HTTP states the length of each message, so a
-    # message that was cut off is noticed anyway.
-    return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
 
 
 async def _shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> None:

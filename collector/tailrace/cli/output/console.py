@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 
 
 class Console:
-    """Runs queries and prints their results on standard output.
-
-    Its methods raise the exceptions of `Engine`. They also raise BrokenPipeError if nobody reads the output any more,
-    and KeyboardInterrupt on Ctrl-C.
-    """
+    """Runs queries and prints their results on standard output. Its methods raise the exceptions of `Engine`. They also
+    raise BrokenPipeError if nobody reads the output any more, and KeyboardInterrupt on Ctrl-C."""
 
     def __init__(self, engine: Engine) -> None:
         self.out: BinaryIO = sys.stdout.buffer
@@ -39,8 +36,7 @@ class Console:
 
     def ask(self, sql: str, parameters: Parameters = ()) -> tuple[RowAnswer, Iterator[Page]]:
         """Run a query. Return an answer that has the columns of the result, and an iterator over its pages of rows. The
-        method `table` prints columns and pages.
-        """
+        method `table` prints columns and pages."""
         answer = self._patience.make(lambda: self._engine.ask(sql, parameters=parameters))
         return answer, self._patience.pages(answer)
 
@@ -84,8 +80,7 @@ class Console:
         self, texts: Sequence[str], numbers: Sequence[str], rows: Page, nested: Sequence[str] = ()
     ) -> None:
         """Print rows that do not come from a query as JSON objects: first the members that contain texts, then numbers,
-        then nested JSON.
-        """
+        then nested JSON."""
         names = [*texts, *numbers, *nested]
         output.write_json(columns(names, numbers, nested), [rows], self.out)
 

@@ -46,8 +46,7 @@ Trends = dict[str, deque[float]]
 
 class Answered(NamedTuple):
     """The latest overview of a collector. If the collector has not answered since, `problem` is the reason, and the
-    overview contains no rates.
-    """
+    overview contains no rates."""
 
     overview: Overview
     problem: str = ""
