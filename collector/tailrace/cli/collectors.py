@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tailrace.cli import options
 from tailrace.cli.commands import examples
-from tailrace.cli.options import (
-    Quantity,
-    config_option,
-    json_option,
-    load_config,
-    store_option,
-    table_options,
-)
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, store_path
 from tailrace.config.schema import AdminConfig, Config
@@ -51,9 +44,9 @@ NUMBERS = ("age", "not committed", "spool", "missing")
         "tailrace collectors --store ./store", "tailrace collectors --store ./store --metrics"
     )
 )
-@config_option
-@store_option
-@json_option("Print one JSON object for each collector.")
+@options.config_option
+@options.store_option
+@options.json_option("Print one JSON object for each collector.")
 @click.option(
     "--metrics", "as_metrics", is_flag=True, help="Print metrics, as Prometheus reads them."
 )
@@ -82,7 +75,7 @@ def collectors_command(
     `listen` define who may use the address, as they do for the daemon."""
     if as_json + as_metrics + (listen is not None) > 1:
         raise click.UsageError("give only one of --json, --metrics and --listen")
-    loaded = load_config(config, store, listen)
+    loaded = options.load_config(config, store, listen)
 
     from tailrace.query.collectors import CollectorWatch
 
@@ -98,7 +91,14 @@ def collectors_command(
 
         sys.stdout.buffer.write(exposed(list(observed(found, now))).body)
         return
-    for line in map(msgspec.json.encode, found) if as_json else _lines(found):
+    if as_json:
+        lines = map(msgspec.json.encode, found)
+    else:
+        from tailrace.cli.output.console import columns
+        from tailrace.query.output import layout
+
+        lines = map(str.encode, layout(columns(COLUMNS, NUMBERS), [list(map(_cells, found))]))
+    for line in lines:
         sys.stdout.buffer.write(line + b"\n")
 
 
@@ -114,14 +114,6 @@ def _serve(admin: AdminConfig, watch: CollectorWatch) -> None:
         return observed(watch.look(now), now)
 
     serve(admin, look, lambda address: click.echo(f"metrics: {address}/metrics"))
-
-
-def _lines(found: list[CollectorHistory]) -> Iterator[bytes]:
-    from tailrace.cli.output.console import columns
-    from tailrace.query.output import layout
-
-    for line in layout(columns(COLUMNS, NUMBERS), [list(map(_cells, found))]):
-        yield line.encode()
 
 
 def _cells(each: CollectorHistory) -> tuple[str | None, ...]:
@@ -153,11 +145,11 @@ FIRST_SECONDS = 0.5
 @click.command(
     epilog=examples("tailrace top --store ./store", "tailrace top --store ./store --count 1 --json")
 )
-@table_options
-@json_option("Print one JSON object for each answer of a collector.")
+@options.table_options
+@options.json_option("Print one JSON object for each answer of a collector.")
 @click.option(
     "--interval",
-    type=Quantity(Duration),
+    type=options.Quantity(Duration),
     metavar="TIME",
     default="2 s",
     show_default=True,

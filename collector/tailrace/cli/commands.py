@@ -203,21 +203,19 @@ def report(error: BaseException) -> ExitCode:
         case BrokenPipeError() | StreamError(unread=True):
             return ExitCode.BROKEN_PIPE
         case TailraceError() | OSError():
-            click.echo(f"tailrace: {lines(_text(error))}", err=True)
+            text = str(error)
+            if isinstance(error, OSError) and not isinstance(error, TailraceError):
+                from tailrace.filesystem import refusal_text
+
+                name = error.filename
+                name = os.fsdecode(name) if isinstance(name, bytes) else str(name)
+                text = f"{name}: {refusal_text(error.errno, name)}"
+            click.echo(f"tailrace: {lines(text)}", err=True)
             if isinstance(error, UnknownError):
                 return ExitCode.USAGE
             return ExitCode.INCOMPLETE if isinstance(error, IncompleteError) else ExitCode.FAILED
         case _:
             return ExitCode.INTERRUPTED
-
-
-def _text(error: TailraceError | OSError) -> str:
-    if isinstance(error, TailraceError):
-        return str(error)
-    from tailrace.filesystem import refusal_text
-
-    name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
-    return f"{name}: {refusal_text(error.errno, name)}"
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailrace.cli import options
 from tailrace.cli.commands import examples
-from tailrace.cli.options import (
-    GAPS,
-    complete_option,
-    json_option,
-    open_store,
-    table_options,
-    window_options,
-)
 from tailrace.config.load import shared_path
 from tailrace.export import DIRECTORIES, ORIGINAL, WRITERS
 from tailrace.export.output import STANDARD_OUTPUT, Directory, Output, RowCount
@@ -44,7 +37,7 @@ MEMORY = Size.parse("1 GiB")
         "tailrace export --store ./store --to csv -o -",
     )
 )
-@table_options
+@options.table_options
 @click.option(
     "--to",
     "format_",
@@ -70,9 +63,9 @@ MEMORY = Size.parse("1 GiB")
     is_flag=True,
     help="With csv: put a ' before texts that a spreadsheet would take for formulas.",
 )
-@window_options
-@json_option("Print what was written, and what it lacks, as one JSON object.")
-@complete_option
+@options.window_options
+@options.json_option("Print what was written, and what it lacks, as one JSON object.")
+@options.complete_option
 def export_command(
     format_: str,
     path: str,
@@ -92,7 +85,9 @@ def export_command(
     threads (`trace.programs.csv`). All formats contain the notes that users saved
     in `tailrace view`. A source, session or stream that does not exist is an error, and so is a selection without
     events. `docs/export.md` has the details."""
-    _check(format_, repair=repair, csv_safe=csv_safe)
+    for given, option, of in ((repair, "--repair", ORIGINAL), (csv_safe, "--csv-safe", "csv")):
+        if given and format_ != of:
+            raise click.UsageError(f"{option} is for --to {of}")
     output = _place(format_, path)
 
     from tailrace.export.selected import Selected, export
@@ -103,10 +98,10 @@ def export_command(
 
     def select() -> Selected:
         limits = Limits(memory=MEMORY, spill=2**60)
-        engine, live = open_store(loaded, filters.selection, limits=limits)
+        engine, live = options.open_store(loaded, filters.selection, limits=limits)
         selected = Selected(engine, filters, Patience(engine, terminal), live)
         if complete_only:
-            selected.whole.demand(GAPS)
+            selected.whole.demand(options.GAPS)
         return selected
 
     progress = RowCount(terminal)
@@ -133,13 +128,6 @@ def export_command(
         words = {"files": names, "rows": progress.rows} | exported.words
         text = json.dumps(words | ({"added": dict(added)} if repair else {}))
     click.echo(text, err=output.pipe)
-
-
-def _check(format_: str, *, repair: bool, csv_safe: bool) -> None:
-    """Raise UsageError if an option was given that the chosen format does not support."""
-    for given, option, of in ((repair, "--repair", ORIGINAL), (csv_safe, "--csv-safe", "csv")):
-        if given and format_ != of:
-            raise click.UsageError(f"{option} is for --to {of}")
 
 
 def _writer(format_: str, *, csv_safe: bool) -> Write:

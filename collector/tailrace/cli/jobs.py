@@ -15,19 +15,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tailrace.cli import options
 from tailrace.cli.commands import ExitCode, examples
-from tailrace.cli.options import (
-    complete_directories,
-    complete_files,
-    config_option,
-    job_options,
-    json_option,
-    load_config,
-    open_store,
-    sign_option,
-    signatures,
-    table_options,
-)
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, store_path
 from tailrace.errors import StoreError
@@ -64,20 +53,20 @@ class StoreDirectory(click.ParamType[Path]):
 
 
 @click.command(epilog=examples("tailrace merge --into ./merged ./tailrace-job-17.0"))
-@config_option
+@options.config_option
 @click.option(
     "--into",
     metavar="STORE",
     required=True,
     type=StoreDirectory(),
-    shell_complete=complete_directories,
+    shell_complete=options.complete_directories,
     help="The directory of the store to merge into; it is created if it does not exist.",
 )
-@sign_option
-@json_option("Print one JSON object with the same facts.")
+@options.sign_option
+@options.json_option("Print one JSON object with the same facts.")
 @click.argument(
     "directories", metavar="DIR...", nargs=-1, required=True, type=StoreDirectory(),
-    shell_complete=complete_directories,
+    shell_complete=options.complete_directories,
 )  # fmt: skip
 @click.pass_context
 def merge_command(
@@ -104,8 +93,8 @@ def merge_command(
 
     With --json: the merged `stores`, each with the `rows` that were added and whether something was `recovered`; the
     path of the `certificate` and its `sha256`, `sizes`, `nodes`, `ranks` and `totals`."""
-    private = signatures().load(key) if key else None
-    loaded = load_config(config, str(into))
+    private = options.signatures().load(key) if key else None
+    loaded = options.load_config(config, str(into))
 
     from tailrace.job import certificate as certificates, merging
     from tailrace.job.rank_map import drawn, svg
@@ -133,7 +122,7 @@ def merge_command(
             lambda: certificates.certify(str(into.absolute()), logs, engine),
         )
         if private:
-            signatures().sign(certificate, private)
+            options.signatures().sign(certificate, private)
         path = certificates.write(certificate, into / "job.json")
         picture = svg(drawn(engine, presence(logs), JobFilter(), columns=480))
     _write(picture, into / "job.svg")
@@ -179,8 +168,8 @@ def _report(
 
 
 @click.command(epilog=examples("tailrace ranks --store ./merged --svg ranks.svg"))
-@table_options
-@json_option("Print one JSON object.")
+@options.table_options
+@options.json_option("Print one JSON object.")
 @click.option(
     "--columns",
     metavar="N",
@@ -195,7 +184,7 @@ def _report(
     type=click.Path(path_type=Path),
     help="Also draw the map as a picture into FILE.",
 )
-@job_options()
+@options.job_options()
 def ranks_command(
     job: JobFilter,
     columns: int,
@@ -220,7 +209,7 @@ def ranks_command(
     from tailrace.job.merging import RANKS_DIRECTORY, rank_logs
 
     directory = Path(store_path(loaded.config))
-    engine, _ = open_store(loaded, Selection())
+    engine, _ = options.open_store(loaded, Selection())
     merged = (directory / RANKS_DIRECTORY).is_dir()
     there = presence((read(path) for path in rank_logs(directory)), whole=merged)
     found = rank_map.drawn(engine, there, job, columns)
@@ -236,11 +225,11 @@ def ranks_command(
 
 
 @click.command(epilog=examples("tailrace verify ./store", "tailrace verify ./run/certificate.json"))
-@config_option
+@options.config_option
 @click.option(
     "--store",
     metavar="DIR",
-    shell_complete=complete_directories,
+    shell_complete=options.complete_directories,
     help="Directory or URL of the table; by default the certificate's.",
 )
 @click.option(
@@ -248,8 +237,8 @@ def ranks_command(
     metavar="HEX",
     help="The Ed25519 public key that must have signed the certificate; needs the package cryptography.",
 )
-@json_option("Print one JSON object with the same facts.")
-@click.argument("path", metavar="CERTIFICATE|STORE", shell_complete=complete_files)
+@options.json_option("Print one JSON object with the same facts.")
+@click.argument("path", metavar="CERTIFICATE|STORE", shell_complete=options.complete_files)
 @click.pass_context
 def verify_command(
     context: click.Context,
@@ -279,7 +268,7 @@ def verify_command(
             raise click.UsageError(
                 "--store and --key apply to certificates only; give STORE as the argument"
             )
-        found = _verify_store(load_config(config, path), as_json=as_json)
+        found = _verify_store(options.load_config(config, path), as_json=as_json)
     else:
         found = _verify_certificate(config, store, key, Path(path), as_json=as_json)
     if found:
@@ -315,7 +304,7 @@ def _verify_certificate(
     from tailrace.run import certificate as certificates
 
     certificate = jobs.read(path) if jobs.is_job(path) else certificates.read(path)
-    loaded = load_config(config, store or certificate.store)
+    loaded = options.load_config(config, store or certificate.store)
     with closing(Engine(store_path(loaded.config), loaded.config.store.options)) as engine:
         if isinstance(certificate, jobs.JobCertificate):
             logs = [read(directory) for directory in rank_logs(Path(store_path(loaded.config)))]
@@ -324,7 +313,7 @@ def _verify_certificate(
             differences = partial(certificates.differences, certificate, engine)
         found = waiting("verifying the certificate", differences)
         if key is not None or certificate.signature:
-            found += signatures().differences(certificate, key)
+            found += options.signatures().differences(certificate, key)
     totals, streams = certificate.totals, len(certificate.streams)
     signer = certificate.signature.public_key if certificate.signature else None
     if as_json:

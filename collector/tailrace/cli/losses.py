@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailrace.cli import options
 from tailrace.cli.commands import examples
-from tailrace.cli.options import (
-    GAPS,
-    complete_option,
-    json_option,
-    open_store,
-    selection_options,
-    table_options,
-    warn_incomplete,
-)
 from tailrace.config.load import Loaded
 from tailrace.query import views
 from tailrace.query.completeness import Completeness, Scope, completeness
@@ -41,9 +33,9 @@ REASON, REMAINING = GAP_COLUMNS.index("reason"), GAP_COLUMNS.index("remaining")
 
 
 @click.command(epilog=examples("tailrace gaps --store ./store"))
-@table_options
-@json_option("Print one JSON object for each gap, with all columns.")
-@selection_options
+@options.table_options
+@options.json_option("Print one JSON object for each gap, with all columns.")
+@options.selection_options
 @click.option("--all", "everything", is_flag=True, help="Also show gaps that were healed.")
 def gaps_command(*, loaded: Loaded, as_json: bool, selection: Selection, everything: bool) -> None:
     """List what is missing: one line for each gap, without the events that arrived later.
@@ -61,7 +53,7 @@ def gaps_command(*, loaded: Loaded, as_json: bool, selection: Selection, everyth
     the collector did not answer; `detail` has the reason."""
     from tailrace.cli.output.console import Console
 
-    engine, live = open_store(loaded, selection)
+    engine, live = options.open_store(loaded, selection)
     view = "all_gaps" if everything else "gaps"
     condition = selection.condition
     asked = f"FROM {view} LEFT JOIN part.origins USING (source, session) WHERE {condition.sql} ORDER BY {views.GAPS.order}"
@@ -71,7 +63,7 @@ def gaps_command(*, loaded: Loaded, as_json: bool, selection: Selection, everyth
         more = gap_rows([*(column.name for column in views.GAPS.columns), "peer"], live, selection)
         console.json(f"SELECT {view}.*, peer {asked}", condition.values, more)
         if not whole.selected:
-            warn_incomplete(whole)
+            options.warn_incomplete(whole)
         return
     columns = (*GAP_COLUMNS[:-1], "healed", "peer") if everything else GAP_COLUMNS
     answer, pages = console.ask(f"SELECT {', '.join(columns)} {asked}", condition.values)
@@ -127,10 +119,10 @@ SPARE_OF_STREAMS = ("first", "last", "silent since", "format", "open", "peer")
 
 
 @click.command(epilog=examples("tailrace streams --store ./store"))
-@table_options
-@json_option("Print one JSON object for each stream, with all columns.")
-@selection_options
-@complete_option
+@options.table_options
+@options.json_option("Print one JSON object for each stream, with all columns.")
+@options.selection_options
+@options.complete_option
 def streams_command(
     *, loaded: Loaded, as_json: bool, selection: Selection, complete_only: bool
 ) -> None:
@@ -149,10 +141,10 @@ def streams_command(
     standard error."""
     from tailrace.cli.output.console import Console
 
-    engine, live = open_store(loaded, selection)
+    engine, live = options.open_store(loaded, selection)
     whole = completeness(engine, Scope.of(selection), live)
     if complete_only:
-        whole.demand(GAPS)
+        whole.demand(options.GAPS)
     console = Console(engine)
     condition = selection.condition
     chosen = f"WHERE {condition.sql} ORDER BY {views.STREAMS.order}"
@@ -160,7 +152,7 @@ def streams_command(
         every = "SELECT streams.*, peer FROM streams LEFT JOIN part.origins USING (source, session)"
         console.json(f"{every} {chosen}", condition.values)
         if whole.awaited or whole.unasked or not whole.selected:
-            warn_incomplete(whole)
+            options.warn_incomplete(whole)
         return
     answer, pages = console.ask(f"{STREAM_COLUMNS} {chosen}", condition.values)
     totals = StreamTotals(whole)

@@ -129,7 +129,7 @@ label_option = click.option(
 
 def job_options(side: str = "") -> Callable[[F], F]:
     """Return a decorator that adds the options --rank, --node and --job or, for one side `a` of a comparison, --rank-a,
-    --node-a and --job-a. The command's function gets them as a `JobFilter`, in the argument `job` or `job_a`.
+    --node-a and --job-a. The command's function gets them as a `JobFilter`, in the argument "job" or "job_a".
     """
     option, name, of = (f"-{side}", f"_{side}", f" of {side.upper()}") if side else ("", "", "")
     ranks, nodes, jobs = f"ranks{name}", f"nodes{name}", f"jobs{name}"

@@ -9,16 +9,8 @@ import time
 import click
 
 from tailrace import heaps
+from tailrace.cli import options
 from tailrace.cli.commands import examples
-from tailrace.cli.options import (
-    GAPS,
-    Quantity,
-    complete_option,
-    json_option,
-    open_store,
-    table_options,
-    warn_incomplete,
-)
 from tailrace.config.load import Loaded, store_path
 from tailrace.errors import IncompleteError
 from tailrace.query.completeness import Scope, completeness
@@ -31,8 +23,8 @@ from tailrace.units import Duration, Size
 @click.command(
     epilog=examples('tailrace query --store ./store "SELECT DISTINCT name FROM spans ORDER BY 1"')
 )
-@table_options
-@json_option("Print one JSON object for each row.")
+@options.table_options
+@options.json_option("Print one JSON object for each row.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values with a heading.")
 @click.option(
     "--csv-safe",
@@ -44,15 +36,15 @@ from tailrace.units import Duration, Size
 @click.option("--source", metavar="NAME", help="Show only the rows of this source in all views.")
 @click.option(
     "--timeout",
-    type=Quantity(Duration),
+    type=options.Quantity(Duration),
     help="End the command after this time, even if nobody reads its output: '30 s'.",
 )
 @click.option(
     "--memory",
-    type=Quantity(Size),
+    type=options.Quantity(Size),
     help="End the statement when it needs more memory: '2 GiB'. By default 80 % of the machine's.",
 )
-@complete_option
+@options.complete_option
 @click.argument("sql")
 def query_command(
     source: str | None,
@@ -90,12 +82,12 @@ def query_command(
     from tailrace.cli.output.console import Console
 
     selection = Selection.of_options(source)
-    engine, live = open_store(loaded, selection, limits=limits, room=room)
+    engine, live = options.open_store(loaded, selection, limits=limits, room=room)
     if source is not None:
         engine.restrict(source)
     whole = completeness(engine, Scope.of(selection), live)
     if complete_only:
-        whole.demand(GAPS)
+        whole.demand(options.GAPS)
     bound_memory(limits)
     console = Console(engine)
     with memory_limit_named(limits):
@@ -108,7 +100,7 @@ def query_command(
         else:
             answer, pages = console.ask(statement)
             console.rows(answer.columns, pages)
-    warn_incomplete(whole)
+    options.warn_incomplete(whole)
 
 
 def _read_statement() -> str:
@@ -123,8 +115,8 @@ QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
 
 
 @click.command(epilog=examples("tailrace follow --store ./store --from-start --lines 10"))
-@table_options
-@json_option("Print one JSON object for each row, with all columns.")
+@options.table_options
+@options.json_option("Print one JSON object for each row, with all columns.")
 @click.option(
     "--source",
     metavar="NAME",
@@ -149,7 +141,7 @@ def follow_command(
     from tailrace.query.follow import Follower
 
     if source is not None:
-        open_store(loaded, Selection.of_options(source))[0].close()
+        options.open_store(loaded, Selection.of_options(source))[0].close()
     follower = Follower(
         store_path(loaded.config), loaded.config.store.options, from_start=from_start
     )

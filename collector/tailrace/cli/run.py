@@ -14,15 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from tailrace import heaps, log
+from tailrace.cli import options
 from tailrace.cli.commands import ExitCode, examples
-from tailrace.cli.options import (
-    complete_directories,
-    complete_files,
-    config_option,
-    json_option,
-    sign_option,
-    signatures,
-)
 from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, store_path
 from tailrace.configuration import choose
@@ -51,11 +44,11 @@ T = TypeVar("T")
         "tailrace run --store ./run --max-loss 0 -- python train.py",
     ),
 )
-@config_option
+@options.config_option
 @click.option(
     "--store",
     metavar="DIR",
-    shell_complete=complete_directories,
+    shell_complete=options.complete_directories,
     help="Directory or URL of the table; by default a new directory, tailrace-run-TIME-HOST-PROCESS. Under a launcher, each node has a table below it, named by the node; by default in tailrace-job-JOB.",
 )
 @click.option(
@@ -78,17 +71,17 @@ T = TypeVar("T")
     type=click.Path(path_type=Path),
     help="Write the certificate to FILE; by default to certificate.json beside the table. If the file exists, the name gets a number.",
 )
-@sign_option
+@options.sign_option
 @click.option(
     "--require-trace",
     "require",
     is_flag=True,
     help="Do not run the program if it cannot be traced; exit with 1 if tracing fails later.",
 )
-@json_option("Print one JSON object on standard error in place of the text.")
+@options.json_option("Print one JSON object on standard error in place of the text.")
 @click.argument(
     "arguments", metavar="-- PROGRAM [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED,
-    shell_complete=complete_files,
+    shell_complete=options.complete_files,
 )  # fmt: skip
 @click.pass_context
 def run_command(
@@ -177,7 +170,7 @@ def run_alone(given: GivenOptions, arguments: tuple[str, ...], report: Report) -
         return program.untraced(arguments)
     loaded, directory = prepared
     private = given.key and report.attempt(
-        "the certificate is not signed", lambda: signatures().load(given.key)
+        "the certificate is not signed", lambda: options.signatures().load(given.key)
     )
     wanted = service.RunRequest(
         arguments=arguments, files=given.files, max_loss=given.max_loss, require=report.require,
@@ -284,7 +277,7 @@ class Report:
         from tailrace.run import certificate as certificates
 
         if private:
-            signatures().sign(certificate, private)
+            options.signatures().sign(certificate, private)
         try:
             self.path = certificates.write(certificate, wished)
         except TailraceError as error:

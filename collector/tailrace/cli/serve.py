@@ -79,7 +79,7 @@ def serve_command(config: Path | None, store: str | None, *, rest: bool, as_json
         last = service.run(
             loaded,
             load=partial(choose, config, store),
-            started=_print_json if as_json else _print_addresses,
+            started=partial(_print_started, as_json=as_json),
             held=held,
         )
     finally:
@@ -150,11 +150,10 @@ def _as_stored(
     return names, copies
 
 
-def _print_json(status: Status) -> None:
-    click.echo(msgspec.json.encode(status))
-
-
-def _print_addresses(status: Status) -> None:
+def _print_started(status: Status, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.encode(status))
+        return
     click.echo(f"tailrace {status.version}: store {status.store}")
     for name, source in status.sources.items():
         click.echo(f"  {name}: {source.format} over {source.type} on {source.address}")

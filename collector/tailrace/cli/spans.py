@@ -16,35 +16,10 @@ from xml.etree import ElementTree
 
 import click
 
-from tailrace.analysis.comparison import (
-    ANY_GROWTH,
-    FAILURES,
-    ChangeVerdict,
-    FigureChange,
-    summary,
-)
+from tailrace.analysis.comparison import ANY_GROWTH, FAILURES, ChangeVerdict, FigureChange, summary
 from tailrace.analysis.statistics import FIGURES, GroupKey, SpanStatistics, parse, statistics
+from tailrace.cli import options
 from tailrace.cli.commands import ExitCode, examples
-from tailrace.cli.options import (
-    GAPS,
-    Moment,
-    Percentage,
-    complete_files,
-    complete_option,
-    config_option,
-    filters_of,
-    job_options,
-    json_option,
-    labels,
-    load_config,
-    named_run,
-    open_store,
-    received_as,
-    table_options,
-    together,
-    warn_incomplete,
-    window_options,
-)
 from tailrace.config.load import Loaded
 from tailrace.errors import QueryError, UnknownError
 from tailrace.query.completeness import completeness
@@ -75,9 +50,9 @@ NUMBERS = ("count", "open", "total", "self", "min", "p50", "p90", "p95", "p99", 
         "tailrace stats --store ./store", "tailrace stats --store ./store --by source --by name"
     )
 )
-@table_options
-@json_option("Print one JSON object for each group.")
-@window_options
+@options.table_options
+@options.json_option("Print one JSON object for each group.")
+@options.window_options
 @by_option
 @click.option(
     "--no-self-time",
@@ -85,7 +60,7 @@ NUMBERS = ("count", "open", "total", "self", "min", "p50", "p90", "p95", "p99", 
     is_flag=True,
     help="Do not compute self time, which reads every span in order.",
 )
-@complete_option
+@options.complete_option
 def stats_command(
     words: tuple[str, ...],
     *,
@@ -114,10 +89,10 @@ def stats_command(
 
     by = parse(words)
     window = filters.window
-    engine, live = open_store(loaded, window.selection)
+    engine, live = options.open_store(loaded, window.selection)
     whole = completeness(engine, window.scope, live)
     if complete_only:
-        whole.demand(GAPS)
+        whole.demand(options.GAPS)
     found = statistics(engine, window, whole, by, self_time=not without)
     console = Console(engine)
     texts = [*(key.word for key in by), "unit"]
@@ -127,7 +102,7 @@ def stats_command(
             for each in found
         ]
         console.objects(texts, NUMBERS, rows, nested=["bounds"])
-        warn_incomplete(whole)
+        options.warn_incomplete(whole)
         return
     console.figures(texts, NUMBERS, [_shown(each) for each in found])
     console.line(f"{counted(len(found), 'group')}; {whole.text}")
@@ -152,11 +127,14 @@ class Run(NamedTuple):
 def _sides(sources: tuple[str, ...], *given: Any) -> tuple[Filters, Filters]:  # noqa: ANN401 - as the options give them
     """Return the filters of the two sides A and B. `given` contains the values of five options for A, followed by those
     for B."""
-    a, b = (filters_of(sources, sessions, (), *rest) for sessions, *rest in (given[:5], given[5:]))
+    a, b = (
+        options.filters_of(sources, sessions, (), *rest)
+        for sessions, *rest in (given[:5], given[5:])
+    )
     return a, b
 
 
-sides_options = together(
+sides_options = options.together(
     click.option(
         "--source", "sources", metavar="NAME", multiple=True, help="Take only this source."
     ),
@@ -169,7 +147,7 @@ sides_options = together(
     ),
     *(
         click.option(
-            f"--{limit}-{side}", type=Moment(),
+            f"--{limit}-{side}", type=options.Moment(),
             help=f"Take only spans of {side.upper()} that begin {when}.",
         )
         for side in "ab"
@@ -177,13 +155,13 @@ sides_options = together(
     ),
     *(
         click.option(
-            f"--label-{side}", metavar="KEY=VALUE", multiple=True, callback=labels,
+            f"--label-{side}", metavar="KEY=VALUE", multiple=True, callback=options.labels,
             help=f"Take only sessions of {side.upper()} with this label.",
         )
         for side in "ab"
     ),
-    *map(job_options, "ab"),
-    received_as(
+    *map(options.job_options, "ab"),
+    options.received_as(
         "sides", _sides,
         ("sources", *(f"{name}_{side}" for side in "ab" for name in ("session", "since", "until", "label", "job"))),
     ),
@@ -230,8 +208,8 @@ def _runs(
     cls=SidesCommand,
     epilog=examples("tailrace diff --figure p95 --threshold 10% ./before ./after"),
 )
-@config_option
-@json_option("Print one JSON object for each group.")
+@options.config_option
+@options.json_option("Print one JSON object for each group.")
 @sides_options
 @by_option
 @click.option(
@@ -246,7 +224,7 @@ def _runs(
 )
 @click.option(
     "--threshold",
-    type=Percentage(),
+    type=options.Percentage(),
     metavar="PERCENT",
     help="Exit with 1 if the figure of a group grew by more than this, as in 10%, or if a group is new, gone or unknown; "
     "exit with 3 if a group is undecided.",
@@ -263,13 +241,13 @@ def _runs(
     is_flag=True,
     help="Compare one run on each side as they are, as if nothing varied: for counts, and for simulated time.",
 )
-@complete_option
+@options.complete_option
 @click.argument(
     "paths",
     metavar="A... [--] B...",
     nargs=-1,
     callback=_runs,
-    shell_complete=complete_files,
+    shell_complete=options.complete_files,
 )
 @click.pass_context
 def diff_command(
@@ -353,12 +331,12 @@ def _read(
     from tailrace.analysis.blocks import MeasuredRun
     from tailrace.cli.output.console import Console
 
-    store, of_run = named_run(path)
+    store, of_run = options.named_run(path)
     window = chosen._replace(session=chosen.session or of_run or None).window
-    engine, live = open_store(load_config(config, store), window.selection)
+    engine, live = options.open_store(options.load_config(config, store), window.selection)
     whole = completeness(engine, window.scope, live)
     if demand:
-        whole.demand(f"{GAPS} --store {store}")
+        whole.demand(f"{options.GAPS} --store {store}")
     return Run(path, MeasuredRun.read(engine, window, by, figure, whole), Console(engine))
 
 

@@ -178,7 +178,12 @@ def verdict_command(paths: tuple[Path, ...], *, as_json: bool) -> None:
             raise SystemExit(128 + done.signal)
         found, names, console = _judge(loaded, summary)
     if as_json:
-        click.echo(_json(found, names))
+        figures = [
+            {"name": each.group[0], "unit": each.unit, "seen": each.ended, "bounds": each.bounds}
+            for each in names
+        ]
+        document = {"traces": [each.members for each in found], "names": figures}
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
     else:
         _print(found, names, console)
     for name, count in summary.errors.items():
@@ -293,13 +298,3 @@ def _print(
         rows = [(*each.group, *(its[figure] for figure in SHOWN)) for each, its in words]
         sys.stdout.flush()
         console.figures(["name"], SHOWN, rows)
-
-
-def _json(found: Sequence[Verdict], names: Sequence[SpanStatistics]) -> str:
-    traces = [each.members for each in found]
-    figures = [
-        {"name": each.group[0], "unit": each.unit, "seen": each.ended, "bounds": each.bounds}
-        for each in names
-    ]
-    content = msgspec.json.encode({"traces": traces, "names": figures})
-    return msgspec.json.format(content, indent=2).decode()

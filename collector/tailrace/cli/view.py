@@ -14,15 +14,8 @@ from pathlib import Path
 import click
 
 from tailrace import heaps
+from tailrace.cli import options
 from tailrace.cli.commands import examples
-from tailrace.cli.options import (
-    NamedRun,
-    complete_files,
-    config_option,
-    load_config,
-    named_run,
-    store_option,
-)
 from tailrace.clock import SystemClock
 from tailrace.config.listen import is_loopback
 from tailrace.standard import STDERR, STDOUT, never_wait
@@ -33,8 +26,8 @@ from tailrace.standard import STDERR, STDOUT, never_wait
         "tailrace view ./store", "tailrace view --listen 127.0.0.1:8080 ./before ./after"
     )
 )
-@config_option
-@store_option
+@options.config_option
+@options.store_option
 @click.option(
     "--listen",
     "address",
@@ -58,7 +51,7 @@ from tailrace.standard import STDERR, STDOUT, never_wait
     help="Answer also under this name, for example a proxy's; repeatable.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
-@click.argument("stores", metavar="[STORE]...", nargs=-1, shell_complete=complete_files)
+@click.argument("stores", metavar="[STORE]...", nargs=-1, shell_complete=options.complete_files)
 def view_command(
     config: Path | None,
     store: str | None,
@@ -86,8 +79,8 @@ def view_command(
             param_hint="--listen",
         )
     names = stores or ((store,) if store is not None else ())
-    runs = [named_run(name) for name in names] or [NamedRun(None, ())]
-    loaded = [load_config(config, run.store) for run in runs]
+    runs = [options.named_run(name) for name in names] or [options.NamedRun(None, ())]
+    loaded = [options.load_config(config, run.store) for run in runs]
 
     heaps.share()  # Limit the memory allocator's heaps before other threads exist.
     # Collect garbage as often as Python does by default, because a reference cycle may contain a large answer.

@@ -92,13 +92,21 @@ def examine(
     if document is None or "sources" not in document.tree:
         _add_default_sources(given)
     problems += _add_environment(given, environ)
-    _add_flags(given, flags)
+    for flag, value in flags.items():
+        if value is not None:
+            section, key = FLAGS[flag]
+            given.sections[section][key] = Setting(value, Where("", None, f"--{flag}"))
     check = Check(given, formats)
     config = check.config()
     problems += check.problems
     if config is None or problems:
         return None, sorted(problems, key=_place)
-    return Loaded(config, path, _sha256(config), _places(given)), []
+    owners: dict[tuple[str, ...], dict[str, Setting]] = {
+        (name,): settings for name, settings in given.sections.items()
+    }
+    owners |= {("sources", name): settings for name, settings in given.sources.items()}
+    places = {(*o, k): setting.where for o, each in owners.items() for k, setting in each.items()}
+    return Loaded(config, path, _sha256(config), places), []
 
 
 def expanded(path: str) -> Path:
@@ -190,20 +198,17 @@ def _add_file(given: Given, document: Document) -> Iterator[Problem]:
             yield Problem(where, f"unknown section; {hint(section, [*SECTIONS, 'sources'])}")
         elif not isinstance(content, dict):
             yield Problem(where, f"must be a section, as in [{section}], not {kind(content)}")
-        elif section == "sources":
-            yield from _add_sources(given, document)
-        else:
+        elif section != "sources":
             given.sections[section] = _settings(document, section, table=content)
-
-
-def _add_sources(given: Given, document: Document) -> Iterator[Problem]:
-    for name, content in document.tree["sources"].items():
-        where = document.where("sources", name)
-        if isinstance(content, dict):
-            given.begun[name] = where
-            given.sources[name] = _settings(document, "sources", name, table=content)
         else:
-            yield Problem(where, f"must be a section, as in [sources.name], not {kind(content)}")
+            for name, keys in content.items():
+                where = document.where("sources", name)
+                if isinstance(keys, dict):
+                    given.begun[name] = where
+                    given.sources[name] = _settings(document, "sources", name, table=keys)
+                else:
+                    text = f"must be a section, as in [sources.name], not {kind(keys)}"
+                    yield Problem(where, text)
 
 
 def _settings(document: Document, *above: str, table: dict[str, Any]) -> dict[str, Setting]:
@@ -240,23 +245,6 @@ def _add_environment(given: Given, environ: Mapping[str, str]) -> list[Problem]:
         else:
             given.sections[section][key] = setting
     return problems
-
-
-def _add_flags(given: Given, flags: Mapping[str, object]) -> None:
-    for flag, value in flags.items():
-        if value is not None:
-            section, key = FLAGS[flag]
-            given.sections[section][key] = Setting(value, Where("", None, f"--{flag}"))
-
-
-def _places(given: Given) -> dict[tuple[str, ...], Where]:
-    sections = {(name,): settings for name, settings in given.sections.items()}
-    sources = {("sources", name): settings for name, settings in given.sources.items()}
-    return {
-        (*owner, key): setting.where
-        for owner, settings in (sections | sources).items()
-        for key, setting in settings.items()
-    }
 
 
 def _place(problem: Problem) -> tuple[bool, int, bool, str]:

@@ -164,7 +164,10 @@ def text(found: RankMap) -> Iterator[str]:
     names = [_name(lane) for lane in found.ranks]
     width = max(map(len, names), default=0)
     for name, lane in zip(names, found.ranks, strict=True):
-        cells = "".join(_cell(lane, at, most) for at in range(found.columns))
+        steps = [-(-4 * count // most) if most else 0 for count in lane.events]
+        cells = "".join(
+            MISSING if _is_lost(lane, at) else SHADES[step] for at, step in enumerate(steps)
+        )
         yield f"{name:<{width}} |{cells}| {_words(lane)}"
     if found.begin is not None and found.end is not None:
         yield f"{'':<{width}}  from {_time(found.begin)} to {_time(found.end)} (UTC); {MISSING}: events are missing"
@@ -221,12 +224,6 @@ def _runs(values: list[int] | list[bool]) -> Iterator[tuple[int, int]]:
 def _place(begin: int, end: int, columns: int) -> str:
     left, right = (_LEFT + _WIDTH * at / columns for at in (begin, end))
     return f'x="{left:.1f}" width="{right - left:.1f}"'
-
-
-def _cell(lane: RankLane, at: int, most: int) -> str:
-    if _is_lost(lane, at):
-        return MISSING
-    return SHADES[-(-4 * lane.events[at] // most)] if most else SHADES[0]
 
 
 def _is_lost(lane: RankLane, at: int) -> bool:

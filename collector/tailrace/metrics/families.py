@@ -7,8 +7,8 @@ from operator import attrgetter
 
 from prometheus_client.core import Metric as Family
 
-from tailrace.figures import Durations, SourceStatus, Status
-from tailrace.metrics.contract import DAEMON, SESSION, SOURCE, Label, Metric, Type, type_of
+from tailrace.figures import Durations, Status
+from tailrace.metrics.contract import DAEMON, SESSION, SOURCE, Metric, Type, type_of
 
 OTHER = "other"
 """Value of a label for the sum of all values that were left out because there are too many."""
@@ -27,8 +27,13 @@ def families(status: Status, series_max: int) -> Iterator[Family]:
         for name, source in status.sources.items():
             if type_of(metric) in {None, source.type}:
                 value = getattr(source, metric.field)
-                if metric.label:
-                    value = _labelled(metric.label, value, source, share)
+                if metric.label and metric.label.values is None:
+                    value = bounded(value, share)
+                elif metric.label:
+                    # Values that are known in advance but have no number yet get zero: without this first sample,
+                    # Prometheus would not see the first increase.
+                    zeros = dict.fromkeys(metric.label.all(source.type, source.format), 0.0)
+                    value = zeros | dict(value)
                 fill(family, metric, {"source": name}, value)
         yield family
     for metric in SESSION:
@@ -48,16 +53,6 @@ def bounded(values: Mapping[str, float], most: int) -> dict[str, float]:
     kept = dict(list(values.items())[: most - 1])
     kept[OTHER] = sum(values.values()) - sum(kept.values())
     return kept
-
-
-def _labelled(
-    label: Label, values: Mapping[str, float], source: SourceStatus, share: int
-) -> dict[str, float]:
-    """Return a metric's number for each value of `label`. Values that are known in advance but have no number yet get
-    zero: without this first sample, Prometheus would not see the first increase."""
-    if label.values is None:
-        return bounded(values, share)
-    return dict.fromkeys(label.all(source.type, source.format), 0.0) | dict(values)
 
 
 def family_of(metric: Metric) -> Family:

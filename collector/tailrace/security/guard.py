@@ -43,20 +43,16 @@ class Networks:
     def _allows(self, host: str) -> bool:
         if not self._networks:
             return True
-        packed = _packed(host)
+        if ":" in host:
+            packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+            packed = packed.removeprefix(_MAPPED)
+        else:
+            packed = socket.inet_pton(socket.AF_INET, host)
         number = int.from_bytes(packed)
         return any(
             bits == 8 * len(packed) and number & mask == network
             for bits, mask, network in self._networks
         )
-
-
-def _packed(host: str) -> bytes:
-    """Return an address as bytes: 4 for IPv4, also if it is written as IPv6, and 16 for IPv6."""
-    if ":" not in host:
-        return socket.inet_pton(socket.AF_INET, host)
-    packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
-    return packed[12:] if packed.startswith(_MAPPED) else packed
 
 
 _CERTIFICATES = ("tls_certificate", "tls_key", "tls_client_authority")
