@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import json_option
 from tailrace.config.check import too_few
-from tailrace.config.document import Problem
 from tailrace.config.load import Loaded, examine, spool_path, store_path
-from tailrace.config.schema import Config, SourceConfig, TailConfig
+from tailrace.config.schema import Config, TailConfig
 from tailrace.configuration import transports
 from tailrace.decoding.formats import FORMATS, REFUSED
 from tailrace.filesystem import free_room, is_local
@@ -38,30 +38,51 @@ def check_command(file: Path, *, as_json: bool) -> None:
     loaded, problems = examine(file, environ=os.environ, flags={}, formats=transports)
     if loaded is not None and (unusable := guard.problems(loaded)):
         loaded, problems = None, unusable
-    click.echo(_json(file, loaded, problems) if as_json else _text(file, loaded, problems))
+    summary = _summary(loaded) if loaded else {}
+    if as_json:
+        # The origin of a problem is the path of a file, "environment", or empty for a command line option.
+        found = [{**problem.where._asdict(), "message": problem.message} for problem in problems]
+        document = {"file": str(file), "ok": loaded is not None, "problems": found, **summary}
+        click.echo(json.dumps(document, indent=2))
+    else:
+        lines = [*map(str, problems), *(f"warning: {each}" for each in REFUSED)]
+        click.echo("\n".join(_text(file, summary) if loaded else lines))
     if loaded is None:
         raise SystemExit(ExitCode.USAGE)
 
 
-def _text(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
-    if loaded is None:
-        return "\n".join([*map(str, problems), *(f"warning: {each}" for each in REFUSED)])
+def _summary(loaded: Loaded) -> dict[str, Any]:
     from tailrace.daemon import memory
 
     config = loaded.config
-    lines = [
-        f"{file}: ok",
-        f"  store: {store_path(config)}",
-        f"  spool: {spool_path(config)}",
-        f"  admin: {config.admin.listen}",
-    ]
-    for name, source in config.sources.items():
-        lines.append(f"  {name}: {source.format} over {_tag(source)} {' '.join(_places(source))}")
-    parts = memory.bounds(config)
-    total = sum(part.bytes for part in parts)
-    shares = ", ".join(f"{part.name} {_mib(part.bytes)}" for part in parts)
-    lines.append(f"  memory: at most {_mib(total)} MiB ({shares})")
-    return "\n".join([*lines, *(f"  warning: {warning}" for warning in _warnings(config))])
+    return {
+        "sha256": loaded.sha256,
+        "store": store_path(config),
+        "spool": spool_path(config),
+        "memory": {part.name: part.bytes for part in memory.bounds(config)},
+        "warnings": [*_warnings(config)],
+        "admin": config.admin.listen,
+        "sources": {
+            name: {
+                "type": str(source.__struct_config__.tag),
+                "format": source.format,
+                "places": source.paths if isinstance(source, TailConfig) else [source.listen],
+            }
+            for name, source in config.sources.items()
+        },
+    }
+
+
+def _text(file: Path, summary: dict[str, Any]) -> Iterator[str]:
+    yield f"{file}: ok"
+    for key in ("store", "spool", "admin"):
+        yield f"  {key}: {summary[key]}"
+    for name, source in summary["sources"].items():
+        yield f"  {name}: {source['format']} over {source['type']} {' '.join(source['places'])}"
+    sizes = summary["memory"]
+    shares = ", ".join(f"{name} {_mib(size)}" for name, size in sizes.items())
+    yield f"  memory: at most {_mib(sum(sizes.values()))} MiB ({shares})"
+    yield from (f"  warning: {warning}" for warning in summary["warnings"])
 
 
 def _warnings(config: Config) -> Iterator[str]:
@@ -73,7 +94,11 @@ def _warnings(config: Config) -> Iterator[str]:
     yield from map(str, REFUSED)
     for blocked in processes.blocked(config):
         yield f"{blocked}; see IPAddressAllow="
-    yield from _lacking(config)
+    lacks = set()
+    for place in filter(is_local, (store_path(config), spool_path(config))):
+        with suppress(OSError):  # ignore the error here, because the start of the daemon reports it
+            lacks.add(free_room(Path(place)).lack)
+    yield from sorted(filter(None, lacks))
     yield from _overlapping(config)
     for name, source in _tails(config):
         for pattern in source.paths:
@@ -127,47 +152,5 @@ def _tails(config: Config) -> list[tuple[str, TailConfig]]:
     return [(name, each) for name, each in config.sources.items() if isinstance(each, TailConfig)]
 
 
-def _lacking(config: Config) -> Iterator[str]:
-    """Yield a warning for each file system of the store or the spool that has no free bytes or inodes."""
-    found = set()
-    for place in filter(is_local, (store_path(config), spool_path(config))):
-        with suppress(OSError):  # ignore the error here, because the start of the daemon reports it
-            found.add(free_room(Path(place)).lack)
-    yield from sorted(filter(None, found))
-
-
-def _json(file: Path, loaded: Loaded | None, problems: list[Problem]) -> str:
-    """Return the result of `tailrace check` as JSON. The `origin` of a problem is the path of the configuration file,
-    `environment` for an environment variable, or empty for a command line option."""
-    found = [{**problem.where._asdict(), "message": problem.message} for problem in problems]
-    summary: dict[str, object] = {"file": str(file), "ok": loaded is not None, "problems": found}
-    if loaded is not None:
-        from tailrace.daemon import memory
-
-        config = loaded.config
-        summary |= {
-            "sha256": loaded.sha256,
-            "store": store_path(config),
-            "spool": spool_path(config),
-            "memory": {part.name: part.bytes for part in memory.bounds(config)},
-            "warnings": [*_warnings(config)],
-            "admin": config.admin.listen,
-            "sources": {
-                name: {"type": _tag(source), "format": source.format, "places": _places(source)}
-                for name, source in config.sources.items()
-            },
-        }
-    return json.dumps(summary, indent=2)
-
-
 def _mib(size: int) -> int:
     return -(-size // 2**20)
-
-
-def _tag(source: SourceConfig) -> str:
-    return str(source.__struct_config__.tag)
-
-
-def _places(source: SourceConfig) -> list[str]:
-    """Return where a source's bytes come from: the patterns of a tail source, or the address of any other source."""
-    return source.paths if isinstance(source, TailConfig) else [source.listen]

@@ -123,12 +123,10 @@ class Verdict(NamedTuple):
         names = f"{counted(self.missing_names, 'name')} {are} missing" if self.missing_names else ""
         if self.missing or names:
             events = f"{sum(self.missing.values())} missing here, because {reasons}"
-            more = (
-                f"An unknown number of {'further ' if self.missing else ''}events is missing, because {unknown}"
-                if unknown
-                else ""
-            )
-            return ". ".join(filter(None, (events if self.missing else "", names, more)))
+            further = "further " if self.missing else ""
+            more = f"An unknown number of {further}events is missing, because {unknown}"
+            parts = (self.missing and events, names, unknown and more)
+            return ". ".join(part for part in parts if part)
         if unknown:
             return f"cannot be told, because {unknown}"
         if self.shows_each_loss:
@@ -229,10 +227,8 @@ def _copy(path: str, of: str, verdicts: dict[str, Verdict]) -> Verdict:
 def _of_sessions(engine: Engine, sessions: Iterable[SessionSummary]) -> dict[str, Verdict]:
     """Return the verdict on each file, by its path, in the order of the sessions. All files of an ovni run have the
     same verdict."""
-    runs = {
-        (source, session): run
-        for source, session, run in engine.rows("SELECT source, session, run FROM part.runs")
-    }
+    rows = engine.rows("SELECT source, session, run FROM part.runs")
+    runs = {(source, session): run for source, session, run in rows}
     unknown: dict[tuple[str, str], set[str]] = {}
     missing_of: dict[tuple[str, str], Counter[str]] = {}
     names: Counter[tuple[str, str]] = Counter()
