@@ -35,12 +35,8 @@ def choose(config: Path | None, store: str | None, listen: str | None = None) ->
     Environment variables take precedence over the file. The arguments `store` and `listen` take precedence over both.
     Raise ConfigError if the configuration is invalid."""
     try:
-        return load(
-            config or usual_file(os.environ),
-            environ=os.environ,
-            flags={"store": store, "listen": listen},
-            formats=transports,
-        )
+        flags = {"store": store, "listen": listen}
+        return load(config or usual_file(os.environ), os.environ, flags, transports)
     except ConfigError as error:
         if any(".format: " in problem for problem in error.problems) and (why := refused()):
             raise ConfigError([*error.problems, *why]) from error
@@ -56,8 +52,6 @@ def refused() -> list[str]:
 
 def transports() -> dict[str, tuple[str, ...]]:
     """Return for each format, by its name, the types of sources that support it."""
-    from tailrace.decoding.formats import (  # noqa: PLC0415 - a query needs no decoder
-        FORMATS,
-    )
+    from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - a query needs no decoder
 
     return {format_.name: format_.transports for format_ in FORMATS.values()}

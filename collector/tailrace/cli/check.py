@@ -117,7 +117,6 @@ def _warnings(config: Config) -> Iterator[str]:
 
 
 def _overlapping(config: Config) -> Iterator[str]:
-    """Yield a warning for each pair of sources that can follow the same files."""
     for (one, first), (other, second) in combinations(_tails(config), 2):
         pairs = [(p, q) for p in first.paths for q in second.paths if _meet(p, q)]
         if not pairs:

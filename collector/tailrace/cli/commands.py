@@ -112,7 +112,6 @@ def examples(*commands: str) -> str:
 
 
 def load(name: str) -> click.Command:
-    """Import the module of a command, and return the command."""
     module = import_module(f"tailrace.cli.{MODULES.get(name, name)}")
     command: click.Command = getattr(module, f"{name}_command")
     return command
@@ -190,7 +189,6 @@ def _is_expected(error: BaseException) -> bool:
 
 
 def report(error: BaseException) -> ExitCode:
-    """Print an error on standard error for the user, and return the exit code."""
     match error:
         case ConfigError():
             for problem in error.problems:

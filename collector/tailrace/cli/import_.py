@@ -161,7 +161,6 @@ def _stored(summary: Summary) -> Iterator[str]:
 
 
 def _left_out(files: list[LeftOut], format_: str | None) -> Iterator[str]:
-    """Yield lines about the files that were not imported, grouped by the reason."""
     reasons: dict[Why, list[LeftOut]] = {}
     for file in files:
         reasons.setdefault(file.why, []).append(file)
@@ -210,7 +209,6 @@ def _counted(why: Why, count: int, format_: str | None) -> str:
 
 
 def _problems(summary: Summary, max_loss: int | None) -> Iterator[str]:
-    """Yield the reasons why the command fails, or why the user must run it again."""
     if summary.interrupted:
         yield "interrupted: repeat the same command to continue"
         return

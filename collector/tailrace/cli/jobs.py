@@ -118,8 +118,7 @@ def merge_command(
     with closing(Engine(str(into))) as engine:
         logs = [read(directory) for directory in merging.rank_logs(into)]
         certificate = waiting(
-            "certifying the job",
-            lambda: certificates.certify(str(into.absolute()), logs, engine),
+            "certifying the job", lambda: certificates.certify(str(into.absolute()), logs, engine)
         )
         if private:
             options.signatures().sign(certificate, private)
@@ -186,12 +185,7 @@ def _report(
 )
 @options.job_options()
 def ranks_command(
-    job: JobFilter,
-    columns: int,
-    svg: Path | None,
-    *,
-    loaded: Loaded,
-    as_json: bool,
+    job: JobFilter, columns: int, svg: Path | None, *, loaded: Loaded, as_json: bool
 ) -> None:
     """Show when each rank of a job has events, and where events are missing.
 

@@ -276,9 +276,7 @@ GAPS = "`tailrace gaps`"
 """The command that lists missing events, as it is spelled in messages to the user."""
 
 complete_option = click.option(
-    "--complete-only",
-    is_flag=True,
-    help="If events are missing, print no rows and exit with 3.",
+    "--complete-only", is_flag=True, help="If events are missing, print no rows and exit with 3."
 )
 
 
@@ -340,6 +338,5 @@ def open_store(
 
 
 def warn_incomplete(whole: Completeness) -> None:
-    """Print a warning on standard error if `whole` states that events are missing."""
     if not whole.complete:
         click.echo(f"tailrace: {whole.text}; {GAPS} says which", err=True)

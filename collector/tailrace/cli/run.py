@@ -183,7 +183,6 @@ def run_alone(given: GivenOptions, arguments: tuple[str, ...], report: Report) -
 
 
 def _collector() -> ModuleType:
-    """Import `run.service`, which runs a collector."""
     heaps.load_arrow()
     service = import_module("tailrace.run.service")
     # Exempt the loaded modules from garbage collection, as `serve` does.

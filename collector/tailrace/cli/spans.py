@@ -116,8 +116,6 @@ def _shown(each: SpanStatistics) -> tuple[str | int | None, ...]:
 
 
 class Run(NamedTuple):
-    """A traced program run that `tailrace diff` compares."""
-
     word: str
     """The store or certificate of the run, as the user spelled it on the command line."""
     measured: MeasuredRun
@@ -205,8 +203,7 @@ def _runs(
 
 
 @click.command(
-    cls=SidesCommand,
-    epilog=examples("tailrace diff --figure p95 --threshold 10% ./before ./after"),
+    cls=SidesCommand, epilog=examples("tailrace diff --figure p95 --threshold 10% ./before ./after")
 )
 @options.config_option
 @options.json_option("Print one JSON object for each group.")
@@ -534,7 +531,6 @@ def _counts(change: FigureChange) -> tuple[int | None, int | None]:
 
 
 def _escaped(text: str) -> str:
-    """Return the text with a backslash before each character that has a meaning in Markdown."""
     return _MARKDOWN.sub(r"\\\g<0>", text)
 
 

@@ -31,9 +31,7 @@ from tailrace.units import counted
     help="Delete days by their age even though the table has no rows for a long time before now: no collector ran then.",
 )
 @click.option(
-    "--if-free",
-    is_flag=True,
-    help="Do nothing, and do not fail, if another upkeep is running.",
+    "--if-free", is_flag=True, help="Do nothing, and do not fail, if another upkeep is running."
 )
 @click.option("--turn", "number", type=int, hidden=True)
 @json_option("Print one JSON object with the same facts.")

@@ -86,10 +86,9 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
         else:
             try:
                 text = _content(environ[name]) if name.endswith(FILE_SUFFIX) else environ[name]
+                settings[target.path] = Setting(_value(target.type, text), where)
             except ValueError as error:
                 problems.append(Problem(where, str(error)))
-            else:
-                settings[target.path] = Setting(_value(target.type, text), where)
     return settings, problems
 
 
@@ -167,10 +166,8 @@ def _endings(section: str, rest: str) -> list[str]:
     `<NAME>_<KEY>`, and NAME may contain underscores. Therefore NAME may be each beginning of `rest` that ends before an
     underscore."""
     if section != "sources":
-        return [
-            key.upper() + ("_<NAME>" if get_origin(field.type) is dict else "")
-            for key, field in keys(SECTIONS[section]).items()
-        ]
+        fields = keys(SECTIONS[section]).items()
+        return [k.upper() + ("_<NAME>" if get_origin(f.type) is dict else "") for k, f in fields]
     words = rest.split("_")
     names = ["_".join(words[:count]) for count in range(1, len(words))] or ["<NAME>"]
     return [f"{name}_{key.upper()}" for name in names for key in _source_types()]

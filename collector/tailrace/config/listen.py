@@ -34,12 +34,10 @@ def parse(text: str) -> tuple[str, int]:
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach a listener at `host`, a result of `parse`. Only host names that RFC
     6761 reserves count, because the address of any other name may change."""
-    if is_localhost(host):
-        return True
     try:
         address = ip_address(host)
     except ValueError:
-        return False
+        return is_localhost(host)
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return (mapped or address).is_loopback
 

@@ -59,25 +59,17 @@ class Loaded(NamedTuple):
 
 
 def load(
-    path: Path | None,
-    *,
-    environ: Mapping[str, str],
-    flags: Mapping[str, object],
-    formats: Transports,
+    path: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], formats: Transports
 ) -> Loaded:
     """Load the configuration like `examine`. Raise ConfigError with all problems if it is invalid."""
-    loaded, problems = examine(path, environ=environ, flags=flags, formats=formats)
+    loaded, problems = examine(path, environ, flags, formats)
     if loaded is None:
         raise ConfigError([str(problem) for problem in problems])
     return loaded
 
 
 def examine(
-    path: Path | None,
-    *,
-    environ: Mapping[str, str],
-    flags: Mapping[str, object],
-    formats: Transports,
+    path: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], formats: Transports
 ) -> tuple[Loaded | None, list[Problem]]:
     """Load and check the configuration. Return the configuration, or None and all problems: first those of the file,
     by line. `flags` has the values of command line options (see `FLAGS`); None stands for an option that was not
@@ -170,12 +162,10 @@ def shared_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path
 
 
 def quarantine_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory in which the configured collector keeps bytes that could not be decoded."""
     return collector_path(config, environ) / "quarantine"
 
 
 def spool_path(config: Config, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the directory of the configured collector's spool."""
     store, name = store_path(config, environ), config.collector.name
     if "://" not in store and not config.spool.path:
         return str(own_part(Path(store), name) / "spool")

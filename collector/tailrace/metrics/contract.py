@@ -43,7 +43,6 @@ class Type(StrEnum):
 
     @property
     def exposed(self) -> str:
-        """Return the name that this type of metric has in OpenMetrics."""
         return "gauge" if self is Type.STATES else self.value
 
     @property
@@ -104,7 +103,6 @@ class Metric(NamedTuple):
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """Return the names of all samples of this metric."""
         return tuple(self.name + ending for ending in self.type.endings)
 
 
@@ -125,7 +123,6 @@ class Law(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all metrics in `left` and `right`."""
         return [w for w in f"{self.left} {self.right}".split() if w.startswith("tailrace_")]
 
 

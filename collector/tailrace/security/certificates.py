@@ -147,7 +147,6 @@ def _validity(context: ssl.SSLContext, certificate: Path) -> tuple[float, float]
 
 
 def explain(error: ssl.SSLError) -> str:
-    """Return a readable message for an OpenSSL error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return (error.reason or str(error)).replace("_", " ").lower()

@@ -81,14 +81,13 @@ class Descriptors:
     ) -> Handed | None:
         """Return and remove a socket that no listener has taken and for which `fits` returns true; None if there is
         none."""
-        found = next(
-            (h for h in self._handed if (anywhere or h.name == name) and fits(h.sock)), None
-        )
-        if found is not None:
-            logger.info("uses the socket %s that the service manager kept", found.name)
-            self._handed.remove(found)
-            self._taken.add(found.name)
-        return found
+        for found in self._handed:
+            if (anywhere or found.name == name) and fits(found.sock):
+                logger.info("uses the socket %s that the service manager kept", found.name)
+                self._handed.remove(found)
+                self._taken.add(found.name)
+                return found
+        return None
 
     def close_rest(self) -> bool:
         """Close all sockets that no listener has taken, also in the service manager. Return whether there were any."""

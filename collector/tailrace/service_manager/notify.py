@@ -42,7 +42,6 @@ class Notifier:
 
     @property
     def present(self) -> bool:
-        """Return whether a service manager has started this process."""
         return bool(self._address)
 
     def ready(self) -> None:
@@ -60,7 +59,6 @@ class Notifier:
         self._send(f"STATUS={line.splitlines()[0] if line else ''}")
 
     def alive(self) -> None:
-        """Send a watchdog signal."""
         self._send("WATCHDOG=1")
 
     def extend(self, seconds: float) -> None:

@@ -61,7 +61,6 @@ FIRST = (
 
 
 def index(version: str) -> str:
-    """Return the HTML of the page / with links to all other pages."""
     links = (f'<li><a href="{path}">{path}</a>: {about}</li>' for path, about in PAGES.items())
     return _page(f"Tailrace {version}", ["<ul>", *links, "</ul>"])
 
