@@ -12,8 +12,9 @@ import msgspec
 
 from tailrace import heaps, log
 from tailrace.cli.commands import ExitCode, examples
-from tailrace.cli.options import config_option, json_option, load_config, store_option
+from tailrace.cli.options import json_option, table_options
 from tailrace.cli.output.ledger import final_ledger, progress_bar
+from tailrace.config.load import Loaded
 from tailrace.decoding.formats import FORMATS, REFUSED
 from tailrace.units import counted
 
@@ -35,8 +36,7 @@ class _FormatChoice(click.Choice[str]):
 
 
 @click.command(epilog=examples("tailrace import --store ./store ./traces"))
-@config_option
-@store_option
+@table_options
 @click.option(
     "--format",
     "format_",
@@ -60,13 +60,12 @@ class _FormatChoice(click.Choice[str]):
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
 def import_command(
-    config: Path | None,
-    store: str | None,
     format_: str | None,
     dialect: str,
     source: str,
     max_loss: int | None,
     *,
+    loaded: Loaded,
     again: bool,
     as_json: bool,
     paths: tuple[Path, ...],
@@ -104,8 +103,6 @@ def import_command(
     `imported_before` lists what the table had of the given files before.
 
     Links in a directory are followed only if their targets are in that directory."""
-    loaded = load_config(config, store)
-
     heaps.load_arrow()
 
     from tailrace.importing.importing import Wanted, take

@@ -32,24 +32,15 @@ if TYPE_CHECKING:
     from tailrace.job.merging import MergedStore
 
 
-class StoreDirectory(click.ParamType[Path]):
-    """Parameter type of an option that takes a directory. It rejects a URL, because a directory with the URL as its
-    name would otherwise be created."""
-
-    name = "directory"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path:
-        text = str(value)
-        if not isinstance(value, Path) and "://" in text:
-            self.fail(
-                f"{text} is a URL, and a merge takes directories only: merge into one on this host, and copy its events"
-                " to an empty place in the object store; or let collectors write there (store.path)",
-                param,
-                ctx,
-            )
-        return Path(text)
+def store_directory(text: str) -> Path:
+    """Return the path of a directory. Raise BadParameter for a URL, because a directory with the URL as its name would
+    otherwise be created."""
+    if "://" in text:
+        raise click.BadParameter(
+            f"{text} is a URL, and a merge takes directories only: merge into one on this host, and copy its events"
+            " to an empty place in the object store; or let collectors write there (store.path)"
+        )
+    return Path(text)
 
 
 @click.command(epilog=examples("tailrace merge --into ./merged ./tailrace-job-17.0"))
@@ -58,19 +49,17 @@ class StoreDirectory(click.ParamType[Path]):
     "--into",
     metavar="STORE",
     required=True,
-    type=StoreDirectory(),
+    type=store_directory,
     shell_complete=options.complete_directories,
     help="The directory of the store to merge into; it is created if it does not exist.",
 )
 @options.sign_option
 @options.json_option("Print one JSON object with the same facts.")
 @click.argument(
-    "directories", metavar="DIR...", nargs=-1, required=True, type=StoreDirectory(),
+    "directories", metavar="DIR...", nargs=-1, required=True, type=store_directory,
     shell_complete=options.complete_directories,
 )  # fmt: skip
-@click.pass_context
 def merge_command(
-    context: click.Context,
     config: Path | None,
     into: Path,
     key: Path | None,
@@ -127,7 +116,7 @@ def merge_command(
     _write(picture, into / "job.svg")
     _report(certificate, path, merged, recovered, as_json=as_json)
     if not certificate.complete:
-        context.exit(ExitCode.INCOMPLETE)
+        raise SystemExit(ExitCode.INCOMPLETE)
 
 
 def _write(picture: str, path: Path) -> None:
@@ -233,15 +222,8 @@ def ranks_command(
 )
 @options.json_option("Print one JSON object with the same facts.")
 @click.argument("path", metavar="CERTIFICATE|STORE", shell_complete=options.complete_files)
-@click.pass_context
 def verify_command(
-    context: click.Context,
-    config: Path | None,
-    store: str | None,
-    key: str | None,
-    path: str,
-    *,
-    as_json: bool,
+    config: Path | None, store: str | None, key: str | None, path: str, *, as_json: bool
 ) -> None:
     """Verify the certificate of a run or a job, or all files of a store.
 
@@ -266,7 +248,7 @@ def verify_command(
     else:
         found = _verify_certificate(config, store, key, Path(path), as_json=as_json)
     if found:
-        context.exit(ExitCode.FAILED)
+        raise SystemExit(ExitCode.FAILED)
 
 
 def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:

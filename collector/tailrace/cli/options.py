@@ -155,8 +155,6 @@ def job_options(side: str = "") -> Callable[[F], F]:
     )  # fmt: skip
 
 
-_NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
-
 DIGITS_OF_A_DATE = 8
 """Number of digits of a date in ISO 8601 without dashes. A number with more digits is a time in Unix nanoseconds."""
 
@@ -182,18 +180,12 @@ class Quantity(click.ParamType[Size | Duration]):
         return quantity
 
 
-class Percentage(click.ParamType[float]):
-    """Parameter type of an option that takes a percentage of 0 or more, written as "10%" or "10"."""
-
-    name = "percentage"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        text = str(value).strip().removesuffix("%")
-        if not _NUMBER.fullmatch(text):
-            self.fail(f"{value!r} is not a percentage of 0 or more, as in 10%", param, ctx)
-        return float(text) / 100
+def percentage(text: str) -> float:
+    """Return a percentage of 0 or more, written as "10%" or "10", as a fraction. Raise BadParameter for another text."""
+    number = text.strip().removesuffix("%")
+    if not re.fullmatch(r"\d{1,15}(\.\d{1,15})?", number, re.ASCII):
+        raise click.BadParameter(f"{text!r} is not a percentage of 0 or more, as in 10%")
+    return float(number) / 100
 
 
 class Moment(click.ParamType[int]):

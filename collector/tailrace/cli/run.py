@@ -83,9 +83,7 @@ T = TypeVar("T")
     "arguments", metavar="-- PROGRAM [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED,
     shell_complete=options.complete_files,
 )  # fmt: skip
-@click.pass_context
 def run_command(
-    context: click.Context,
     config: Path | None,
     store: str | None,
     max_loss: int | None,
@@ -145,7 +143,7 @@ def run_command(
     else:
         done = run_rank(rank, given, arguments, report)
     report.print_summary(done, arguments)
-    context.exit(exit_status(done, max_loss, failed=require and bool(report.failures)))
+    raise SystemExit(exit_status(done, max_loss, failed=require and bool(report.failures)))
 
 
 class GivenOptions(NamedTuple):

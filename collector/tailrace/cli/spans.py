@@ -221,7 +221,7 @@ def _runs(
 )
 @click.option(
     "--threshold",
-    type=options.Percentage(),
+    type=options.percentage,
     metavar="PERCENT",
     help="Exit with 1 if the figure of a group grew by more than this, as in 10%, or if a group is new, gone or unknown; "
     "exit with 3 if a group is undecided.",
@@ -246,9 +246,7 @@ def _runs(
     callback=_runs,
     shell_complete=options.complete_files,
 )
-@click.pass_context
 def diff_command(
-    context: click.Context,
     config: Path | None,
     paths: tuple[tuple[str, ...], tuple[str, ...]],
     words: tuple[str, ...],
@@ -311,7 +309,7 @@ def diff_command(
         junit.write_bytes(report.junit())
     report.print("json" if as_json else "markdown" if markdown else "table")
     if threshold is not None:
-        context.exit(report.judge())
+        raise SystemExit(report.judge())
 
 
 def _read(
