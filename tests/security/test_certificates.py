@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from tailrace.security.certificates import Certificates
-from tailrace.security.files import UnusableError
+from tailrace.security.guard import Certificates, UnusableError
 from tests.security.authority import PAST, TIME, Authority, replace
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.security.files import UnusableError
-from tailrace.security.tokens import TOKENS_MAX, Tokens
+from tailrace.security.guard import TOKENS_MAX, Tokens, UnusableError
 from tests.security.authority import replace
 
 ONE, OTHER = b"0123456789abcdef", b"fedcba9876543210-and-more"

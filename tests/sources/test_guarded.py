@@ -13,8 +13,7 @@ import trio
 
 from tailrace.clock import SystemClock
 from tailrace.config.schema import TcpConfig
-from tailrace.security.files import LOOK_EVERY
-from tailrace.security.guard import guard
+from tailrace.security.guard import LOOK_EVERY, guard
 from tailrace.sources.connection import LINE_MAX, Connection
 from tailrace.sources.connections import ConnectionSource
 from tailrace.sources.listeners import TcpListener

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from tailrace.security.certificates import explain
-from tailrace.security.guard import Guard
+from tailrace.security.guard import Guard, explain
 from tailrace.sources.source import CHUNK_MAX, UNSENT_MAX, Outcome, Refusal
 from tailrace.spool.payloads import EOF
 
