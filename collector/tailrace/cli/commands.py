@@ -120,17 +120,11 @@ def load(name: str) -> click.Command:
 class Commands(click.Group):
     """The group of all subcommands. It lists the names of commands without importing the modules of the commands."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        cmd_name: str,
-    ) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        return load(cmd_name)
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return load(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -142,11 +136,7 @@ class Commands(click.Group):
                 ctx.fail(f"there is no command {args[0]!r}; did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        formatter: click.HelpFormatter,
-    ) -> None:
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
         for title, commands in GROUPS.items():
             with formatter.section(title):

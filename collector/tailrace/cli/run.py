@@ -37,6 +37,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class GivenOptions(NamedTuple):
+    """The values of those options of `tailrace run` that concern the collector and the certificate."""
+
+    config: Path | None
+    store: str | None
+    max_loss: int | None
+    files: tuple[str, ...]
+    path: Path | None
+    key: Path | None
+
+
 @click.command(
     context_settings={"ignore_unknown_options": True},
     epilog=examples(
@@ -83,17 +94,9 @@ T = TypeVar("T")
     "arguments", metavar="-- PROGRAM [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED,
     shell_complete=options.complete_files,
 )  # fmt: skip
+@options.received_as("given", GivenOptions, GivenOptions._fields)
 def run_command(
-    config: Path | None,
-    store: str | None,
-    max_loss: int | None,
-    files: tuple[str, ...],
-    path: Path | None,
-    key: Path | None,
-    arguments: tuple[str, ...],
-    *,
-    require: bool,
-    as_json: bool,
+    arguments: tuple[str, ...], *, given: GivenOptions, require: bool, as_json: bool
 ) -> None:
     """Run a program beside a collector that receives its events, then report and certify what was traced.
 
@@ -134,27 +137,16 @@ def run_command(
     the `certificate`. The members `sha256`, `store`, `totals`, `tracing` (CPU times in ns) and `streams` (those
     that lack events) are from the certificate; they are null without one."""
     never_wait(STDERR)
-    surroundings.followed(files)
+    surroundings.followed(given.files)
     report = Report(as_json=as_json, require=require)
-    given = GivenOptions(config, store, max_loss or 0, files, path, key)
     rank = launcher.launched(os.environ, os.uname().nodename)
     if rank is None:
         done = run_alone(given, arguments, report)
     else:
         done = run_rank(rank, given, arguments, report)
     report.print_summary(done, arguments)
-    raise SystemExit(exit_status(done, max_loss, failed=require and bool(report.failures)))
-
-
-class GivenOptions(NamedTuple):
-    """The values of those options of `tailrace run` that concern the collector and the certificate."""
-
-    config: Path | None
-    store: str | None
-    max_loss: int
-    files: tuple[str, ...]
-    path: Path | None
-    key: Path | None
+    failed = require and bool(report.failures)
+    raise SystemExit(exit_status(done, given.max_loss, failed=failed))
 
 
 def run_alone(given: GivenOptions, arguments: tuple[str, ...], report: Report) -> RunDone:
@@ -171,7 +163,7 @@ def run_alone(given: GivenOptions, arguments: tuple[str, ...], report: Report) -
         "the certificate is not signed", lambda: options.signatures().load(given.key)
     )
     wanted = service.RunRequest(
-        arguments=arguments, files=given.files, max_loss=given.max_loss, require=report.require,
+        arguments=arguments, files=given.files, max_loss=given.max_loss or 0, require=report.require,
         traces=(directory / "traces").absolute(),
     )  # fmt: skip
     done: RunDone = service.run(loaded, wanted, report.warn)
@@ -233,7 +225,7 @@ def prepare_node(rank: LaunchedRank, given: GivenOptions) -> NodeSpec:
     return NodeSpec(
         config=str(given.config) if given.config else None, store=store, directory=str(directory),
         node=rank.node, job=rank.job, size=rank.size, local_size=1 if rank.alone else rank.local_size,
-        max_loss=given.max_loss, certificate=str(path), sign=str(given.key) if given.key else None,
+        max_loss=given.max_loss or 0, certificate=str(path), sign=str(given.key) if given.key else None,
     )  # fmt: skip
 
 

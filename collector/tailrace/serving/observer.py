@@ -19,7 +19,7 @@ from tailrace.config.schema import AdminConfig
 from tailrace.errors import TailraceError
 from tailrace.figures import AdminFigures
 from tailrace.security.guard import guard
-from tailrace.serving.http import Request, Response, exposed, plain
+from tailrace.serving.http import HttpAnswer, Request, Response, exposed, plain
 from tailrace.serving.pages import SECURITY_HEADERS, has_token, refusal
 from tailrace.serving.server import Server
 from tailrace.sources.listening import bound, named, refusal as address_refusal
@@ -28,39 +28,34 @@ from tailrace.terminal import printable
 TableLook = Callable[[], Iterable[Metric]]
 
 
-class ObserverPages:
-    """The pages of the observer's endpoint. `look` reads the table and returns the metrics. `accepts` returns whether a
-    token is valid; None means that no token is required."""
+def _pages(look: TableLook, accepts: Callable[[bytes], bool] | None) -> HttpAnswer:
+    """Return a function that answers requests. `look` reads the table and returns the metrics. `accepts` returns whether
+    a token is valid; None means that no token is required."""
 
-    def __init__(self, look: TableLook, accepts: Callable[[bytes], bool] | None) -> None:
-        self._look = look
-        self._accepts = accepts
-
-    async def answer(self, request: Request) -> Response:
-        response = await self._page(request)
-        return response._replace(headers=response.headers + SECURITY_HEADERS)
-
-    async def _page(self, request: Request) -> Response:
-        if refused := refusal(request, may_see=has_token(request, self._accepts)):
-            return refused
-        if request.path != "/metrics":
-            return plain(404, "not found; pages: /metrics")
-        return await trio.to_thread.run_sync(self._metrics, request.headers.get("accept", ""))
-
-    def _metrics(self, accept: str) -> Response:
+    def metrics(accept: str) -> Response:
         try:
-            return exposed(list(self._look()), accept)
+            return exposed(list(look()), accept)
         except TailraceError as error:
             return plain(503, printable(str(error)))
+
+    async def answer(request: Request) -> Response:
+        response = refusal(request, may_see=has_token(request, accepts))
+        if response is None and request.path != "/metrics":
+            response = plain(404, "not found; pages: /metrics")
+        if response is None:
+            accept = request.headers.get("accept", "")
+            response = await trio.to_thread.run_sync(metrics, accept)
+        return response._replace(headers=response.headers + SECURITY_HEADERS)
+
+    return answer
 
 
 def serve(config: AdminConfig, look: TableLook, ready: Callable[[str], None]) -> None:
     """Serve metrics at the address of a section `[admin]` until SIGINT or SIGTERM. Call `ready` with the address.
     Raise ConfigError if the address or a certificate or token file cannot be used."""
     certificates, tokens, networks = guard("admin", config, SystemClock())
-    pages = ObserverPages(look, tokens.accepts if tokens else None)
     server = Server(
-        pages.answer, AdminFigures(), connections_max=config.connections_max,
+        _pages(look, tokens.accepts if tokens else None), AdminFigures(), connections_max=config.connections_max,
         allows=networks.allows, context=certificates.context if certificates else lambda: None,
     )  # fmt: skip
     try:
