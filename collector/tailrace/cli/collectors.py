@@ -79,7 +79,7 @@ def collectors_command(
 
     from tailrace.query.collectors import CollectorWatch
 
-    with closing(CollectorWatch(store_path(loaded.config), loaded.config.store.options)) as watch:
+    with closing(CollectorWatch(*loaded.store)) as watch:
         if listen is not None:
             _serve(loaded.config.admin, watch)
             return

@@ -185,9 +185,8 @@ def report(error: BaseException) -> ExitCode:
                 click.echo(lines(problem), err=True)
             if isinstance(error, NoProgramError):
                 return ExitCode.NO_PROGRAM
-            return (
-                ExitCode.ADDRESS_UNAVAILABLE if isinstance(error, AddressError) else ExitCode.USAGE
-            )
+            unavailable = isinstance(error, AddressError)
+            return ExitCode.ADDRESS_UNAVAILABLE if unavailable else ExitCode.USAGE
         case BrokenPipeError() | StreamError(unread=True):
             return ExitCode.BROKEN_PIPE
         case TailraceError() | OSError():

@@ -241,9 +241,8 @@ def verify_command(
     `unverifiable`, and the `damage`: `path`, `reason` and what is `lost`."""
     if "://" in path or Path(path).is_dir():
         if store is not None or key is not None:
-            raise click.UsageError(
-                "--store and --key apply to certificates only; give STORE as the argument"
-            )
+            what = "--store and --key apply to certificates only; give STORE as the argument"
+            raise click.UsageError(what)
         found = _verify_store(options.load_config(config, path), as_json=as_json)
     else:
         found = _verify_certificate(config, store, key, Path(path), as_json=as_json)
@@ -255,8 +254,8 @@ def _verify_store(loaded: Loaded, *, as_json: bool) -> bool:
     """Verify all files of a store and print the result. Return whether any file is damaged."""
     from tailrace.store.verify import verify
 
-    store = store_path(loaded.config)
-    found = waiting("verifying files", lambda: verify(store, loaded.config.store.options))
+    store, access = loaded.store
+    found = waiting("verifying files", lambda: verify(store, access))
     if as_json:
         click.echo(msgspec.json.encode({"store": store, **msgspec.structs.asdict(found)}))
         return bool(found.damage)
@@ -281,7 +280,7 @@ def _verify_certificate(
 
     certificate = jobs.read(path) if jobs.is_job(path) else certificates.read(path)
     loaded = options.load_config(config, store or certificate.store)
-    with closing(Engine(store_path(loaded.config), loaded.config.store.options)) as engine:
+    with closing(Engine(*loaded.store)) as engine:
         if isinstance(certificate, jobs.JobCertificate):
             logs = [read(directory) for directory in rank_logs(Path(store_path(loaded.config)))]
             differences = partial(jobs.differences, certificate, logs, engine)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import click
 
 from tailrace.cli.commands import report
-from tailrace.config.load import Loaded, store_path
+from tailrace.config.load import Loaded
 from tailrace.configuration import choose
 from tailrace.errors import ConfigError, QueryError
 from tailrace.query.filters import JobFilter, RunLabel, Selection
@@ -304,12 +304,10 @@ def named_run(path: str) -> NamedRun:
     from tailrace.job import certificate as jobs
     from tailrace.run import certificate as certificates
 
-    certificate = (
-        jobs.read(Path(path)) if jobs.is_job(Path(path)) else certificates.read(Path(path))
-    )
-    return NamedRun(
-        certificate.store, tuple(sorted({each.session for each in certificate.streams}))
-    )
+    file = Path(path)
+    certificate = jobs.read(file) if jobs.is_job(file) else certificates.read(file)
+    sessions = {stream.session for stream in certificate.streams}
+    return NamedRun(certificate.store, tuple(sorted(sessions)))
 
 
 def open_store(
@@ -322,8 +320,7 @@ def open_store(
     from tailrace.query.live import beside, look
     from tailrace.query.unknown_names import check
 
-    store = store_path(loaded.config)
-    engine = Engine(store, loaded.config.store.options, limits, room=room)
+    engine = Engine(*loaded.store, limits, room=room)
     live = beside(engine, lambda: look(loaded.config))
     check(engine, selection, live)
     return engine, live

@@ -11,7 +11,7 @@ import click
 from tailrace import heaps
 from tailrace.cli import options
 from tailrace.cli.commands import examples
-from tailrace.config.load import Loaded, store_path
+from tailrace.config.load import Loaded
 from tailrace.errors import IncompleteError
 from tailrace.query.completeness import Scope, completeness
 from tailrace.query.filters import Selection
@@ -142,9 +142,7 @@ def follow_command(
 
     if source is not None:
         options.open_store(loaded, Selection.of_options(source))[0].close()
-    follower = Follower(
-        store_path(loaded.config), loaded.config.store.options, from_start=from_start
-    )
+    follower = Follower(*loaded.store, from_start=from_start)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     printer = RowPrinter(sys.stdout.buffer, as_json=as_json, width=width)
     delay = QUICK_SECONDS

@@ -17,7 +17,7 @@ from tailrace.cli.commands import examples
 from tailrace.cli.options import config_option, json_option, load_config, store_option
 from tailrace.cli.output.ledger import final_ledger
 from tailrace.clock import SystemClock
-from tailrace.config.load import Loaded, store_path
+from tailrace.config.load import Loaded
 from tailrace.config.schema import HeartbeatConfig, TailConfig
 from tailrace.configuration import choose
 from tailrace.errors import TailraceError
@@ -136,7 +136,7 @@ def _as_stored(
     if not (asked or several):
         return names, copies
     try:
-        with closing(Engine(store_path(loaded.config), loaded.config.store.options)) as engine:
+        with closing(Engine(*loaded.store)) as engine:
             if asked and status.spool.committed < status.spool.end:
                 # None (unknown), because the table does not have all rows yet
                 names |= dict.fromkeys(asked)

@@ -341,11 +341,10 @@ def _compared(
     """Return the changes of the named groups; without names, of all groups. Allow for noise, unless `exact` is set."""
     from tailrace.analysis.noise import RepeatedRuns, judged, judged_by_runs, repeated_changes
 
+    sides = ([run.measured for run in side] for side in (a, b))
     before, after = (
-        RepeatedRuns(
-            [run.measured.statistics for run in side], [run.measured.lacks for run in side]
-        )
-        for side in (a, b)
+        RepeatedRuns([run.statistics for run in side], [run.lacks for run in side])
+        for side in sides
     )
     found = _named(repeated_changes(before, after, figure), names)
     if exact:
@@ -394,9 +393,8 @@ class DiffReport(NamedTuple):
             case "unknown" if change.elsewhere:
                 text = f"{group} was not compared: its durations are in ns in one run, in ticks in the other"
             case "unknown":
-                text = (
-                    f"{figure} of {group} was not compared: in one run, none of its spans has ended"
-                )
+                why = "in one run, none of its spans has ended"
+                text = f"{figure} of {group} was not compared: {why}"
             case "undecided" if doubt == "some runs":
                 text = f"{group} is undecided: only some runs of one side have spans of it"
             case "undecided" if change.absent:

@@ -8,7 +8,7 @@ import msgspec
 from tailrace.cli.commands import examples
 from tailrace.cli.options import json_option, table_options
 from tailrace.clock import SystemClock
-from tailrace.config.load import Loaded, store_path
+from tailrace.config.load import Loaded
 from tailrace.errors import LockedError
 from tailrace.filesystem import is_local
 from tailrace.terminal import waiting
@@ -60,7 +60,7 @@ def upkeep_command(
     from tailrace.rollups.sidecar import Sidecars
     from tailrace.store import upkeep
 
-    path = store_path(loaded.config)
+    path, access = loaded.store
     try:
         report = waiting(
             "merging files and removing old ones",
@@ -85,9 +85,7 @@ def upkeep_command(
     if is_local(path):
         made_sidecars = waiting(
             "making roll-ups",
-            lambda: sum(
-                1 for _ in SidecarWriter(path, loaded.config.store.options, Sidecars(path)).write()
-            ),
+            lambda: sum(1 for _ in SidecarWriter(path, access, Sidecars(path)).write()),
         )
     if as_json:
         click.echo(msgspec.json.encode(report))

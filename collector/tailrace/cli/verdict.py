@@ -23,7 +23,7 @@ from tailrace import heaps, log
 from tailrace.cli.commands import ExitCode, examples
 from tailrace.cli.options import json_option
 from tailrace.cli.output.ledger import progress_bar
-from tailrace.config.load import Loaded, load, store_path
+from tailrace.config.load import Loaded, load
 from tailrace.configuration import transports
 from tailrace.model.gap import Reason
 from tailrace.query.completeness import MISSING, Window, completeness
@@ -208,7 +208,7 @@ def _judge(
     left = [_left_out(each) for each in summary.left_out if each.trace and each.why != "copy"]
     if not summary.files:
         return left, [], None
-    with closing(Engine(store_path(loaded.config), loaded.config.store.options)) as engine:
+    with closing(Engine(*loaded.store)) as engine:
         of = _of_sessions(engine, summary.files)
         copies = [_copy(each.path, each.of, of) for each in summary.left_out if each.why == "copy"]
         found = [*{each.path: each for each in of.values()}.values(), *copies, *left]

@@ -131,9 +131,8 @@ def _open(url: str, until_end: ExitStack) -> None:
         refresh = f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">'
         file.write_text(f"<!doctype html>{refresh}")
     except OSError as error:
-        click.echo(
-            f"cannot open a browser, because no file can be written: {error.strerror}", err=True
-        )
+        why = f"no file can be written: {error.strerror}"
+        click.echo(f"cannot open a browser, because {why}", err=True)
     else:
         webbrowser.open(file.as_uri())
 

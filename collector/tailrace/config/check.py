@@ -46,7 +46,8 @@ _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
 _COLLECTOR_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 SOURCE_NAME = re.compile(r"[a-z0-9_]+")
 
-SectionValues = dict[str, Any]
+KeyValues = dict[str, Any]
+Settings = Mapping[str, Setting]
 
 
 class Given:
@@ -74,13 +75,12 @@ class Check:
         self._check_addresses(sections["admin"], types, sources)
         if self.problems:
             return None
-        parts: SectionValues = {name: SECTIONS[name](**values) for name, values in sections.items()}
-        parts["sources"] = {
-            name: SOURCES[type_](**sources[name]) for name, type_ in types.items() if type_
-        }
+        parts: KeyValues = {name: SECTIONS[name](**values) for name, values in sections.items()}
+        typed = {name: SOURCES[type_] for name, type_ in types.items() if type_}
+        parts["sources"] = {name: struct(**sources[name]) for name, struct in typed.items()}
         return Config(**parts)
 
-    def _section(self, name: str) -> SectionValues:
+    def _section(self, name: str) -> KeyValues:
         settings = self._given.sections[name]
         values = self._values(keys(SECTIONS[name]), settings)
         self._check_listen("tcp", values, settings)
@@ -105,7 +105,7 @@ class Check:
             return None
         return setting.value
 
-    def _source(self, name: str, type_: str | None) -> SectionValues:
+    def _source(self, name: str, type_: str | None) -> KeyValues:
         """Check the settings of a source. Return the values of its valid keys, without `type`. If the type is
         unknown, accept the keys of all types."""
         home = self._given.begun[name]
@@ -133,12 +133,10 @@ class Check:
             self._check_format(str(values["format"]), type_, settings["format"].where)
         return values
 
-    def _values(
-        self, fields: Keys, settings: Mapping[str, Setting], also: Collection[str] = ()
-    ) -> SectionValues:
+    def _values(self, fields: Keys, settings: Settings, also: Collection[str] = ()) -> KeyValues:
         """Return the valid values of a section or source by key. Report unknown keys, except those in `also`, and
         invalid values."""
-        values: SectionValues = {}
+        values: KeyValues = {}
         for key, setting in settings.items():
             if key not in fields:
                 self._problem(setting.where, f"unknown key; {hint(key, [*also, *fields])}")
@@ -149,9 +147,7 @@ class Check:
                 self._problem(setting.where, str(error))
         return values
 
-    def _check_listen(
-        self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
-    ) -> None:
+    def _check_listen(self, protocol: str, values: KeyValues, settings: Settings) -> None:
         """Check the listen address. Remove an invalid one from `values`, so that it is reported only once."""
         if "listen" not in values:
             return
@@ -161,9 +157,7 @@ class Check:
             del values["listen"]
             self._problem(settings["listen"].where, str(error))
 
-    def _check_guard(
-        self, protocol: str, values: SectionValues, settings: Mapping[str, Setting]
-    ) -> None:
+    def _check_guard(self, protocol: str, values: KeyValues, settings: Settings) -> None:
         """Check that TLS keys are set together, and that a listener open to other machines has access control."""
 
         def given(key: str) -> bool:
@@ -191,12 +185,9 @@ class Check:
             carries = f"which a {type_} source can carry" if type_ else "which are all formats"
             self._problem(where, f"must be {alternatives(allowed)}, {carries}; not {format_!r}")
 
-    def _check_pending(
-        self, fields: Keys, values: SectionValues, settings: Mapping[str, Setting]
-    ) -> None:
-        record, pending = (
-            values.get(key, fields[key].default) for key in ("record_max", "pending_max")
-        )
+    def _check_pending(self, fields: Keys, values: KeyValues, settings: Settings) -> None:
+        record = values.get("record_max", fields["record_max"].default)
+        pending = values.get("pending_max", fields["pending_max"].default)
         if pending < record:
             key = "pending_max" if "pending_max" in settings else "record_max"
             text = f"pending_max ({pending}) is less than record_max ({record}); allowed: at least record_max"
@@ -204,9 +195,9 @@ class Check:
 
     def _check_addresses(
         self,
-        admin: SectionValues,
+        admin: KeyValues,
         types: Mapping[str, str | None],
-        sources: Mapping[str, SectionValues],
+        sources: Mapping[str, KeyValues],
     ) -> None:
         """Report listeners with the same address and protocol, except those on port 0. Conflicts with a wildcard
         address are detected only when the sockets are bound."""

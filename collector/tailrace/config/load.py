@@ -53,6 +53,11 @@ class Loaded(NamedTuple):
     places: Mapping[tuple[str, ...], Where] = {}
     """Location of each setting that the user has given, by section and key, or `("sources", name, key)`."""
 
+    @property
+    def store(self) -> tuple[str, dict[str, str]]:
+        """The directory or URL of the store, and the options to open it."""
+        return store_path(self.config), self.config.store.options
+
     def where(self, *keys: str) -> Where:
         """Return the location at which the user has set a key; for a default value, only the key's name."""
         return self.places.get(keys, Where(DEFAULT, None, dotted(keys)))

@@ -30,11 +30,10 @@ def unmarked(data: bytes) -> bytes:
 
 def decoded(data: bytes) -> str:
     """Decode UTF-8 without a byte order mark. Raise EncodingError for other bytes, or for a zero byte."""
-    begin = next((name for mark, name in _ENCODINGS if data.startswith(mark)), None)
-    if begin is not None:
-        raise EncodingError(
-            1, f"is {begin} (it begins with a byte order mark of {begin}); save it as UTF-8"
-        )
+    for mark, name in _ENCODINGS:
+        if data.startswith(mark):
+            what = f"is {name} (it begins with a byte order mark of {name}); save it as UTF-8"
+            raise EncodingError(1, what)
     zero = data.find(0)
     if zero >= 0:
         raise EncodingError(data.count(b"\n", 0, zero) + 1, _zeros(data))

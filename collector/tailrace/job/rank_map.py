@@ -165,9 +165,8 @@ def text(found: RankMap) -> Iterator[str]:
     width = max(map(len, names), default=0)
     for name, lane in zip(names, found.ranks, strict=True):
         steps = [-(-4 * count // most) if most else 0 for count in lane.events]
-        cells = "".join(
-            MISSING if _is_lost(lane, at) else SHADES[step] for at, step in enumerate(steps)
-        )
+        shades = enumerate(SHADES[step] for step in steps)
+        cells = "".join(MISSING if _is_lost(lane, at) else shade for at, shade in shades)
         yield f"{name:<{width}} |{cells}| {_words(lane)}"
     if found.begin is not None and found.end is not None:
         yield f"{'':<{width}}  from {_time(found.begin)} to {_time(found.end)} (UTC); {MISSING}: events are missing"
@@ -187,9 +186,8 @@ def svg(found: RankMap) -> str:
     if found.begin is not None and found.end is not None:
         below = height - 8
         parts.append(f'<text x="{_LEFT}" y="{below}">{_time(found.begin)}</text>')
-        parts.append(
-            f'<text x="{_LEFT + _WIDTH}" y="{below}" text-anchor="end">{_time(found.end)} UTC</text>'
-        )
+        at = f'x="{_LEFT + _WIDTH}" y="{below}"'
+        parts.append(f'<text {at} text-anchor="end">{_time(found.end)} UTC</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 

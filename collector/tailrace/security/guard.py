@@ -172,9 +172,8 @@ class Tokens:
             if _TOKEN.fullmatch(token) is None:
                 wrong = "is not a token; allowed: printable ASCII characters without spaces"
             elif not TOKEN_MIN <= len(token) <= TOKEN_MAX:
-                wrong = (
-                    f"is a token of {len(token)} characters; allowed: {TOKEN_MIN} to {TOKEN_MAX}"
-                )
+                size = f"{len(token)} characters; allowed: {TOKEN_MIN} to {TOKEN_MAX}"
+                wrong = f"is a token of {size}"
             if wrong:
                 raise UnusableError(self._path, f"line {number} {wrong}")
             digests.append(sha256(token).digest())
@@ -431,9 +430,8 @@ def _made(config: AdminConfig | TcpConfig, clock: Clock) -> tuple[Guard, dict[st
     try:
         if files:
             authority = files.get("tls_client_authority")
-            certificates = Certificates(
-                files["tls_certificate"], files["tls_key"], authority, clock=clock
-            )
+            certificate, key = files["tls_certificate"], files["tls_key"]
+            certificates = Certificates(certificate, key, authority, clock=clock)
     except UnusableError as error:
         wrong[next(key for key, path in files.items() if path == error.path)] = str(error)
     try:

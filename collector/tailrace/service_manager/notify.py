@@ -98,9 +98,8 @@ class Notifier:
                 socket.send_fds(sock, [message.encode()], descriptors)
         except OSError as error:
             if not self._refused:
-                logger.warning(
-                    "cannot tell the service manager %s: %s", message.partition("\n")[0], error
-                )
+                first = message.partition("\n")[0]
+                logger.warning("cannot tell the service manager %s: %s", first, error)
             self._refused = True
             return False
         self._refused = False

@@ -177,9 +177,8 @@ class Pages:
         if request.path in HEALTH and request.method in {"GET", "HEAD"}:
             now = self._probe()
             fine = now.alive if request.path == "/healthz" else now.ready
-            return _json(
-                200 if fine else 503, now.health if may_see else HealthAnswer(now.health.status)
-            )
+            health = now.health if may_see else HealthAnswer(now.health.status)
+            return _json(200 if fine else 503, health)
         if refused := refusal(request, may_see=may_see):
             return refused
         match request.path:

@@ -46,9 +46,8 @@ def final_ledger(
 
 def _of_copies(copies: CopiedFiles | None) -> str:
     if copies is None:
-        return (
-            "    copies: it is unknown how many files in the store have the content of other files"
-        )
+        unknown = "it is unknown how many files in the store have the content of other files"
+        return f"    copies: {unknown}"
     files, whose = f"{copies.files} files in the store have the content of other files", "their"
     if copies.files == 1:
         files, whose = "1 file in the store has the content of another file", "its"
