@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from tailrace.job.presence import RankState, presence
 from tailrace.run.certificate import total
 from tailrace.run.ranks import NodeBegan, NodeEnded, RankCame, RankLeft, RankLog, read
@@ -68,7 +70,7 @@ def test_traces_without_content_are_summed():
     ends = [NodeEnded(time=6, empty=count) for count in (2, 3)]
     (node,) = presence([[began(), ends[0], began(), ends[1]]]).nodes
     assert (node.empty, node.unknown) == (5, True)
-    assert not node._replace(empty=0).unknown
+    assert not structs.replace(node, empty=0).unknown
     (node,) = presence([[began(), ends[0], began(), NodeEnded(time=6)]]).nodes
     assert (node.empty, node.unknown) == (None, True)  # nobody could search for them
 

@@ -83,8 +83,7 @@ class Check:
     def _section(self, name: str) -> KeyValues:
         settings = self._given.sections[name]
         values = self._values(keys(SECTIONS[name]), settings)
-        self._check_listen("tcp", values, settings)
-        self._check_guard("tcp", values, settings)
+        self._check_listener("tcp", values, settings)
         path = str(values.get("path", ""))
         if name == "store" and "://" not in path and (bad := _UNSAFE_PATH.search(path)):
             message = f"must not contain {bad[0]!r}: the table's library would misread it"
@@ -122,8 +121,7 @@ class Check:
                 self._problem(where, f"missing; it is a {words(fields[key].type)}")
         values = self._values(fields, settings, also=["type"])
         if type_ is not None:
-            self._check_listen(type_, values, settings)
-            self._check_guard(type_, values, settings)
+            self._check_listener(type_, values, settings)
         if type_ is not None and "pending_max" in keys(SOURCES[type_]):
             self._check_pending(keys(SOURCES[type_]), values, settings)
         if values.get("inflating_max", INFLATING_MIN) < INFLATING_MIN:
@@ -147,18 +145,15 @@ class Check:
                 self._problem(setting.where, str(error))
         return values
 
-    def _check_listen(self, protocol: str, values: KeyValues, settings: Settings) -> None:
-        """Check the listen address. Remove an invalid one from `values`, so that it is reported only once."""
-        if "listen" not in values:
-            return
+    def _check_listener(self, protocol: str, values: KeyValues, settings: Settings) -> None:
+        """Check the listen address. Remove an invalid one from `values`, so that it is reported only once. Check that
+        TLS keys are set together, and that a listener open to other machines has access control."""
         try:
-            _place(protocol, values["listen"])
+            if "listen" in values:
+                _place(protocol, values["listen"])
         except ValueError as error:
             del values["listen"]
             self._problem(settings["listen"].where, str(error))
-
-    def _check_guard(self, protocol: str, values: KeyValues, settings: Settings) -> None:
-        """Check that TLS keys are set together, and that a listener open to other machines has access control."""
 
         def given(key: str) -> bool:
             """Return whether the user has set a key. An invalid value, whose problem is already reported, counts as

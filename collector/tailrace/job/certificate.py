@@ -19,15 +19,7 @@ from tailrace.errors import StoreError
 from tailrace.job.presence import NodePresence, Presence, RankPresence, RankState, presence
 from tailrace.query.engine import Engine
 from tailrace.run import certificate as certificates
-from tailrace.run.certificate import (
-    CertificateSignature,
-    StreamEvidence,
-    Totals,
-    compare,
-    digest,
-    stream_evidence,
-    total,
-)
+from tailrace.run.certificate import StreamEvidence, total
 from tailrace.run.launcher import alternatives
 from tailrace.run.ranks import RankLine
 from tailrace.run.summary import lacking, missing_in_words
@@ -68,11 +60,11 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     """Number of ranks of each job whose launcher states it. A job without a name has the empty key."""
     nodes: list[NodePresence]
     ranks: list[RankEvidence]
-    totals: Totals
+    totals: certificates.Totals
     """Sums over all streams, including the streams of sessions without a rank."""
     streams: list[StreamEvidence]
     sha256: str = ""
-    signature: CertificateSignature | None = None
+    signature: certificates.CertificateSignature | None = None
 
     @property
     def complete(self) -> bool:
@@ -85,14 +77,14 @@ def certify(store: str, logs: Iterable[list[RankLine]], engine: Engine) -> JobCe
     """Return the certificate of all sessions in the merged store `store`. `logs` are the rank logs of the nodes."""
     there = presence(logs)
     sessions = {session for (session,) in engine.rows("SELECT session FROM sessions")}
-    streams = stream_evidence(engine, sessions)
+    streams = certificates.stream_evidence(engine, sessions)
     certificate = JobCertificate(
         kind=KIND, version=VERSION, tailrace=__version__, store=store,
         sizes={job or "": size for job, size in there.sizes.items()},
         nodes=there.nodes, ranks=ranks(there, streams, engine),
         totals=total(streams, [node for node in there.nodes if node.unknown]), streams=streams,
     )  # fmt: skip
-    certificate.sha256 = digest(certificate).hex()
+    certificate.sha256 = certificates.digest(certificate).hex()
     return certificate
 
 
@@ -165,7 +157,7 @@ def differences(
     """Return one line for each difference between a job certificate and the content of the merged store. `logs` are
     the rank logs beside the store's table."""
     found: list[str] = []
-    if digest(certificate).hex() != certificate.sha256:
+    if certificates.digest(certificate).hex() != certificate.sha256:
         found.append("its own digest does not match: the certificate was changed after it was made")
     anew = certify(certificate.store, logs, engine)
     found += [
@@ -174,7 +166,7 @@ def differences(
         if getattr(certificate, name) != getattr(anew, name)
     ]
     found += _compare_ranks(certificate.ranks, anew.ranks)
-    return found + list(compare(certificate.streams, anew.streams))
+    return found + list(certificates.compare(certificate.streams, anew.streams))
 
 
 def _compare_ranks(certified: list[RankEvidence], there: list[RankEvidence]) -> Iterator[str]:

@@ -87,19 +87,13 @@ def progress_bar() -> Iterator[Callable[[ImportProgress], None]]:
         yield lambda _: None
         return
 
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress as Bar,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
 
-    bar = Bar(
-        TextColumn("{task.fields[files]}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        TimeRemainingColumn(), TextColumn("{task.fields[rows]} rows"), console=Console(file=unguarded(sys.stderr)),
+    bar = rich.Progress(
+        rich.TextColumn("{task.fields[files]}"), rich.BarColumn(), rich.DownloadColumn(),
+        rich.TransferSpeedColumn(), rich.TimeRemainingColumn(), rich.TextColumn("{task.fields[rows]} rows"),
+        console=Console(file=unguarded(sys.stderr)),
     )  # fmt: skip
     task = bar.add_task("import", total=None, files="", rows=0)
 
