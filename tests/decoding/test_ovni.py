@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from tailrace.decoding.formats.ovni import FORMAT
+from tailrace.decoding.formats.ovni.event import EventReader
 from tailrace.decoding.formats.ovni.stack import OPEN_MAX
 from tailrace.decoding.formats.ovni.table import EVENTS
-from tailrace.decoding.formats.ovni.usual import UsualReader
 from tailrace.model.record import Kind, Record
 from tests.decoding.ovni_bytes import HEADER, ends, event, jumbo, mark, starts, u32
 from tests.decoding.ovni_traces import NAMES, TRACES, Event, decode, dumped, streams
@@ -128,7 +128,7 @@ def test_the_quick_reader_says_what_the_other_does(events: list[bytes]) -> None:
     quick = read(data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            UsualReader, "read", lambda self, buffer, at, offset, last, records: (at, last)
+            EventReader, "read_usual", lambda self, buffer, at, offset, last, records: (at, last)
         )
         assert read(data) == quick
 
@@ -139,7 +139,7 @@ def test_the_quick_reader_says_of_real_traces_what_the_other_does(
 ) -> None:
     quick = decode(stream)
     monkeypatch.setattr(
-        UsualReader, "read", lambda self, buffer, at, offset, last, records: (at, last)
+        EventReader, "read_usual", lambda self, buffer, at, offset, last, records: (at, last)
     )
     assert decode(stream) == quick
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.decoding.formats.ovni.event_type import JUMBO, OWN
-from tailrace.decoding.formats.ovni.table import EVENTS
+from tailrace.decoding.formats.ovni.table import EVENTS, JUMBO, OWN
 
 PAIRS = Path(__file__).parent.parent / "vectors" / "ovni" / "pairs.tsv"
 

@@ -112,10 +112,10 @@ def test_the_open_spans_are_not_copied_for_each_event_that_is_not_usual(monkeypa
     """If there is no room for another open span, a begin is not usual. A copy of all open spans before such a begin
     took 60 µs, for 12 bytes.
     """
-    from tailrace.decoding.formats.ovni import blocks
+    from tailrace.decoding.formats.ovni import decoder
 
-    asked, scan = [], blocks._scan
-    monkeypatch.setattr(blocks, "_scan", lambda *about: asked.append(about) or scan(*about))
+    asked, scan = [], decoder._scan
+    monkeypatch.setattr(decoder, "_scan", lambda *about: asked.append(about) or scan(*about))
     many = 2000
     both(stream(*(event("VS[", 10 * n) for n in range(OPEN_MAX + many))))
     assert len(asked) < many // 10

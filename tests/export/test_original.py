@@ -19,7 +19,7 @@ from tailrace.config.schema import QuarantineConfig
 from tailrace.decoding.contract import Format
 from tailrace.decoding.foreign import FOREIGN
 from tailrace.decoding.formats import FORMATS
-from tailrace.decoding.formats.ovni.encoding import _rank
+from tailrace.decoding.formats.ovni.encoder import _rank
 from tailrace.export.original import (
     BAD,
     MAY_BE_WHOLE,

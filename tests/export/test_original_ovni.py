@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tailrace.decoding.formats.ovni import FORMAT
-from tailrace.decoding.formats.ovni.encoding.metadata import Loom
+from tailrace.decoding.formats.ovni.encoder import Loom
 from tailrace.model.record import Kind
 from tests.cli.command import run
 from tests.decoding.ovni_bytes import HEADER, ends, event, mark, starts, u32

@@ -195,6 +195,23 @@ def named(
     )  # fmt: skip
 
 
+def session_record(
+    offset: int,
+    size: int,
+    name: str,
+    attributes: str | None = None,
+    *,
+    stream: str = "",
+    flaw: str | None = None,
+    facts: SessionFacts | None = None,
+) -> Record:
+    """Return a session record: about bytes that are no event, or without bytes about what follows from the input."""
+    return Record(
+        offset, size, Kind.SESSION, stream,
+        None, None, name, None, None, None, None, None, attributes, flaw, facts,
+    )  # fmt: skip
+
+
 def as_int64(value: int) -> int:
     """Return the signed 64-bit value that has the same bits as the unsigned value."""
     return value if value < 0x8000_0000_0000_0000 else value - 0x1_0000_0000_0000_0000

@@ -1,7 +1,7 @@
 from typing import Protocol
 
 from tailrace.decoding.formats.ovni.names import Names
-from tailrace.decoding.formats.ovni.order import EventOrderState
+from tailrace.decoding.formats.ovni.order import EventOrder
 from tailrace.decoding.formats.ovni.stack import StackState
 from tailrace.rows.block import Block
 
@@ -26,7 +26,7 @@ class Scanner:
         data: bytes,
         at: int,
         offset: int,
-        order: EventOrderState,
+        order: EventOrder,
         thread: Thread,
         rows_min: int,
         /,

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The kernel of ovni: pack the usual events (module `usual`) of little-endian streams into blocks.
+"""The kernel of ovni: pack the usual events (`event.PLANS`) of little-endian streams into blocks.
 
 The kernel stops before any other event, before late events whose clocks decrease, and before bytes that end inside an
 event. It copies the open spans from the decoder's stack, and copies them back after a block."""

@@ -25,11 +25,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
+from tailrace import kernels
 from tailrace.decoding.formats.ovni.document import OFFSETS, DocumentsState, StreamDocuments
-from tailrace.decoding.formats.ovni.event import EventReader
+from tailrace.decoding.formats.ovni.event import PLANS, EventPlan, EventReader, plan_of
 from tailrace.decoding.formats.ovni.files import StreamOrigin, read_path
 from tailrace.decoding.formats.ovni.frame import (
     HEAD,
@@ -40,19 +43,30 @@ from tailrace.decoding.formats.ovni.frame import (
     event_size,
     find_event,
 )
-from tailrace.decoding.formats.ovni.names import Names, NamesState
+from tailrace.decoding.formats.ovni.names import (
+    Names,
+    NamesState,
+    Naming,
+    around_task,
+    created_name,
+    task_name,
+)
 from tailrace.decoding.formats.ovni.order import (
     CLOCK_MIN,
+    LATE_BEGIN,
     LATE_END,
     TURNS,
     EventOrder,
-    EventOrderState,
 )
-from tailrace.decoding.formats.ovni.stack import Stack, StackState
-from tailrace.decoding.formats.ovni.usual import UsualReader
+from tailrace.decoding.formats.ovni.stack import OPEN_MAX, Stack, StackState
+from tailrace.decoding.formats.ovni.table import EVENTS
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Holding
-from tailrace.model.record import Kind, Record, SessionFacts, malformed, missing
+from tailrace.model.record import Record, SessionFacts, malformed, missing, session_record
+from tailrace.rows.block import ROWS_MIN, Block
+
+if TYPE_CHECKING or kernels.active():
+    from tailrace.decoding.formats.ovni._kernel import Scanner
 
 _CLOCKS = {
     "<": '{"clock":"monotonic_ns","ticks_per_second":1000000000}',
@@ -74,7 +88,7 @@ class OvniState(msgspec.Struct):
     order: str = ""  # The byte order, or "" before the stream header.
     place: StreamOrigin = StreamOrigin()
     told: bool = False  # Whether a gap for the missing end was reported.
-    course: EventOrderState = msgspec.field(default_factory=EventOrderState)
+    course: EventOrder = msgspec.field(default_factory=EventOrder)
     stack: StackState = msgspec.field(default_factory=StackState)
     names: NamesState = msgspec.field(default_factory=NamesState)
     documents: DocumentsState = msgspec.field(default_factory=DocumentsState)
@@ -91,7 +105,7 @@ class OvniDecoder:
         self._need = 0  # Number of waiting bytes that the next decoding step needs.
         self._gathered = 0  # Size (bytes) of the complete late events in `_waiting`.
         self._over = False  # Whether to decode late events without further input.
-        self._order = EventOrder(state.course)
+        self._order = state.course
         self._stack = Stack(state.stack)
         self._names = Names(state.names)
         self._documents = StreamDocuments(state.documents, self._names)
@@ -120,7 +134,7 @@ class OvniDecoder:
 
     @property
     def lacking(self) -> str:
-        order = self._order.state
+        order = self._order
         ended = (order.ended or order.stale) and not order.cut
         if ended or self._state.fault == "bad_header":
             return ""
@@ -155,8 +169,9 @@ class OvniDecoder:
         while waiting:
             stop, fault = len(waiting), state.fault
             if not fault:
-                stop = self._cut_off()
-                fault = "truncated"
+                # Another event inside the incomplete one shows that the size of the incomplete one is wrong.
+                place, found = find_event(waiting, 1, stop, self._numbers, self._limit)
+                stop, fault = place if found else stop, "truncated"
             if not state.order and not any(header.startswith(waiting) for header in ORDERS):
                 fault = "bad_header"
             self._decode(records, self._malformed(0, stop, fault, records))
@@ -184,9 +199,7 @@ class OvniDecoder:
     def _set_out(self) -> None:
         order = self._state.order or "<"
         self._numbers = NUMBERS[order]
-        thread = (self._state.place.stream, order, self._stack, self._names)
-        self._reader = EventReader(*thread)
-        self._usual = UsualReader(*thread)
+        self._reader = EventReader(self._state.place.stream, order, self._stack, self._names)
 
     def _decode(self, records: list[Record], at: int = 0) -> None:
         """Decode and remove the waiting bytes from `at` on, as far as they form whole records."""
@@ -213,11 +226,10 @@ class OvniDecoder:
             state.fault = "bad_header"
             return at
         facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9)
-        attributes = _CLOCKS[state.order]
         records.append(
-            Record(
-                state.offset + at, HEADER, Kind.SESSION, state.place.stream, None, None, "header",
-                None, None, None, None, None, attributes, None, facts,
+            session_record(
+                state.offset + at, HEADER, "header", _CLOCKS[state.order], stream=state.place.stream,
+                facts=facts,
             )
         )  # fmt: skip
         return at + HEADER
@@ -225,7 +237,7 @@ class OvniDecoder:
     def _events(self, at: int, records: list[Record]) -> int:
         """Read whole events from `at` on. Return the position of the first bytes that are no whole event."""
         state, order, waiting = self._state, self._order, self._waiting
-        numbers, usual = self._numbers, self._usual.read
+        numbers, usual = self._numbers, self._reader.read_usual
         noted = at
         while True:
             if order.sorts:
@@ -321,7 +333,7 @@ class OvniDecoder:
         part = self._waiting[at:stop]
         at = 0
         while True:
-            at, _ = self._usual.read(part, at, offset, CLOCK_MIN, records)
+            at, _ = self._reader.read_usual(part, at, offset, CLOCK_MIN, records)
             if at == len(part):
                 return
             size = int(event_size(part, at, self._numbers))
@@ -336,9 +348,10 @@ class OvniDecoder:
         if begins and flaw == "stale_tail":
             self._stack.clear()
         records.append(self._reader.read(offset, event, flaw))
-        if begins:
-            after = offset + size
-            records.append(self._gap(after, flaw) if flaw == "stale_tail" else self._fork(after))
+        if begins and flaw == "stale_tail":
+            records.append(self._gap(offset + size, flaw))
+        elif begins:
+            records.append(session_record(offset + size, 0, "fork", stream=self.stream))
 
     def _search(self, at: int, records: list[Record]) -> int:
         """Add the bytes from `at` up to the next event as malformed. Return the position after these bytes."""
@@ -356,13 +369,6 @@ class OvniDecoder:
             state.fault = ""
         return at
 
-    def _cut_off(self) -> int:
-        """Search the incomplete event that waits for another event, which shows that its size is wrong. Return the
-        position of the other event or, without one, the end of the waiting bytes."""
-        stop = len(self._waiting)
-        place, found = find_event(self._waiting, 1, stop, self._numbers, self._limit)
-        return place if found else stop
-
     def _malformed(self, at: int, stop: int, reason: str, records: list[Record]) -> int:
         if stop > at:
             data = bytes(self._waiting[at:stop])
@@ -374,8 +380,115 @@ class OvniDecoder:
         stream = self._state.place.stream
         return missing(offset, Reason.TRUNCATED, 0, stream=stream, detail=detail)
 
-    def _fork(self, offset: int) -> Record:
-        return Record(
-            offset, 0, Kind.SESSION, self._state.place.stream, None, None, "fork",
-            None, None, None, None, None, None, None, None,
-        )  # fmt: skip
+
+# The decoder with the compiled kernel
+
+_SEARCHED = 4096
+"""Number of bytes that Python decodes at once while it searches for the next event after unreadable bytes."""
+
+
+_NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
+"""Numbers by which the compiled kernel knows the functions that name an event. Any other function has the number 3."""
+
+
+def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
+    """Return the tuple that describes one type of event to `Scanner`. `key` has flags and MCV (model, category and
+    value)."""
+    fields = plan[-1]
+    types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
+    naming = _NAMINGS.get(fields.naming, 3) if fields else 0
+    late = {LATE_BEGIN: 1, LATE_END: 2}.get(key[1:], 0)
+    return (key, *plan, types, naming, late)
+
+
+_LATE = {
+    b"\0" + mcv: plan_of(EVENTS[mcv], EVENTS[mcv].layouts["<"][0]) for mcv in (LATE_BEGIN, LATE_END)
+}
+"""Plans by which the compiled kernel reads the events `OU[` and `OU]`, which `EventReader.read_usual` does not read.
+Clocks may go back between these events."""
+
+if TYPE_CHECKING or kernels.active():
+    _scan = Scanner(
+        [_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX
+    ).scan
+    """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
+
+
+class _Thread(NamedTuple):
+    stack: StackState
+    names: Names
+    stream: str
+    asks: bytes
+    gives: bytes
+    behind: bytes
+
+
+class OvniBlockDecoder(OvniDecoder):
+    """An ovni decoder whose compiled kernel packs the most frequent events into blocks."""
+
+    def _set_out(self) -> None:
+        super()._set_out()
+        texts = (text.encode() for text in around_task(self._names))
+        self._thread = _Thread(self._stack.state, self._names, self.stream, *texts)
+
+    @property
+    def block_min(self) -> int:
+        return ROWS_MIN * HEAD
+
+    def blocks(self, data: bytes) -> list[Block | Record]:
+        found: list[Block | Record] = []
+        at, have, order = 0, len(data), self._order
+        while at < have:
+            if self._waiting:
+                at = self._give(data, at, self._lacking, found)
+                continue
+            block, stop = None, at
+            in_order = order.last is not None and not (order.stale or order.copy)
+            if (
+                in_order
+                and not self._state.fault
+                and self._state.order == "<"
+                and have - at >= ROWS_MIN * HEAD
+            ):
+                block, stop = _scan(data, at, self._state.offset, order, self._thread, ROWS_MIN)
+            if block is None:
+                size = stop - at + self._size_at(data, stop)
+                at = self._give(data, at, max(size, self._copied), found)
+                continue
+            found.append(block)
+            self._order.remember(data, at, stop)
+            self._state.offset += stop - at
+            at = stop
+        return found
+
+    def _give(self, data: bytes, at: int, size: int, found: list[Block | Record]) -> int:
+        stop = min(at + size, len(data))
+        found += super().feed(data[at:stop])
+        return stop
+
+    @property
+    def _copied(self) -> int:
+        """Number of bytes that Python decodes in the time in which a call of the compiled kernel copies the open
+        spans."""
+        stack = self._stack.state
+        return (len(stack.nested) + len(stack.alone)) // 2
+
+    @property
+    def _lacking(self) -> int:
+        """Number of bytes that complete the event whose first bytes wait, or its header if its size is unknown."""
+        have = len(self._waiting)
+        if self._state.fault or (self._order.sorts and have >= HEAD):
+            return _SEARCHED
+        head = HEADER if not self._state.order else HEAD if have < HEAD else JUMBO_HEAD
+        return max((self._need or head) - have, 1)
+
+    def _size_at(self, data: bytes, at: int) -> int:
+        """Return the number of bytes to decode in Python from `at` on, where the kernel cannot read an event."""
+        if not self._state.order:
+            return HEADER
+        if self._order.stale:
+            return len(data)
+        size = event_size(data, at, self._numbers)
+        if isinstance(size, str):
+            return _SEARCHED
+        return size or len(data)

@@ -15,13 +15,13 @@ import re
 from hashlib import blake2b
 from itertools import islice
 from json.encoder import encode_basestring as quote
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from tailrace.decoding.formats.ovni.names import Names
 from tailrace.decoding.json_object import read_object
-from tailrace.model.record import Kind, Record, named
+from tailrace.model.record import Record, named, session_record
 
 OFFSETS, PROCESS = "clock-offsets.txt", "metadata.json"
 """Names of the documents that several threads share: the table of clock offsets, and the metadata of a process."""
@@ -52,22 +52,23 @@ class StreamDocuments:
 
     def metadata(self, offset: int, stream: str, name: str, data: bytes) -> list[Record]:
         """Return a record of changed metadata, and records of the new or changed names of marks."""
-        state = self.state
-        read = _read_metadata(data)
-        if read is None:
+        state, fields = self.state, read_object(data)
+        if isinstance(fields, str):
             state.unreadable[name] = len(data)
             return []
         state.unreadable.pop(name, None)
-        text, metadata = read
+        text = msgspec.json.format(data, indent=-1).decode()
+        ovni = {field.key: field.value for field in fields}.get("ovni")
+        ovni = ovni if isinstance(ovni, dict) else {}
         digest = blake2b(text.encode(), digest_size=16).digest()
         if state.told.get(name) == digest:
             return []
         state.told[name] = digest
         if name != PROCESS:
-            state.finished = _is_finished(metadata)
+            state.finished = ovni.get("finished") == 1
         names = []
         conflict = False
-        for key, title in _marks(metadata).items():
+        for key, title in _marks(ovni.get("mark")).items():
             before = self._names.learn_mark(key, title)
             if before != title:
                 names.append(named(offset, 0, f"mark:{key}", title, scope="group", stream=stream))
@@ -75,7 +76,7 @@ class StreamDocuments:
         flaw = "mark_conflict" if conflict else None
         of_process = f',"document":{quote(PROCESS)}' if name == PROCESS else ""
         about = f'{{"producer":{text}{of_process}}}'
-        return [_session(offset, stream, "metadata", about, flaw), *names]
+        return [session_record(offset, 0, "metadata", about, stream=stream, flaw=flaw), *names]
 
     def clock_offsets(self, offset: int, stream: str, data: bytes, host: str) -> list[Record]:
         """Return a record of a new offset of this host, and a record of invalid lines in a changed table."""
@@ -93,43 +94,32 @@ class StreamDocuments:
         if found is not None and found.offset != state.offset:
             state.offset = found.offset
             about = f'{{"clock_offset":{found.offset},"line":{quote(found.line)}}}'
-            records.append(_session(offset, stream, "clock_offset", about))
+            records.append(session_record(offset, 0, "clock_offset", about, stream=stream))
         digest = b"" if good else blake2b(data, digest_size=16).digest()
         if digest and state.told.get(OFFSETS) != digest:
-            records.append(_session(offset, stream, "clock_offset", None, "bad_clock_offsets"))
+            bad = session_record(offset, 0, "clock_offset", stream=stream, flaw="bad_clock_offsets")
+            records.append(bad)
         state.told[OFFSETS] = digest
         return records
 
     def end(self, offset: int, stream: str) -> list[Record]:
         """Return records about metadata that never became readable, and about a table without a line for the host."""
-        records = []
+        found = []
         if self.state.others:
             about = msgspec.json.encode({"lines": self.state.others}).decode()
-            records.append(_session(offset, stream, "clock_offset", about, "no_clock_offset"))
-            self.state.others = []
+            found.append(("clock_offset", about, "no_clock_offset"))
         for name, size in self.state.unreadable.items():
             about = f'{{"document":{quote(name)},"bytes":{size}}}'
-            records.append(_session(offset, stream, "metadata", about, "bad_metadata"))
-        self.state.unreadable = {}
-        return records
+            found.append(("metadata", about, "bad_metadata"))
+        self.state.others, self.state.unreadable = [], {}
+        return [
+            session_record(offset, 0, name, about, stream=stream, flaw=flaw)
+            for name, about, flaw in found
+        ]
 
 
-def _read_metadata(data: bytes) -> tuple[str, dict[str, Any]] | None:
-    fields = read_object(data)
-    if isinstance(fields, str):
-        return None
-    return msgspec.json.format(data, indent=-1).decode(), {f.key: f.value for f in fields}
-
-
-def _is_finished(metadata: dict[str, Any]) -> bool:
-    ovni = metadata.get("ovni")
-    return isinstance(ovni, dict) and ovni.get("finished") == 1
-
-
-def _marks(metadata: dict[str, Any]) -> dict[str, str]:
+def _marks(types: object) -> dict[str, str]:
     """Return the titles of mark types by "TYPE", and the labels of mark values by "TYPE:VALUE"."""
-    ovni = metadata.get("ovni")
-    types = ovni.get("mark") if isinstance(ovni, dict) else None
     found: dict[str, str] = {}
     for type_, about in types.items() if isinstance(types, dict) else ():
         if not _INTEGER.fullmatch(type_) or not isinstance(about, dict):
@@ -171,12 +161,3 @@ def _offsets(data: bytes) -> tuple[dict[str, _HostLine], bool]:
         else:
             found[name] = _HostLine(line, offset)
     return found, good
-
-
-def _session(
-    offset: int, stream: str, name: str, attributes: str | None, flaw: str | None = None
-) -> Record:
-    return Record(
-        offset, 0, Kind.SESSION, stream, None, None, name, None, None, None, None, None,
-        attributes, flaw, None,
-    )  # fmt: skip

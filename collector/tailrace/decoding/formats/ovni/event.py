@@ -15,15 +15,16 @@ or names a type is a `name` row, because events of other threads refer to the na
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from json.encoder import encode_basestring as quote
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
-from tailrace.decoding.formats.ovni.event_type import OWN, EventType
-from tailrace.decoding.formats.ovni.frame import HEAD, JUMBO, JUMBO_HEAD, NUMBERS
-from tailrace.decoding.formats.ovni.names import Named, Names, gives, naming
-from tailrace.decoding.formats.ovni.stack import Stack
-from tailrace.decoding.formats.ovni.table import EVENTS
+from tailrace.decoding.formats.ovni.frame import HEAD, JUMBO, JUMBO_HEAD, NUMBERS, USUAL_JUMBO
+from tailrace.decoding.formats.ovni.names import Named, Names, Naming, gives, naming
+from tailrace.decoding.formats.ovni.order import TURNS
+from tailrace.decoding.formats.ovni.stack import OPEN_MAX, Stack
+from tailrace.decoding.formats.ovni.table import EVENTS, OWN, EventType, PayloadLayout
 from tailrace.model.record import Kind, Record
 
 KINDS = {
@@ -41,9 +42,6 @@ STATES = {
     "e": "dead",
 }
 """Thread state after an event of the role `state`, by the third character of its MCV (model, category and value)."""
-
-USUAL_JUMBO = JUMBO | 3
-"""The flags that libovni writes for a jumbo, an event with a size field."""
 
 
 class _Payload(NamedTuple):
@@ -67,6 +65,58 @@ class _Reading(NamedTuple):
     flaw: str | None = None
 
 
+BEGIN, END = Kind.BEGIN, Kind.END
+
+ROLES = frozenset({"call", "thread", "task", "pause", "alone", "mark", "set", "create", "at"})
+
+_record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new__)
+
+
+class Fields(NamedTuple):
+    """How to read an event that has a payload, or whose spans form a stack of their own (`own`)."""
+
+    size: int
+    unpack: Callable[..., tuple[Any, ...]]
+    members: str
+    key: str
+    naming: Naming | None
+    own: bool
+    event: EventType
+
+
+EventPlan = tuple[Kind, str, str, str, str, str, Fields | None]
+"""How to read an event: kind, name, category and attributes of its record; its channel; for an end, the MCV (model,
+category and value) of the matching begin; and its `Fields` or None."""
+
+
+def plan_of(event: EventType, layout: PayloadLayout) -> EventPlan:
+    ends = event.opens is False
+    kind = KINDS[event.role] if event.opens is None else END if ends else BEGIN
+    mcv = f'{{"{"end_mcv" if ends else "mcv"}":"{event.mcv}"'
+    fields = None
+    if layout.size or event.role in OWN:
+        fields = Fields(
+            HEAD + layout.size, layout.struct.unpack_from, layout.members, layout.key,
+            naming(event), event.role in OWN, event,
+        )  # fmt: skip
+    whole = ends or not fields
+    return (
+        kind, event.name, event.model, mcv + "}" if whole else mcv, event.channel, event.begin, fields
+    )  # fmt: skip
+
+
+PLANS: dict[str, dict[bytes, EventPlan]] = {
+    order: {
+        bytes([max(layout.size - 1, 0)]) + mcv: plan_of(event, layout)
+        for mcv, event in EVENTS.items()
+        if event.role in ROLES and mcv not in TURNS
+        for layout in event.layouts[order]
+    }
+    for order in NUMBERS
+}
+"""Plans by byte order, then by flags and MCV (model, category and value)."""
+
+
 class EventReader:
     """Reads the events of one thread into records. `order` is the byte order of the numbers."""
 
@@ -74,6 +124,7 @@ class EventReader:
         self._stream = stream
         self._order = order
         self._head = NUMBERS[order].head.unpack_from
+        self._plans = PLANS[order]
         self._stack = stack
         self._names = names
 
@@ -84,12 +135,14 @@ class EventReader:
         known = EVENTS.get(head[1:])
         jumbo = bool(flags & JUMBO)
         data = event[JUMBO_HEAD if jumbo else HEAD :]
-        if known is None:
-            reading = self._unread(mcv, data, "unknown_event")
-        elif jumbo != known.jumbo or (payload := self._payload(known, data)) is None:
-            reading = self._unread(known.name, data, "bad_payload")
+        if known is None or jumbo != known.jumbo or (payload := self._payload(known, data)) is None:
+            name, bad = (known.name, "bad_payload") if known else (mcv, "unknown_event")
+            innermost = self._stack.innermost
+            reading = _Reading(Kind.INSTANT, name, "", data, None, innermost, bad)
         elif flaw == "duplicate":
-            reading = self._copy(known, payload)
+            # A fork wrote the event again. The copy opens and closes no span, and defines no name.
+            kind = Kind.END if known.opens is False else Kind.INSTANT
+            reading = _Reading(kind, known.name, payload.members, payload.rest)
         elif known.opens is not None:
             reading = self._pair(known, payload)
         else:
@@ -115,14 +168,6 @@ class EventReader:
                 return _Payload(values, members, key, data[layout.size :])
         return None
 
-    def _unread(self, name: str, data: bytes, flaw: str) -> _Reading:
-        return _Reading(Kind.INSTANT, name, "", data, None, self._stack.innermost, flaw)
-
-    def _copy(self, event: EventType, payload: _Payload) -> _Reading:
-        """Read an event that a fork wrote again. It opens and closes no span, and defines no name."""
-        kind = Kind.END if event.opens is False else Kind.INSTANT
-        return _Reading(kind, event.name, payload.members, payload.rest)
-
     def _pair(self, event: EventType, payload: _Payload) -> _Reading:
         values, members, key, rest = payload
         channel, key = event.channel_of(values), event.begin + key
@@ -143,8 +188,14 @@ class EventReader:
         if stale and kind == Kind.NAME:
             kind = Kind.INSTANT
         elif event.role == "type":
-            name, about, rest = self._type(event, values[0], rest)
-            members += about
+            model, data = event.mcv[0], rest
+            text, _, beyond = data.partition(b"\0")
+            label = text.decode(errors="replace")
+            # The attribute `payload` has all bytes if the label is not UTF-8 or bytes follow its zero byte.
+            rest = b"" if not beyond and label.encode() == text else data
+            name = label or f"type {values[0]}"
+            self._names.learn_type(model, values[0], name)
+            members += gives(self._names.type_key(model, values[0]))
         elif event.role == "deltas":
             numbers = Struct(f"{self._order}{len(rest) // 8}q")
             members = f',"deltas":[{",".join(map(str, numbers.unpack_from(rest)))}]'
@@ -156,18 +207,82 @@ class EventReader:
             members += about
         return _Reading(kind, name, members, rest, None, parent)
 
-    def _type(self, event: EventType, type_: int, data: bytes) -> tuple[str, str, bytes]:
-        """Store the label of a task type. Return the label, its JSON members, and the bytes of the attribute `payload`.
-
-        The attribute has all of `data` if the label is not UTF-8 or bytes follow its zero byte; otherwise no bytes."""
-        model = event.mcv[0]
-        text, _, beyond = data.partition(b"\0")
-        label = text.decode(errors="replace")
-        rest = b"" if not beyond and label.encode() == text else data
-        label = label or f"type {type_}"
-        self._names.learn_type(model, type_, label)
-        return label, gives(self._names.type_key(model, type_)), rest
-
     def _named(self, event: EventType, values: tuple[int, ...]) -> Named:
         how = naming(event)
         return how(self._names, event, values) if how else (event.name, "")
+
+    def read_usual(  # noqa: PLR0912 - runs once an event: calls would cost more than their work
+        self, buffer: bytearray, at: int, offset: int, last: int, records: list[Record]
+    ) -> tuple[int, int]:
+        """Read events that have a plan (`PLANS`) from `at` on, in bulk. Their records are those of `read`. Return the
+        position of the first event that was not read, and the clock before it.
+
+        Stop before an event that is incomplete, has no plan, has a lower clock than the event before it (`last` for
+        the first event), or is an end that does not match the last open span."""
+        head, plans, append, stream = self._head, self._plans.get, records.append, self._stream
+        state = self._stack.state
+        nested = state.nested
+        final = len(buffer) - HEAD
+        name: str | None
+        while at <= final:
+            key, clock = head(buffer, at)
+            plan = plans(key)
+            if plan is None or clock < last:
+                break
+            kind, name, category, attributes, channel, begin, fields = plan
+            ends = kind is END
+            size, id_, parent = HEAD, None, None
+            if fields:
+                size = fields.size
+                if at + size > len(buffer):
+                    break
+                read = self._read_fields(plan, fields, fields.unpack(buffer, at + HEAD))
+                if read is None:
+                    break
+                name, attributes, id_, parent = read
+            elif ends:
+                if not nested or nested[-1][1] != begin:
+                    break
+                id_ = nested.pop()[2]
+            else:
+                if nested:
+                    parent = nested[-1][2]
+                if kind is BEGIN:
+                    state.begun = id_ = state.begun + 1
+                    nested.append((channel, begin, id_))
+                    if len(nested) > OPEN_MAX:
+                        del nested[0]
+            append(
+                _record(
+                    Record,
+                    (
+                        offset + at, size, kind, stream, None, None, name, category, id_, parent,
+                        None if ends else clock, clock if ends else None, attributes, None, None,
+                    ),
+                )
+            )  # fmt: skip
+            last = clock
+            at += size
+        return at, last
+
+    def _read_fields(
+        self, plan: EventPlan, fields: Fields, values: tuple[int, ...]
+    ) -> tuple[str | None, str, int | None, int | None] | None:
+        """Return an event's name, attributes, id and parent; None for an end without a matching last open span."""
+        kind, attributes, channel, begin = plan[0], plan[3], plan[4], plan[5]
+        stack = self._stack
+        name: str | None = plan[1]
+        if kind is END:
+            spans = stack.state.alone if fields.own else stack.state.nested
+            if not spans or spans[-1][1] != begin + fields.key % values:
+                return None
+            return name, attributes, spans.pop()[2], None
+        about = ""
+        if fields.naming:
+            name, about = fields.naming(self._names, fields.event, values)
+        attributes = f"{attributes}{fields.members % values}{about}}}"
+        if kind is not BEGIN:
+            return name, attributes, None, stack.innermost
+        key = begin + fields.key % values
+        channel = fields.event.channel_of(values)
+        return name, attributes, *stack.begin(channel, key, own=fields.own)

@@ -26,6 +26,8 @@ HEADER, HEAD, JUMBO_HEAD = 8, 12, 16
 """Size (bytes) of the stream header, of an event without payload, and of a jumbo (with a size field) without data."""
 
 JUMBO = 0x10
+USUAL_JUMBO = JUMBO | 3
+"""The flags that libovni writes for a jumbo, an event with a size field."""
 JUMBO_MAX = 2097135
 """Maximum size (bytes) of the data in a jumbo, an event with a size field. It fits into libovni's buffer of 2 MiB."""
 

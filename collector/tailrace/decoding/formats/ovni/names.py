@@ -16,7 +16,7 @@ from json.encoder import encode_basestring as quote
 
 import msgspec
 
-from tailrace.decoding.formats.ovni.event_type import EventType
+from tailrace.decoding.formats.ovni.table import EventType
 from tailrace.model.holding import AskedNames, Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 

@@ -29,8 +29,8 @@ TURNS = STATES | {LATE_BEGIN, LATE_END, b"OF["}
 CLOCK_MIN = -(2**63)
 
 
-class EventOrderState(msgspec.Struct):
-    """The part of `EventOrder` that a checkpoint stores."""
+class EventOrder(msgspec.Struct):
+    """Checks the order of the events of one stream. A checkpoint stores it."""
 
     first: int = 0  # Clock of the first event.
     last: int | None = None  # Minimum clock of the next event; None before the first event.
@@ -44,78 +44,67 @@ class EventOrderState(msgspec.Struct):
     # Index in `openings` of the next event that a fork has copied.
     copy: tuple[int, int] | None = None
 
-
-class EventOrder:
-    """Checks the order of the events of one stream."""
-
-    def __init__(self, state: EventOrderState) -> None:
-        self.state = state
-
     @property
     def floor(self) -> int | None:
         """Minimum clock of the next event, unless it is one of `TURNS`. None if `take` must check each event."""
-        state = self.state
-        if state.stale or state.copy:
+        if self.stale or self.copy:
             return None
-        return CLOCK_MIN if state.late else state.last
+        return CLOCK_MIN if self.late else self.last
 
     @property
     def sorts(self) -> bool:
         """Whether the next events must be sorted by clock, because they are between `OU[` and `OU]`."""
-        state = self.state
-        return state.late and not state.stale and not state.copy
+        return self.late and not self.stale and not self.copy
 
     def reach(self, clock: int) -> None:
         """Note the clock of the last event that was read without `take`."""
-        if not self.state.late:
-            self.state.last = clock
+        if not self.late:
+            self.last = clock
 
     def remember(self, buffer: bytes | bytearray, begin: int, stop: int) -> None:
         """Store the events in `buffer[begin:stop]`, which a fork may copy, up to `OPENING_MAX` bytes of a buffer."""
-        openings = self.state.openings
+        openings = self.openings
         room = OPENING_MAX - len(openings[-1])
         if room and stop > begin:
             openings[-1] += bytes(buffer[begin : min(stop, begin + room)])
 
     def take(self, mcv: bytes, clock: int, event: bytes) -> tuple[str | None, bool]:
         """Return the next event's flaw, and whether it is the first event of an earlier run or of a fork's copy."""
-        state = self.state
         if mcv == LATE_END:
-            state.late = False
+            self.late = False
         found = self._place(clock, event)
-        if state.last is None:
-            state.first = clock
-        if not state.late:
-            state.last = clock
+        if self.last is None:
+            self.first = clock
+        if not self.late:
+            self.last = clock
         if mcv == LATE_BEGIN:
-            state.late = True
-        elif mcv == b"OF[" and not state.copy:
-            first, *later = state.openings
-            state.openings = [first, *later[2 - OPENINGS_MAX :], b""]
+            self.late = True
+        elif mcv == b"OF[" and not self.copy:
+            first, *later = self.openings
+            self.openings = [first, *later[2 - OPENINGS_MAX :], b""]
         elif mcv in STATES:
-            state.ended = mcv == b"OHe"
-            state.ran = state.ran or mcv == b"OHx"
+            self.ended = mcv == b"OHe"
+            self.ran = self.ran or mcv == b"OHx"
         return found
 
     def _place(self, clock: int, event: bytes) -> tuple[str | None, bool]:
-        state = self.state
-        if state.copy:
-            opening, place = state.copy
-            if state.openings[opening].startswith(event, place):
-                state.copy = (opening, place + len(event))
+        if self.copy:
+            opening, place = self.copy
+            if self.openings[opening].startswith(event, place):
+                self.copy = (opening, place + len(event))
                 return "duplicate", False
-            state.copy = None
-        if state.late or state.last is None or clock >= state.last:
-            return "stale_tail" if state.stale else None, False
-        for opening, events in enumerate(state.openings):
+            self.copy = None
+        if self.late or self.last is None or clock >= self.last:
+            return "stale_tail" if self.stale else None, False
+        for opening, events in enumerate(self.openings):
             place = events.find(event)
             if place >= 0:
-                state.copy = (opening, place + len(event))
-                state.ended = False
+                self.copy = (opening, place + len(event))
+                self.ended = False
                 return "duplicate", True
-        cut = not state.ended and not state.stale and 0 <= clock < state.first
-        begins = state.ended or cut
-        state.ended = False
-        state.stale = state.stale or begins
-        state.cut = state.cut or cut
-        return "stale_tail" if state.stale else "clock_back", begins
+        cut = not self.ended and not self.stale and 0 <= clock < self.first
+        begins = self.ended or cut
+        self.ended = False
+        self.stale = self.stale or begins
+        self.cut = self.cut or cut
+        return "stale_tail" if self.stale else "clock_back", begins

@@ -2,7 +2,7 @@
 
 Each kind of span belongs to a channel, such as the calls of one library. An end matches the last open begin of its
 channel with the same key. Spans about the work of the thread form one stack, whatever their channels: a call to MPI in
-the body of a task is a child of the body. Channels about something else (`event_type.OWN`) are separate. If an end
+the body of a task is a child of the body. Channels about something else (`table.OWN`) are separate. If an end
 matches a begin that is not the last of its channel, the later spans are closed, too: otherwise later ends would be
 `crossed_end`, too."""
 
