@@ -12,11 +12,11 @@ from tailrace.model.record import Record, SessionFacts
 from tailrace.rows.block import Block
 
 if kernels.active():
-    from tailrace.decoding.formats.dftracer import blocks as dftracer
+    from tailrace.decoding.formats.dftracer import decoder as dftracer
     from tailrace.decoding.formats.et3 import decoder as et3
     from tailrace.decoding.formats.heph import decoder as heph
     from tailrace.decoding.formats.jets import decoder as jets
-    from tailrace.decoding.formats.ovni import blocks as ovni
+    from tailrace.decoding.formats.ovni import decoder as ovni
 
     # With these values, the kernels also read short inputs, so that the tests compare the kernels. Short inputs do not
     # become faster.

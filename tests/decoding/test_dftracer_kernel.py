@@ -21,7 +21,7 @@ from tests.decoding.pair import Pair, rows
 from tests.decoding.test_dftracer_usual import counter, counters, lines, no_objects, others, usual
 
 if kernels.active():
-    from tailrace.decoding.formats.dftracer import blocks
+    from tailrace.decoding.formats.dftracer import decoder
     from tailrace.decoding.formats.dftracer._kernel import ranges
 
 pytestmark = pytest.mark.skipif(
@@ -209,7 +209,7 @@ def test_a_line_whose_beginning_waits_takes_the_kernel():
 def test_a_long_beginning_is_completed_by_python():
     pair = Pair("dftracer")
     pair.feed(BEGIN)
-    long = text(event(2, args=f'"s":"{"x" * blocks.WAITING_MAX}"'))
+    long = text(event(2, args=f'"s":"{"x" * decoder.WAITING_MAX}"'))
     pair.feed(long[:-10])
     units = pair.feed(long[-10:] + text(*(event(n) for n in range(3, 43))))
     assert rows(units) == 40
@@ -239,7 +239,7 @@ def test_an_element_must_be_shorter_than_the_longest_line(name, taken):
 
 
 def test_few_rows_stay_records(monkeypatch):
-    monkeypatch.setattr(blocks, "ROWS_MIN", 16)
+    monkeypatch.setattr(decoder, "ROWS_MIN", 16)
     assert rows(both(*(event(n) for n in range(2, 17)))) == 0
     assert rows(both(*(event(n) for n in range(2, 18)))) == 16
 
@@ -379,7 +379,7 @@ def test_a_name_among_lines_for_python_is_defined_once(monkeypatch):
     """If a line for Python follows, the kernel returns a short block with the name instead of reading it again, because
     the name is already stored.
     """
-    monkeypatch.setattr(blocks, "ROWS_MIN", 16)
+    monkeypatch.setattr(decoder, "ROWS_MIN", 16)
     odd = event(2, args='"fhash":"f2"')[:-1] + ',"$x":1}'
     units = both(
         *[event(3), metadata("FH", "/b", "f2"), odd, metadata("FH", "/c", "f2"), *[odd] * 9] * 30

@@ -23,11 +23,11 @@ from tests.ingest import test_announced_wild, test_machine, test_wild
 from tests.ingest.log import Log, applied, heph_epoch, heph_event, rows
 
 if active():
-    from tailrace.decoding.formats.dftracer import blocks as dftracer
+    from tailrace.decoding.formats.dftracer import decoder as dftracer
     from tailrace.decoding.formats.et3 import decoder as et3
     from tailrace.decoding.formats.heph import decoder as heph
     from tailrace.decoding.formats.jets import decoder as jets
-    from tailrace.decoding.formats.ovni import blocks as ovni
+    from tailrace.decoding.formats.ovni import decoder as ovni
 
 pytestmark = pytest.mark.skipif(not active(), reason="kernels are off or not built")
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal, InvalidOperation
+from json.encoder import encode_basestring as quote
 from json.scanner import make_scanner
 from typing import Any, NamedTuple
+
+import msgspec
 
 DEPTH_MAX = 128
 """Maximum nesting depth, including the outermost object. Common JSON parsers accept this depth."""
@@ -19,6 +22,29 @@ BEYOND = 1 << 70
 
 INTEGRAL_MAX = 1 << 53
 """The largest integer that is accepted with a fraction or an exponent. A double holds integers up to it exactly."""
+
+Texts = dict[str, str]
+"""The JSON texts of an object's values, by key."""
+
+_raw_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def as_object(texts: Texts) -> str | None:
+    """Return the JSON text of an object; None for an object without members."""
+    if not texts:
+        return None
+    return "{" + ",".join(f"{quote(key)}:{text}" for key, text in texts.items()) + "}"
+
+
+def texts_of(text: str | None) -> Texts:
+    """Return the members of a JSON object; none for None. This is the inverse of `as_object`."""
+    return {} if text is None else {k: str(raw, "utf-8") for k, raw in _raw_members(text).items()}
+
+
+def with_member(text: str | None, key: str, value: str) -> str:
+    """Return a JSON object with a further member. The object may be None, and `value` is a JSON text."""
+    return f'{text[:-1]},"{key}":{value}}}' if text else f'{{"{key}":{value}}}'
+
 
 WHITE = " \t\r\n"
 _SPELLED_MAX = 64

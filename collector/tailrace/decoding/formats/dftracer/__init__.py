@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from tailrace import kernels
 from tailrace.decoding.contract import Files, Format
 from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder, DFTracerState
-from tailrace.decoding.formats.dftracer.encoding import DFTracerEncoder
+from tailrace.decoding.formats.dftracer.encoder import DFTracerEncoder
 from tailrace.decoding.lines import BYTE_ORDER_MARK
 
 if TYPE_CHECKING or kernels.active():
-    from tailrace.decoding.formats.dftracer.blocks import DFTracerBlockDecoder
+    from tailrace.decoding.formats.dftracer.decoder import DFTracerBlockDecoder
 
 _BEGINNING = re.compile(
     rb"""[\s\[\],\x1a]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\Z"""

@@ -28,20 +28,23 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from tailrace import kernels
 from tailrace.decoding.formats.dftracer.elements import Element, whole_elements
-from tailrace.decoding.formats.dftracer.line import RefusedError, id_of, read_fields
+from tailrace.decoding.formats.dftracer.line import (
+    RefusedError,
+    bracket,
+    clock_of,
+    id_of,
+    phase_of,
+    read_fields,
+    to_record,
+)
 from tailrace.decoding.formats.dftracer.names import HashNames
 from tailrace.decoding.formats.dftracer.processes import Processes, ProcessesState
-from tailrace.decoding.formats.dftracer.record import (
-    about_session,
-    bracket,
-    phase_of,
-    to_record,
-    with_phase,
-)
 from tailrace.decoding.formats.dftracer.run import NO_END, TracedRun
 from tailrace.decoding.formats.dftracer.salvage import (
     COMMA,
@@ -51,6 +54,7 @@ from tailrace.decoding.formats.dftracer.salvage import (
     find_fields,
 )
 from tailrace.decoding.formats.dftracer.usual import find_usual, read_usual, turned
+from tailrace.decoding.json_object import as_object, with_member
 from tailrace.decoding.lines import (
     BLOCK,
     BYTE_ORDER_MARK,
@@ -61,8 +65,14 @@ from tailrace.decoding.lines import (
     Piece,
 )
 from tailrace.model.holding import Holding
-from tailrace.model.record import Record, RunPiece, malformed
+from tailrace.model.record import Record, RunPiece, malformed, session_record
+from tailrace.rows.block import ROWS_MIN, Block
 
+if TYPE_CHECKING or kernels.active():
+    from tailrace.decoding.formats.dftracer._kernel import Scanner, ranges
+
+    _scan = Scanner().scan
+    """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 JOINS_MAX = 4
 """Maximum number of attempts to read lines as one record that newlines in a string have split."""
 
@@ -129,7 +139,7 @@ class DFTracerDecoder:
 
         DFTracer's node service, which has the PID 0, never defines the name of its host."""
         asked = self._names.asked.missing
-        if self._processes.only("0"):
+        if all(run.pid == "0" for run in self._processes.runs.values()):
             return [key for key in asked if not key.startswith("HH:")]
         return asked
 
@@ -147,16 +157,16 @@ class DFTracerDecoder:
 
     @property
     def lacking(self) -> str | None:
-        found = [run.lacking for run in self._processes.runs]
+        found = [run.lacking for run in self._processes.runs.values()]
         return next((word for word in (NO_END, "") if word in found), None)
 
     def lacking_of(self, process: int) -> str | None:
-        run = self._processes.find_run(process)
+        run = self._processes.runs.get(process)
         return run.lacking if run else None
 
     @property
     def _run(self) -> TracedRun:
-        return self._processes.current.run
+        return self._processes.current
 
     def feed(self, data: bytes) -> list[Record]:
         at = 0
@@ -202,37 +212,29 @@ class DFTracerDecoder:
         one.
 
         Return the position after the bytes that were read."""
-        begins = self._lines.between or (self._lines.pending and self._lines.after_blank)
-        stop = self._read_whole(data, at, size) if begins else 0
-        stop = stop or self._read_more(data, at)
-        if self._held and len(self._held) + self._lines.pending > self._hold_max:
+        lines, stop = self._lines, 0
+        if lines.between or (lines.pending and lines.after_blank):
+            # No bytes wait but blank lines.
+            window = at + min(size, lines.limit - lines.pending)
+            if stop := data.rfind(b"\n", at, window) + 1:
+                self._feed(data[at:stop])
+            elif lines.between and (elements := whole_elements(data, at, window)):
+                stop = at + sum(map(len, elements))
+                lines.skip(stop - at)
+                self._read_lines(data[at:stop], elements)
+        if not stop:
+            newline = data.find(b"\n", at, at + BLOCK) + 1
+            most = newline or min(at + BLOCK, len(data))
+            stop = self._element.next(data, at, most)
+            self._feed(data[at:stop])
+            if stop < most:
+                for piece in lines.cut():
+                    self._piece(piece)
+            elif newline:
+                self._element = Element()
+        if self._held and len(self._held) + lines.pending > self._hold_max:
             self._let_go("bad_json")
         return stop
-
-    def _read_whole(self, data: bytes, at: int, size: int) -> int:
-        """Read whole lines or elements. Return the position after them, or 0 if none ends within `size` bytes. Only
-        blank lines may be waiting before the call."""
-        window = at + min(size, self._lines.limit - self._lines.pending)
-        if stop := data.rfind(b"\n", at, window) + 1:
-            self._feed(data[at:stop])
-        elif self._lines.between and (elements := whole_elements(data, at, window)):
-            stop = at + sum(map(len, elements))
-            self._lines.skip(stop - at)
-            self._read_lines(data[at:stop], elements)
-        return stop
-
-    def _read_more(self, data: bytes, at: int) -> int:
-        """Read more of a line or element, up to its end or `BLOCK` bytes. Return the position after these bytes."""
-        newline = data.find(b"\n", at, at + BLOCK) + 1
-        stop = newline or min(at + BLOCK, len(data))
-        end = self._element.next(data, at, stop)
-        self._feed(data[at:end])
-        if end < stop:
-            for piece in self._lines.cut():
-                self._piece(piece)
-        elif newline:
-            self._element = Element()
-        return end
 
     def _piece(self, piece: Piece) -> None:
         if piece.kind == "lines":
@@ -245,7 +247,7 @@ class DFTracerDecoder:
             self._let_go("truncated" if mark.startswith(CTRL_Z) else "bad_json")
             self._marked = self._marked or mark == BYTE_ORDER_MARK
             if piece.kind in {"blank", "mark"}:
-                self._add(about_session(self._offset, len(piece.data), piece.name))
+                self._add(session_record(self._offset, len(piece.data), piece.name))
             else:
                 self._malformed(piece.data, piece.kind)
 
@@ -265,13 +267,29 @@ class DFTracerDecoder:
         return bool(self._held)
 
     def _line(self, line: bytes, unreadable: str) -> None:
-        if self._held:
-            if self._continues(line):
-                self._held += line
-                self._join(unreadable)
-                return
+        """Read a line while lines of a split record may wait, and try to read these together with it as one record."""
+        if not self._held:
+            self._fresh(line, unreadable)
+            return
+        if (
+            len(self._held) + len(line) > self._hold_max
+            or line.strip(WHITE)[:1] in {b"{", b"[", b"]", CTRL_Z}
+            or START.search(line)
+        ):
             self._let_go("bad_json")
-        self._fresh(line, unreadable)
+            self._fresh(line, unreadable)
+            return
+        self._held += line
+        record = _record_of(self._held)
+        if record.endswith(b"}"):
+            self._tried += 1
+            found = find_fields(record)
+            if not isinstance(found, str):
+                line, self._held, self._tried = self._held, b"", 0
+                self._before_bracket(line, record, found)
+                return
+        if self._tried == JOINS_MAX or unreadable == "truncated":
+            self._let_go(unreadable)
 
     def _fresh(self, line: bytes, unreadable: str) -> None:
         """Read a line while no split record waits. Keep invalid JSON as a possible first line of a split record."""
@@ -280,7 +298,7 @@ class DFTracerDecoder:
             return
         record = _record_of(line)
         if self._offset == len(BYTE_ORDER_MARK) * self._marked and line.startswith(b"  {"):
-            self._run.unfinished()
+            self._run.stored.blanks = True
             self._processes.await_settling()
             self._bracket(line[:2])
             line = line[2:]
@@ -313,11 +331,11 @@ class DFTracerDecoder:
             return False
         for number, part in enumerate(parts):
             if number % 2:
-                self._add(about_session(self._offset, len(part), "ctrl_z"))
+                self._add(session_record(self._offset, len(part), "ctrl_z"))
             elif part.strip(WHITE):
                 self._fresh(part, "bad_json")
             elif part:
-                self._add(about_session(self._offset, len(part), "blank_lines"))
+                self._add(session_record(self._offset, len(part), "blank_lines"))
         return True
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
@@ -343,29 +361,6 @@ class DFTracerDecoder:
             member = not rest and part.rstrip(WHITE).endswith(b",")
             if rest:
                 self._malformed(rest, why)
-
-    # Methods that join the lines of a record that newlines in a string have split
-
-    def _continues(self, line: bytes) -> bool:
-        """Return whether a line may be the next line of the split record whose first lines wait."""
-        return (
-            len(self._held) + len(line) <= self._hold_max
-            and line.strip(WHITE)[:1] not in {b"{", b"[", b"]", CTRL_Z}
-            and not START.search(line)
-        )
-
-    def _join(self, unreadable: str) -> None:
-        """Try to read the waiting lines as one record that newlines in a string have split."""
-        record = _record_of(self._held)
-        if record.endswith(b"}"):
-            self._tried += 1
-            found = find_fields(record)
-            if not isinstance(found, str):
-                line, self._held, self._tried = self._held, b"", 0
-                self._before_bracket(line, record, found)
-                return
-        if self._tried == JOINS_MAX or unreadable == "truncated":
-            self._let_go(unreadable)
 
     def _let_go(self, reason: str) -> None:
         """Add the waiting lines as one malformed record, because they form no record."""
@@ -403,15 +398,17 @@ class DFTracerDecoder:
             self._records += gaps
         elif reading.role == "unit":
             facts = self._run.measured(reading)
-        if reading.start is not None and not self._run.clocked:
-            clock = about_session(self._offset, 0, "clock", self._run.clock())
-            self._add(self._spelling(clock, phase))
+        if reading.start is not None and not self._run.stored.told:
+            clock = self._run.clock()
+            about = as_object(clock_of(clock))
+            record = session_record(self._offset, 0, "clock", about, facts=clock)
+            self._add(self._spelling(record, phase))
         names = self._names.resolve(reading.wanted)
         record = to_record(self._offset, len(line), found, reading, names, facts)
         if facts:
             record = self._spelling(record, phase)
         elif reading.phase and self._run.other_phase == reading.phase:
-            record = with_phase(record, phase)
+            record = record._replace(attributes=with_member(record.attributes, "ph", phase))
         self._add(record)
         if reading.given:
             self._names.define(reading.given.key, reading.given.name)
@@ -426,13 +423,15 @@ class DFTracerDecoder:
     def _spelling(self, record: Record, phase: str) -> Record:
         """Return the record that states the unit of time. If `phase`, the JSON text of its `ph`, is a string, add it to
         the record."""
-        self._run.spells(phase)
-        return with_phase(record, phase) if phase.startswith('"') else record
+        as_text = phase.startswith('"')
+        self._run.stored.phase = "X" if as_text else "1"
+        about = with_member(record.attributes, "ph", phase) if as_text else record.attributes
+        return record._replace(attributes=about)
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
         """Add the records that `finds` returns for the run of each process whose number is in `numbers`."""
         for number in numbers:
-            found = finds(self._processes.run(number), self._offset)
+            found = finds(self._processes.runs[number], self._offset)
             if found and self._processes.go(number):
                 self._turned()
             self._records += found
@@ -467,3 +466,75 @@ def _is_readable(line: bytes) -> bool:
 def _record_of(line: bytes) -> bytes:
     """Return a line without the white space, brackets and commas around its record."""
     return line.rstrip(_BEHIND).lstrip(_BEFORE)
+
+
+RECORD_MIN = 100
+"""Approximate size (bytes) of the shortest record that the compiled kernel reads."""
+
+STEP_MIN = 16
+"""Minimum number of bytes that Python decodes after two lines that the kernel cannot read. Each further line that the
+kernel cannot read doubles the number, because a call of the kernel takes time."""
+
+WAITING_MAX = 16 * 1024
+"""Maximum size (bytes) of an unfinished line that is joined with the next input for the kernel."""
+
+
+class DFTracerBlockDecoder(DFTracerDecoder):
+    """A DFTracer decoder whose compiled kernel packs the most frequent records into blocks."""
+
+    @property
+    def block_min(self) -> int:
+        return ROWS_MIN * RECORD_MIN
+
+    def blocks(self, data: bytes) -> list[Block | Record]:
+        found: list[Block | Record] = []
+        if self._lines.pending <= WAITING_MAX and (waiting := self._lines.take_back()):
+            data, self._element = waiting + data, Element()
+        at, have, step = 0, len(data), 0
+        while at < have:
+            rows, stop = 0, at
+            if have - at >= ROWS_MIN * RECORD_MIN and self._usual:
+                rows, stop = self._scan(data, at, found)
+            if rows:
+                at = stop
+                if rows >= ROWS_MIN:
+                    step = 0
+                continue
+            # Decode in Python the line at `stop` that the compiled kernel cannot read. After many such lines in
+            # succession, decode more and more bytes at once.
+            stop = max(stop, at + step)
+            while at <= stop and at < have:
+                at = self._read(data, at, stop - at)
+            found += self._taken()
+            step = min(2 * step + STEP_MIN, BLOCK)
+        return found
+
+    @property
+    def _usual(self) -> bool:
+        """Return whether the kernel may read from the next byte on. A line or an element must begin there, no split
+        record may wait, and the run of the current process must be known and usual."""
+        return self._lines.between and not self._held and bool(self._run.pid) and self._run.usual
+
+    def _scan(self, data: bytes, at: int, found: list[Block | Record]) -> tuple[int, int]:
+        """Append the kernel's blocks of the lines from `at` on to `found`. Return the number of rows in the blocks, and
+        the position in `data` at which the kernel stopped."""
+        processes = self._processes.usual
+        parts, stop = _scan(
+            data, at, self._offset, self._lines.limit, ROWS_MIN, self._names,
+            [
+                (run.pid.encode(), run.host.encode(), run.ids.believed, run.other_phase.encode())
+                for _, run in processes
+            ],
+        )  # fmt: skip
+        for which, block, numbers, counts in parts:
+            number, run = processes[which]
+            if self._processes.go(number):
+                found.append(turned(self._offset, self._processes))
+            found.append(block)
+            self._offset += block.length
+            self._lines.skip(block.length)
+            come = ranges(numbers)
+            if come is None or not run.ids.add_ranges(*come):
+                run.ids.add(memoryview(numbers).cast("q"))
+            run.shown(numbered=bool(numbers), counts=counts)
+        return sum(block.rows for _, block, _, _ in parts), stop

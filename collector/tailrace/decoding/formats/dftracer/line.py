@@ -22,8 +22,9 @@ from contextlib import suppress
 from json.encoder import encode_basestring as quote
 from typing import Any, Literal, NamedTuple
 
-from tailrace.decoding.json_object import BEYOND, Field, integer, read_object
-from tailrace.model.record import Kind, as_int64
+from tailrace.decoding.formats.dftracer.salvage import FoundFields
+from tailrace.decoding.json_object import BEYOND, Field, Texts, as_object, integer, read_object
+from tailrace.model.record import Kind, Record, SessionFacts, as_int64, named, session_record
 
 HASHES = {"HH", "FH", "SH"}
 """Names of the metadata that gives a name to a hash: HH for hosts, FH for files, SH for other strings."""
@@ -49,8 +50,6 @@ QUOTED_PHASES = {'"1"', '"2"', '"3"', '"4"'}
 """Numbers as `ph` in the spelling of programs that write all values in quotes."""
 
 Fields = dict[str, Field]
-Texts = dict[str, str]
-"""The JSON texts of an object's values, by key."""
 
 
 class RefusedError(Exception):
@@ -153,26 +152,22 @@ def _read_complete(line: _Line) -> RecordReading:
     else:
         del line.after["dur"]
     as_text = isinstance(line.fields["ph"].value, str)
+    about_run = line.category == "dftracer" and line.name in {"start", "end"}
+    if not about_run and line.fields["pid"].text.startswith('"'):
+        clear = (key for key in OF_EVENTS if isinstance(line.args.get(key), str))
+        line.before.update({key: quote(line.args[key]) for key in clear})
     reading = RecordReading(
         Kind.SPAN, line.stream, line.name, line.before, _with_args(line), "event", line.category,
         start, end, _wanted(line.args, OF_EVENTS), flaw=flaw,
         id=id_of(line.fields.values()),
         phase="X" if as_text else "1", counts=None if as_text else True,
     )  # fmt: skip
-    if line.category == "dftracer" and line.name in {"start", "end"}:
-        return _about_the_run(line, reading)
-    if line.fields["pid"].text.startswith('"'):
-        said = (key for key in OF_EVENTS if isinstance(line.args.get(key), str))
-        line.before.update({key: quote(line.args[key]) for key in said})
-    return reading
-
-
-def _about_the_run(line: _Line, reading: RecordReading) -> RecordReading:
-    """Read the tracer's own event `start` or `end`, which begins or ends a run."""
-    said = line.after.pop("args", None)
-    begins = line.name == "start"
-    if said:
-        line.before["producer"] = said if begins else f'{{"end":{said}}}'
+    if not about_run:
+        return reading
+    # The tracer's own event `start` or `end` begins or ends a run.
+    args, begins = line.after.pop("args", None), line.name == "start"
+    if args:
+        line.before["producer"] = args if begins else f'{{"end":{args}}}'
     configured = line.args.get("cfg")
     return reading._replace(
         kind=Kind.SESSION,
@@ -218,23 +213,15 @@ def _read_metadata(line: _Line) -> RecordReading:
         ticks = TICKS_PER_SECOND.get(value) if isinstance(value, str) else None
         flaw = None if ticks else "unknown_unit"
         about = about._replace(role="unit", ticks=ticks, flaw=flaw)
-    _said(line, name, value)
+    if value == line.name:
+        # The tracer swaps the two arguments if the record gives a thread or process its name.
+        name, value = value, name
+    if name == "thread_name" and isinstance(value, str):
+        line.before[name] = quote(value)
+    elif isinstance(name, str) and isinstance(value, str):
+        line.before["producer"] = f"{{{quote(name)}:{quote(value)}}}"
     _with_args(line)
     return about
-
-
-def _said(line: _Line, name: object, value: object) -> None:
-    """Store the argument `name` of a metadata record with its `value`: as `thread_name`, or in `producer`. If the
-    record gives a thread or process its name, the tracer has swapped the two arguments."""
-    if value == line.name:
-        name, value = value, name
-    if not isinstance(name, str) or not isinstance(value, str):
-        return
-    text = f"{quote(name)}:{quote(value)}"
-    if name == "thread_name":
-        line.before[name] = quote(value)
-    else:
-        line.before["producer"] = "{" + text + "}"
 
 
 def _read_other(line: _Line) -> RecordReading:
@@ -323,3 +310,62 @@ def _int64(fields: Fields, key: str) -> int:
     if not -(2**63) <= value < 2**63:
         raise RefusedError("bad_number")
     return value
+
+
+OURS = {
+    "aggregate", "clock", "cmd", "cwd", "epoch", "exec", "fname", "hostname", "producer",
+    "thread_name", "ticks_per_second",
+}  # fmt: skip
+"""Attributes that the decoder adds to a record's own fields. If a record has a field of the same name, all its fields
+are kept as one text (`$line`)."""
+
+
+def to_record(
+    offset: int,
+    size: int,
+    found: FoundFields,
+    reading: RecordReading,
+    names: Texts,
+    facts: SessionFacts | None,
+) -> Record:
+    """Return the `Record` for the fields of a DFTracer record. `names` has the attributes for the record's hashes."""
+    keys = {field.key for field in found.fields}
+    repeated = len(keys) < len(found.fields)
+    ours = clock_of(facts) | reading.before | names
+    theirs = reading.after
+    if repeated or theirs.keys() & OURS or any(key[:1] == "$" for key in keys):
+        theirs = {"$line": quote(found.text.decode())}
+    attributes = as_object(ours | theirs)
+    flaw = found.flaw or ("duplicate_key" if repeated else reading.flaw)
+    if given := reading.given:
+        record = named(
+            offset, size, given.key, given.name, scope=given.scope, stream=reading.stream
+        )
+        attributes = f"{str(record.attributes)[:-1]},{str(attributes)[1:]}"
+        return record._replace(category=reading.category, attributes=attributes, flaw=flaw)
+    return Record(
+        offset, size, reading.kind, reading.stream, None, None, reading.name, reading.category,
+        None, None, reading.start, reading.end, attributes, flaw, facts,
+    )  # fmt: skip
+
+
+def bracket(offset: int, line: bytes) -> Record:
+    """Return the record of a line of brackets. The record keeps the line's text, except for `[` at the file's beginning
+    and `]` at any other position."""
+    usual = line.removesuffix(b"\n") == (b"]" if offset else b"[")
+    attributes = None if usual else as_object({"$line": quote(line.decode())})
+    return session_record(offset, len(line), "bracket", attributes)
+
+
+def phase_of(found: FoundFields) -> str:
+    """Return the JSON text of `ph`: a text such as `"X"`, or a number in releases that number their events by `id`."""
+    phase: str = next(field.text for field in reversed(found.fields) if field.key == "ph")
+    return phase[1:-1] if phase in QUOTED_PHASES else phase
+
+
+def clock_of(facts: SessionFacts | None) -> Texts:
+    """Return the attributes that state the clock in a session's facts."""
+    if facts is None or facts.ticks_per_second is None:
+        return {}
+    ticks = str(int(facts.ticks_per_second))
+    return {"clock": '"unix_ns"', "ticks_per_second": ticks, "epoch": "0"}

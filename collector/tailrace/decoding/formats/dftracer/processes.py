@@ -47,59 +47,41 @@ class ProcessesState(msgspec.Struct):
     processes: dict[int, ProcessState] = msgspec.field(default_factory=lambda: {0: ProcessState()})
 
 
-class TracedProcess:
-    """One process of a file: its PID, its host and its current run."""
-
-    def __init__(self, state: ProcessState) -> None:
-        self.run = TracedRun(state.run)
-        self.name(state.pid, state.host)
-
-    def name(self, pid: str, host: str) -> None:
-        self.pid, self.host = self.run.pid, self.run.host = pid, host
-
-    @property
-    def state(self) -> ProcessState:
-        return ProcessState(self.pid, self.host, self.run.state)
-
-
 class Processes:
     """All processes of a file. `current` is the process that wrote the latest record."""
 
     what = Evicted.NUMBERS
 
     def __init__(self, state: ProcessesState) -> None:
-        self._all = {number: TracedProcess(each) for number, each in state.processes.items()}
-        self.number, self.current = list(self._all.items())[-1]
+        states = state.processes.items()
+        self.runs = {n: TracedRun(each.run, each.pid, each.host) for n, each in states}
+        self.number, self.current = list(self.runs.items())[-1]
         self._following, self._rest = state.following, state.rest
         self._drops = 0
         self._of: dict[tuple[str, str], int] = {}
         self._newest: dict[str, int] = {}  # number of the latest process, by PID
-        for number, each in self._all.items():
+        for number, each in self.runs.items():
             self._note(number, each)
-        self._due = {number for number, each in self._all.items() if each.run.due}
+        self._due = {number for number, each in self.runs.items() if each.due}
 
     @property
     def state(self) -> ProcessesState:
-        states = {number: each.state for number, each in self._all.items()}
+        states = {n: ProcessState(run.pid, run.host, run.state) for n, run in self.runs.items()}
         return ProcessesState(self._following, self._rest, states)
-
-    @property
-    def runs(self) -> list[TracedRun]:
-        return [each.run for each in self._all.values()]
 
     @property
     def held(self) -> int:
         """Memory (bytes) of the id ranges of all runs, and of the processes that can be evicted."""
-        return PROCESS_BYTES * (len(self._all) - 1) + sum(run.held for run in self.runs)
+        return PROCESS_BYTES * (len(self.runs) - 1) + sum(run.held for run in self.runs.values())
 
     def give_way(self, size: int) -> None:
         """Evict id ranges, then whole processes, until `size` bytes are free. The oldest processes come first."""
-        for run in self.runs:
+        for run in self.runs.values():
             if size <= 0:
                 return
             size -= run.held
-            run.give_way(run.held)
-        for number in list(self._all)[:-1]:
+            run.give_up()
+        for number in list(self.runs)[:-1]:
             if size <= 0:
                 return
             self._drop(number)
@@ -107,48 +89,39 @@ class Processes:
 
     @property
     def evicted(self) -> int:
-        return self._drops + sum(run.evicted for run in self.runs)
+        return self._drops + sum(run.evicted for run in self.runs.values())
 
     @evicted.setter
     def evicted(self, count: int) -> None:
-        for run in self.runs:
+        for run in self.runs.values():
             run.evicted = 0
         self._drops = count
 
     @property
     def numbers(self) -> list[int]:
         """Numbers of all processes. The current process comes first."""
-        return self._in_turn(self._all.keys())
+        return self._in_turn(self.runs.keys())
 
     @property
-    def usual(self) -> list[tuple[int, TracedProcess]]:
+    def usual(self) -> list[tuple[int, TracedRun]]:
         """The current process, then others whose records the compiled kernel may read, each with its number. Each is
         the latest process with its PID."""
         found = [(self.number, self.current)]
         if self.number != self._rest:
-            before = itertools.islice(reversed(self._all.items()), 1, USUAL_MAX)
-            found += (each for each in before if self._may_follow(*each))
+            before = itertools.islice(reversed(self.runs.items()), 1, USUAL_MAX)
+            found += (
+                (number, run)
+                for number, run in before
+                if self._newest.get(run.pid) == number and run.usual
+            )
         return found
-
-    def _may_follow(self, number: int, process: TracedProcess) -> bool:
-        return self._newest.get(process.pid) == number and process.run.usual
-
-    def only(self, pid: str) -> bool:
-        return all(each.pid == pid for each in self._all.values())
-
-    def run(self, number: int) -> TracedRun:
-        return self._all[number].run
-
-    def find_run(self, number: int) -> TracedRun | None:
-        known = self._all.get(number)
-        return known.run if known else None
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
         """By the process's number, the part of each process's last run (program execution) that is in this file. If ids
         do not show the part, the value is None for a run whose end is missing (`TracedRun.lacking`), and a process with
         any other run is left out."""
-        found = {number: (each.run.piece, each.run.lacking) for number, each in self._all.items()}
+        found = {number: (run.piece, run.lacking) for number, run in self.runs.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
     def await_settling(self) -> None:
@@ -167,8 +140,8 @@ class Processes:
         """Make the process with this number the current process. Return False if it already was."""
         if number == self.number:
             return False
-        self.number, self.current = number, self._all.pop(number)
-        self._all[number] = self.current
+        self.number, self.current = number, self.runs.pop(number)
+        self.runs[number] = self.current
         self._note(number, self.current)
         return True
 
@@ -203,38 +176,39 @@ class Processes:
         if number is None:
             number = self._following
             # From this process on, new processes share one number: there are too many, or some were evicted before.
-            if number >= PROCESSES_MAX or len(self._all) < number:
+            if number >= PROCESSES_MAX or len(self.runs) < number:
                 self._rest = number
-            self._all[number] = TracedProcess(ProcessState())
+            self.runs[number] = TracedRun(TracedRunState())
             self._following += 1
-        process = self._all[number]
-        process.name(pid, host)
+        run = self.runs[number]
+        run.pid, run.host = pid, host
         if number == self._rest:
-            process.run.distrust()
+            # Several processes share the run, so that their ids prove nothing.
+            run.stored.counts = False
         return number
 
     def _name(self, number: int, pid: str, host: str) -> None:
         """Set the PID and the host of a process whose first records had no PID or host."""
-        process = self._all[number]
-        self._of.pop((process.pid, process.host), None)
-        process.name(pid, host)
-        self._note(number, process)
+        run = self.runs[number]
+        self._of.pop((run.pid, run.host), None)
+        run.pid, run.host = pid, host
+        self._note(number, run)
 
-    def _note(self, number: int, process: TracedProcess) -> None:
+    def _note(self, number: int, run: TracedRun) -> None:
         if number != self._rest:
-            self._of[process.pid, process.host] = self._newest[process.pid] = number
+            self._of[run.pid, run.host] = self._newest[run.pid] = number
 
     def _drop(self, number: int) -> None:
         """Evict a process. Its later records belong to the process `_rest`."""
-        process = self._all.pop(number)
-        self._drops += 1 + process.run.evicted
+        run = self.runs.pop(number)
+        self._drops += 1 + run.evicted
         self._due.discard(number)
         if number == self._rest:
             self._rest = None
             return
-        del self._of[process.pid, process.host]
-        if self._newest[process.pid] == number:
-            del self._newest[process.pid]
+        del self._of[run.pid, run.host]
+        if self._newest[run.pid] == number:
+            del self._newest[run.pid]
 
 
 def _plain(pid: str) -> str:

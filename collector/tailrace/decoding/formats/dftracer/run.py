@@ -23,7 +23,6 @@ import msgspec
 
 from tailrace.decoding.formats.dftracer.line import RecordReading
 from tailrace.model.gap import Reason
-from tailrace.model.holding import Evicted
 from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts, missing
 
 HOLES_MAX = 4096
@@ -197,27 +196,26 @@ class TracedRunState(msgspec.Struct):
 class TracedRun:
     """The current run of a process in a file."""
 
-    what = Evicted.NUMBERS
-
-    def __init__(self, state: TracedRunState) -> None:
-        self._state = state
+    def __init__(self, state: TracedRunState, pid: str = "", host: str = "") -> None:
+        self.stored = state
         self._given_up = 0
         self.ids = Ids(state.ids)
-        self.pid = self.host = ""  # PID of the process, and hash of its host's name
+        self.pid, self.host = pid, host  # PID of the process, and hash of its host's name
 
     @property
     def state(self) -> TracedRunState:
-        return msgspec.structs.replace(self._state, ids=self.ids.state)
+        return msgspec.structs.replace(self.stored, ids=self.ids.state)
 
     @property
     def held(self) -> int:
-        return RANGE_BYTES * (self.ids.ranges + len(self._state.claimed))
+        return RANGE_BYTES * (self.ids.ranges + len(self.stored.claimed))
 
-    def give_way(self, size: int) -> None:
-        """Evict the ranges of missing ids and of reported ids. From then on, the run returns no gaps for ids."""
-        if size > 0:
-            self._given_up += len(self._state.claimed)
-            self._state.claimed = []
+    def give_up(self) -> None:
+        """Evict the ranges of missing ids and of reported ids, if there are any. From then on, the run returns no gaps
+        for ids."""
+        if self.held:
+            self._given_up += len(self.stored.claimed)
+            self.stored.claimed = []
             self.ids.give_up()
 
     @property
@@ -229,23 +227,14 @@ class TracedRun:
         self._given_up, self.ids.given_up = count, 0
 
     @property
-    def clocked(self) -> bool:
-        """Whether a record has stated the unit of the run's times."""
-        return self._state.told
-
-    @property
     def usual(self) -> bool:
         """Whether the compiled kernel may read events of this run: the unit of time is known, and no heal is due."""
-        return self.clocked and not self.claims
+        return self.stored.told and not self.stored.claimed
 
     def clock(self) -> SessionFacts:
         """Return the clock for a session record, and remember that the record states the unit of time."""
-        self._state.told = True
-        return SessionFacts(clock="unix_ns", ticks_per_second=float(self._state.ticks), epoch=0)
-
-    def spells(self, phase: str) -> None:
-        """Remember the `ph`, given as JSON text, of the record that states the unit of time."""
-        self._state.phase = "X" if phase.startswith('"') else "1"
+        self.stored.told = True
+        return SessionFacts(clock="unix_ns", ticks_per_second=float(self.stored.ticks), epoch=0)
 
     @property
     def other_phase(self) -> str:
@@ -253,13 +242,13 @@ class TracedRun:
 
         With this spelling, an event shows whether its release numbers events, which the compiled kernel does not
         determine."""
-        if self._state.counts is not None:
+        if self.stored.counts is not None:
             return ""
-        return {"1": "X", "X": "1"}.get(self._state.phase, "")
+        return {"1": "X", "X": "1"}.get(self.stored.phase, "")
 
     def saw(self, reading: RecordReading) -> None:
         """Update the state of the run with a readable record."""
-        state = self._state
+        state = self.stored
         if reading.counts is not None:
             state.counts = reading.counts and state.counts is not False
         if reading.role in {"event", "start", "end"} and reading.id is not None:
@@ -270,32 +259,20 @@ class TracedRun:
         elif reading.role == "other" and reading.id is not None and self.ids.misses(reading.id):
             self.ids.add((reading.id,))
 
-    def came(self, ids: list[int], *, counts: bool) -> None:
-        """Mark the ids of usual events as seen. `counts`: whether a record shows that its release numbers events."""
-        self.ids.add(ids)
-        self.shown(numbered=bool(ids), counts=counts)
-
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Note whether events have ids (`numbered`), and whether one shows a release that numbers events (`counts`)."""
-        state = self._state
+        """Note of usual events whether they have ids (`numbered`), and whether one shows a release that numbers events
+        (`counts`)."""
+        state = self.stored
         state.numbered = state.numbered or numbered
         if counts:
             state.counts = state.counts is not False
-
-    def distrust(self) -> None:
-        """Ignore ids in this run and in the process's later runs, because they may belong to several processes."""
-        self._state.counts = False
-
-    def unfinished(self) -> None:
-        """Remember that the file begins with the two blanks that release 1.0 replaces by "[" when the run finishes."""
-        self._state.blanks = True
 
     def measured(self, reading: RecordReading) -> SessionFacts | None:
         """Read a time_metric. Return the session's clock, or None if the unit is unknown or is that of the next run.
 
         A run's metadata comes before its `start`; a second time_metric after `start` is therefore of the
         next run."""
-        state = self._state
+        state = self.stored
         if reading.ticks is None:
             return None
         if state.measured and state.stage != "before":
@@ -310,7 +287,7 @@ class TracedRun:
         """Begin a new run at a `start` record or, in a reversed file, at an `end` record behind the `start` of a later run.
 
         Return the gaps of the previous run, and the facts of the new run; None if the record begins no run."""
-        old = self._state
+        old = self.stored
         if reading.role == "end" and old.backward:
             return self.over(offset), self._renew()
         if reading.role != "start":
@@ -320,13 +297,13 @@ class TracedRun:
             return self._begins_late(offset, reading), self.clock()
         gaps = self._is_mixed(offset, mixed=old.backward) + self.over(offset)
         facts = self._renew()
-        self._state.stage, self._state.at = "open", reading.start
+        self.stored.stage, self.stored.at = "open", reading.start
         self.saw(reading)
         return gaps, facts
 
     def _begins_late(self, offset: int, reading: RecordReading) -> list[Record]:
         """Take a `start` behind the `end` of the same run, as in a reversed file. Return heals and gaps."""
-        state = self._state
+        state = self.stored
         claimed = state.stage == "settled" and bool(state.counts)
         state.headless, state.backward, state.stage, state.at = False, True, "ended", reading.start
         self.saw(reading)
@@ -335,10 +312,10 @@ class TracedRun:
 
     def _renew(self) -> SessionFacts:
         """Begin a new run, unless the current one has neither `start` nor `end` yet. Return the facts of the run."""
-        old = self._state
+        old = self.stored
         again = old.stage != "before"
         if again:
-            self._state = TracedRunState(
+            self.stored = TracedRunState(
                 ticks=old.coming or old.ticks, measured=old.coming is not None, counts=old.counts,
                 at=old.at, mixed=old.mixed,
             )  # fmt: skip
@@ -349,46 +326,46 @@ class TracedRun:
     def _is_mixed(self, offset: int, *, mixed: bool) -> list[Record]:
         """Remember whether lines of several runs are `mixed`: they do not show whose ids are missing. If so, take back
         the reported ids."""
-        self._state.mixed = self._state.mixed or mixed
-        return self._take_back(offset) if self._state.mixed else []
+        self.stored.mixed = self.stored.mixed or mixed
+        return self._take_back(offset) if self.stored.mixed else []
 
     def ends(self, offset: int, reading: RecordReading) -> list[Record]:
         """End the run at an `end` record. Return its gaps, unless aggregates (of several events) may still follow."""
-        state = self._state
+        state = self.stored
         again = state.stage in {"ended", "settled"}
         early = state.stage == "open" and state.at is not None and (reading.start or 0) < state.at
         taken = self._is_mixed(offset, mixed=again or early)
         self.saw(reading)
-        if self._state.stage == "before" and not self.ids.begun:
-            self._state.headless = True
-        self._state.stage, self._state.last, self._state.at = (
+        if self.stored.stage == "before" and not self.ids.begun:
+            self.stored.headless = True
+        self.stored.stage, self.stored.last, self.stored.at = (
             "ended",
             reading.id or 0,
             reading.start,
         )
-        self._state.whole, self._state.blanks = reading.whole, False
+        self.stored.whole, self.stored.blanks = reading.whole, False
         return taken + (self.settle(offset) if reading.whole else [])
 
     def settle(self, offset: int) -> list[Record]:
         """Return the gaps of an ended run. Call it only when no aggregates (of several events) can follow."""
-        self._state.blanks = False
-        if self._state.stage != "ended":
+        self.stored.blanks = False
+        if self.stored.stage != "ended":
             return []
-        self._state.stage = "settled"
-        if self._state.headless:
-            if not self._state.counts:
+        self.stored.stage = "settled"
+        if self.stored.headless:
+            if not self.stored.counts:
                 return []
             # The `end` belongs to a second run, whose ids begin at 1 again. The first run has no `end`.
             open_ = (
                 [missing(offset, Reason.TRUNCATED, 0, detail=NO_END)] if self.ids.returned else []
             )
             return [self._late(offset), *open_]
-        if not self._state.counts or not self.ids.believed:
+        if not self.stored.counts or not self.ids.believed:
             return self._again(offset)
         ranges = self._unexplained()
-        if ranges and self._state.mixed:
+        if ranges and self.stored.mixed:
             return [missing(offset, Reason.NETWORK, 0, of=Kind.SPAN, detail="ids")]
-        self._state.claimed = ranges
+        self.stored.claimed = ranges
         one_by_one = ranges if len(ranges) <= GAPS_MAX else ranges[: GAPS_MAX - 1]
         rest = ranges[len(one_by_one) :]
         gaps = [_gap(offset, first, last - first + 1, "ids") for first, last in one_by_one]
@@ -399,14 +376,9 @@ class TracedRun:
             gaps[-1] = gaps[-1]._replace(detail=msgspec.structs.replace(about, piece=self.piece))
         return gaps
 
-    @property
-    def claims(self) -> bool:
-        """Whether the run has reported gaps whose events may still arrive."""
-        return bool(self._state.claimed)
-
     def heals(self, offset: int, number: int | None) -> list[Record]:
         """Return heals for reported ids, after a record behind the gap. `number` is the record's id, if it has one."""
-        claimed = self._state.claimed
+        claimed = self.stored.claimed
         if not claimed:
             return []
         if not (self.ids.believed or self.ids.returned):
@@ -422,7 +394,7 @@ class TracedRun:
     def _take_back(self, offset: int) -> list[Record]:
         """Take back all reported ids that have not come: they prove nothing any more. The number of missing events is
         then unknown."""
-        claimed, self._state.claimed = self._state.claimed, []
+        claimed, self.stored.claimed = self.stored.claimed, []
         if not claimed:
             return []
         heals = [_gap(offset, a, b - a + 1, "ids")._replace(kind=Kind.HEAL) for a, b in claimed]
@@ -433,13 +405,13 @@ class TracedRun:
     def due(self) -> bool:
         """Whether the run needs a call of `settle`: it has ended, or the file begins with the two blanks of release
         1.0."""
-        return self._state.stage == "ended" or self._state.blanks
+        return self.stored.stage == "ended" or self.stored.blanks
 
     def over(self, offset: int) -> list[Record]:
         """Return the gaps of the run at the next `start` or at the end of the file."""
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
-            self._state.stage, self._state.blanks = "settled", False
+            self.stored.stage, self.stored.blanks = "settled", False
             self.ids.returned = (
                 False  # the gap `NO_END` of unknown size replaces the gap for ids that came twice
             )
@@ -450,7 +422,7 @@ class TracedRun:
         """Return a gap of unknown size if ids repeat between `start` and `end`.
 
         Lines were copied, or the ids belong to two runs, so that it is unknown which ids are missing."""
-        state = self._state
+        state = self.stored
         if state.stage != "settled" or state.headless or not (state.counts and self.ids.returned):
             return []
         self.ids.returned = False
@@ -459,14 +431,14 @@ class TracedRun:
     @property
     def lacking(self) -> str | None:
         """`NO_END` if the run's end is missing, "" if the run has its `end`, None if its release may write no `end`."""
-        if self._state.stage == "open" or self._state.blanks or self._is_middle:
+        if self.stored.stage == "open" or self.stored.blanks or self._is_middle:
             return NO_END
-        return None if self._state.stage == "before" else ""
+        return None if self.stored.stage == "before" else ""
 
     @property
     def piece(self) -> RunPiece | None:
         """Return the part of the run that is in this file, as ranges of ids; None if ids do not show the part."""
-        state = self._state
+        state = self.stored
         if state.counts is False or not state.numbered or state.mixed:
             return None
         if state.last and not state.headless and not self.ids.believed:
@@ -498,7 +470,7 @@ class TracedRun:
     @property
     def _is_middle(self) -> bool:
         """Whether the file has events of a run, but neither the run's `start` nor the run's `end`."""
-        state = self._state
+        state = self.stored
         return state.stage == "before" and state.numbered and bool(state.counts)
 
     def lost(self, offset: int, data: bytes, number: int | None) -> list[Record]:
@@ -512,16 +484,16 @@ class TracedRun:
             return self.heals(offset, number)
         if _BEGINS.match(data):
             return []
-        self._state.unnumbered += 1
-        return self.heals(offset, self._state.claimed[0][0] if self._state.claimed else None)
+        self.stored.unnumbered += 1
+        return self.heals(offset, self.stored.claimed[0][0] if self.stored.claimed else None)
 
     def _unexplained(self) -> list[tuple[int, int]]:
         """Return the ranges of missing ids up to the id of `end`, without one id for each malformed record whose id is
         not visible."""
-        explained = self._state.unnumbered
+        explained = self.stored.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:
-            last = min(stop, self._state.last)
+            last = min(stop, self.stored.last)
             used = min(explained, max(last - first + 1, 0))
             explained -= used
             if first + used <= last:

@@ -16,15 +16,13 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
 from tailrace.decoding.formats.dftracer.elements import split_elements
-from tailrace.decoding.formats.dftracer.line import QUOTED_NUMBER
+from tailrace.decoding.formats.dftracer.line import OURS, QUOTED_NUMBER
 from tailrace.decoding.formats.dftracer.names import HashNames, joined
 from tailrace.decoding.formats.dftracer.processes import Processes
-from tailrace.decoding.formats.dftracer.record import OURS, about_session
-from tailrace.decoding.formats.dftracer.run import TracedRun
 from tailrace.decoding.json_object import integral
 from tailrace.decoding.lines import WHITE
 from tailrace.decoding.struct_lines import StructLines, rewritten
-from tailrace.model.record import Kind, Record, SessionFacts
+from tailrace.model.record import Kind, Record, SessionFacts, session_record
 
 SPAN, COUNTER = Kind.SPAN, Kind.COUNTER
 INT64_MAX = 2**63 - 1
@@ -135,26 +133,22 @@ def read_usual(
 class _UsualReading:
     """Appends the records of successive usual lines, and collects the ids of their events for the current run."""
 
-    __slots__ = (
-        "_host",
-        "_ids",
-        "_other_phase",
-        "_own",
-        "_processes",
-        "_records",
-        "_run",
-        "_shows",
-        "_texts",
-    )
-
     def __init__(self, names: HashNames, processes: Processes, records: list[Record]) -> None:
-        self._processes, self._records = processes, records
-        self._texts = _Texts(names)
-        self._run, self._own, self._host, self._other_phase = _own(processes)
+        self._names, self._processes, self._records = names, processes, records
+        # JSON members with the names of file and host, by their hashes.
+        self._members: dict[tuple[object, ...], str] = {}
         self._ids: list[int] = []
         # Whether a record since `stop` has a number as `ph`. Only releases that number their events
         # by `id` write it.
         self._shows = False
+        self._look()
+
+    def _look(self) -> None:
+        """Read what the lines of the current process depend on. The PID `_own` is None while the module `line` must
+        read all its records."""
+        self._run = run = self._processes.current
+        self._own = int(run.pid) if run.pid and run.usual else None
+        self._host, self._other_phase = run.host, run.other_phase
 
     def takes(self, offset: int, size: int, found: FoundLine, line: _UsualLine) -> bool:
         """Add the record of a line. Return False, without a new record, if the line is not usual."""
@@ -187,18 +181,18 @@ class _UsualReading:
             about = f'{typed},"aggregate":true' if aggregate else typed
         else:
             return False
-        texts = self._texts
-        attributes = texts.attributes(about, raw, more, told)
-        if attributes is None or (
-            (pid != self._own or texts.host not in ("", self._host))
-            and not self._turns(offset, pid, texts.host)
+        found_attributes = self._attributes(about, raw, more, told)
+        if found_attributes is None:
+            return False
+        attributes, host = found_attributes
+        if (pid != self._own or host not in ("", self._host)) and not self._turns(
+            offset, pid, host
         ):
             return False
         if kind is SPAN and self._other_phase and str(ph) == self._other_phase:
             return False
         unnumbered = kind is SPAN and (number is UNSET or (spelling and spelling.quoted_id))
-        if kind is SPAN:
-            self._shows = self._shows or ph == 1
+        self._shows = self._shows or (kind is SPAN and ph == 1)
         if aggregate or unnumbered:
             self.stop()
             self._run.ids.doubt()
@@ -215,23 +209,54 @@ class _UsualReading:
         )  # fmt: skip
         return True
 
-    def stop(self) -> None:
-        """Pass the event ids since the last call of `stop` to the current run."""
-        self._run.came(self._ids, counts=self._shows)
-        self._ids, self._shows = [], False
-
     def _turns(self, offset: int, pid: int, host: str) -> bool:
         """Make the process `pid` on `host` the current process. Return whether its records may be usual."""
         self.stop()
         if self._processes.turn(str(pid), host):
             self._records.append(turned(offset, self._processes))
-        self._run, self._own, self._host, self._other_phase = _own(self._processes)
+        self._look()
         return pid == self._own and host in ("", self._host)
+
+    def stop(self) -> None:
+        """Pass the event ids since the last call of `stop` to the current run."""
+        self._run.ids.add(self._ids)
+        self._run.shown(numbered=bool(self._ids), counts=self._shows)
+        self._ids, self._shows = [], False
+
+    def _attributes(
+        self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
+    ) -> tuple[str | None, str] | None:
+        """Return the JSON text of a record's attributes, and the hash of its host or "". The attributes are `about`,
+        the names of file and host, `more`, and the arguments `raw`.
+
+        The names come from `told`, or are found by their hashes in `raw`; unknown names are under `$late`. Return None
+        if the module `line` must read the record."""
+        file = host = ""
+        args, members = "" if raw is UNSET else str(raw, "utf-8"), joined(told)
+        if raw is not UNSET and ('hash"' in args or "\\u" in args):
+            try:
+                found = _decode_hashes(raw)
+            except msgspec.MsgspecError:
+                return None
+            hashes = _hash(found.fhash), _hash(found.hhash)
+            if None in hashes:
+                return None
+            file, host = cast(tuple[str, str], hashes)
+            if file or host or told:
+                key = (file, host, *told.items())
+                if not (members := self._members.get(key, "")):
+                    named = (("fname", "FH", file), ("hostname", "HH", host))
+                    wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in named if hash_}
+                    members = self._members[key] = joined(told | self._names.resolve(wanted))
+        elif args[:1] not in {"", "{"}:
+            return None
+        text = f'{about}{members}{more},"args":{args}' if args else f"{about}{members}{more}"
+        return f"{{{text[1:]}}}" if text else None, host
 
 
 def turned(offset: int, processes: Processes) -> Record:
     """Return the session record "process", which precedes the records of the current process."""
-    return about_session(offset, 0, "process", SessionFacts(process=processes.number))
+    return session_record(offset, 0, "process", facts=SessionFacts(process=processes.number))
 
 
 def find_usual(data: bytes, elements: list[bytes] | None = None) -> list[FoundLine]:
@@ -293,14 +318,6 @@ def _phase(text: str) -> int | str | None:
     return _decode_text(text) if text[0] == '"' else _integer(text)
 
 
-def _own(processes: Processes) -> tuple[TracedRun, int | None, str, str]:
-    """Return run, PID, host and `TracedRun.other_phase` of the current process. The PID is None while the module `line`
-    must read all records of the process."""
-    process = processes.current
-    plain = process.pid and process.run.usual
-    return process.run, int(process.pid) if plain else None, process.host, process.run.other_phase
-
-
 def _told(raw: Raw | UnsetType) -> dict[str, str]:
     """Return the names of file and host in the arguments `raw` of releases before 1.0, as JSON texts."""
     try:
@@ -322,53 +339,6 @@ def _counts_calls(line: bytes, raw: Raw | UnsetType) -> bool | None:
         return _decode_hashes(raw).dft_cnt is not UNSET
     except msgspec.ValidationError:
         return None
-
-
-class _Texts:
-    """Creates the attributes of records. The names of files and hosts are cached as JSON members."""
-
-    __slots__ = ("_members", "_names", "host")
-
-    def __init__(self, names: HashNames) -> None:
-        self._names = names
-        self._members: dict[tuple[object, ...], str] = {}
-        self.host = ""  # hash of the host's name in the last record
-
-    def attributes(
-        self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
-    ) -> str | None:
-        """Return the JSON text of a record's attributes: `about`, the names of file and host, `more`, and the arguments
-        `raw`.
-
-        The names come from `told`, or are found by their hashes in `raw`. Return None if the module `line` must read
-        the record."""
-        self.host = ""
-        args, members = "" if raw is UNSET else str(raw, "utf-8"), joined(told)
-        if raw is not UNSET and ('hash"' in args or "\\u" in args):
-            try:
-                found = _decode_hashes(raw)
-            except msgspec.MsgspecError:
-                return None
-            file, host = _hash(found.fhash), _hash(found.hhash)
-            if file is None or host is None:
-                return None
-            self.host = host
-            if file or host or told:
-                key = (file, host, *told.items())
-                members = self._members.get(key) or self._members_of(key, file, host, told)
-        elif args[:1] not in {"", "{"}:
-            return None
-        text = f'{about}{members}{more},"args":{args}' if args else f"{about}{members}{more}"
-        return f"{{{text[1:]}}}" if text else None
-
-    def _members_of(
-        self, key: tuple[object, ...], file: str, host: str, told: dict[str, str]
-    ) -> str:
-        """Return the names of file and host as JSON members, each after a comma, with unknown names under `$late`."""
-        hashes = (("fname", "FH", file), ("hostname", "HH", host))
-        wanted = {member: f"{kind}:{hash_}" for member, kind, hash_ in hashes if hash_}
-        members = self._members[key] = joined(told | self._names.resolve(wanted))
-        return members
 
 
 def _hash(value: object) -> str | None:

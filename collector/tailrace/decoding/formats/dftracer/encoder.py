@@ -6,30 +6,117 @@ producer's own text. Numbers get quotes if the arguments have names instead of h
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from json.encoder import encode_basestring as quote
 
 import msgspec
 
-from tailrace.decoding.formats.dftracer.encoding.spelling import (
-    AGGREGATE,
-    COMPLETE,
-    COUNTER,
-    METADATA,
-    NUMBERS,
-    REPAIRED,
-    TEXTS,
-    in_order,
-    line_of,
-    plain_json,
-    readable,
-)
-from tailrace.decoding.formats.dftracer.line import OF_EVENTS, Texts
-from tailrace.decoding.formats.dftracer.salvage import COMMA
-from tailrace.decoding.json_object import read_object
+from tailrace.decoding.formats.dftracer.line import OF_EVENTS
+from tailrace.decoding.formats.dftracer.salvage import BITS, COMMA
+from tailrace.decoding.json_object import Texts, read_object, texts_of
 from tailrace.decoding.lines import BYTE_ORDER_MARK, without_content
 from tailrace.model.record import FLAW_OF_ROW, KEY, NAMES_OF_MEMBERS, SCOPE, Kind, Record
+
+REPAIRED = frozenset({"bare_nan", "invalid_utf8", "split_line", "unescaped"})
+"""Flaws of a record whose line in the original file was not valid JSON."""
+
+ORDER = ("id", "name", "cat", "type", "pid", "tid", "ts", "dur", "ph")
+"""The order of the common fields in events. Other fields follow, and `args` comes last.
+
+The decoder repairs a record only if the record has no id, or the id is the first field."""
+ORDER_OF_COUNTERS = ("id", "name", "cat", "type", "ts", "ph", "pid", "tid")
+"""The order of the common fields in counters."""
+
+_NAMES = {bits: name for name, bits in BITS.items()}
+
+
+NUMBERS, TEXTS = ("1", "2", "3", "4"), ('"X"', '"C"', '"C"', '"M"')
+"""Phases of complete events, counters, aggregates and metadata, as numbers (from 2.2 on) and as texts (before)."""
+COMPLETE, COUNTER, AGGREGATE, METADATA = range(4)
+
+
+def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter: bool) -> Texts:
+    """Return all fields of a record in the order of the tracer's release.
+
+    If the fields that have the producer's own text (`theirs`) are in another order, put these fields last and keep
+    their order."""
+    fields = {**texts, **numbers, "ph": phase, **theirs}
+    order = ORDER_OF_COUNTERS if counter else ORDER
+    keys = [key for key in order if key in fields]
+    keys += [key for key in theirs if key not in order]
+    if [key for key in keys if key in theirs and key not in {"id", "type"}] != [
+        key for key in theirs if key not in {"id", "type"}
+    ]:
+        first = [key for key in order if key == "id" or key not in theirs]
+        keys = [key for key in first if key in fields]
+        keys += [key for key in theirs if key != "id"]
+    return {key: fields[key] for key in keys}
+
+
+def line_of(fields: Iterable[tuple[str, str]], flaw: str | None) -> bytes:
+    """Return the fields of a record as a line with the same flaw as in the original file."""
+    if flaw in REPAIRED:
+        return as_written(fields)
+    line = plain_json(fields)
+    if flaw == COMMA:
+        return line[:-1] + b",}"
+    if flaw == "backslash" and b"\\" not in line:
+        return line.replace(b'"name"', b'"n\\u0061me"', 1)
+    return line
+
+
+def plain_json(fields: Iterable[tuple[str, str]]) -> bytes:
+    return ("{" + ",".join(f"{quote(key)}:{text}" for key, text in fields) + "}").encode()
+
+
+def as_written(fields: Iterable[tuple[str, str]]) -> bytes:
+    """Return the fields as the tracer writes them: without escapes, and with the text before a repair."""
+    parts = []
+    for key, text in fields:
+        members = read_object(text.encode()) if key == "args" else None
+        if isinstance(members, list):
+            args = b",".join(_raw(quote(each.key)) + b":" + _raw(each.text) for each in members)
+            parts.append(b'"args":{' + args + b"}")
+        else:
+            parts.append(quote(key).encode() + b":" + _raw(text))
+    return b"{" + b",".join(parts) + b"}"
+
+
+def readable(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the fields as valid JSON: with replacement characters, and null for nan and inf."""
+    found = []
+    for key, text in fields:
+        members = read_object(text.encode()) if key == "args" else None
+        if isinstance(members, list):
+            args = ",".join(f"{quote(each.key)}:{_readable(each.text)}" for each in members)
+            found.append((key, f"{{{args}}}"))
+        else:
+            found.append((key, _readable(text)))
+    return found
+
+
+def _raw(text: str) -> bytes:
+    """Return the bytes that the tracer wrote for a value, which a repair may have changed (see `salvage`)."""
+    if text.startswith('"'):
+        string: str = json.loads(text)
+        return b'"' + string.encode(errors="surrogateescape") + b'"'
+    if text.startswith(('{"$bytes":"', '{"$f64":"')):
+        value = json.loads(text)
+        if "$bytes" in value:
+            return b'"' + bytes.fromhex(value["$bytes"]) + b'"'
+        return _NAMES.get(value["$f64"], text).encode()
+    return text.encode()
+
+
+def _readable(text: str) -> str:
+    raw = _raw(text)
+    if text.startswith('{"$bytes":"'):
+        return quote(raw[1:-1].decode(errors="replace"))
+    return "null" if text.startswith('{"$f64":"') else text
+
 
 BLANKS = "  "
 """The two bytes at the beginning of an unfinished file of release 1.0.8, which a bracket replaces at the end."""
@@ -45,7 +132,6 @@ _OURS = frozenset(
 _DERIVED = frozenset({"clock", "process"})
 """Names of the session records without bytes, which the decoder adds before a line's record."""
 
-_read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _PLAIN = re.compile(r"0|-?[1-9][0-9]*").fullmatch
 """Match an integer as JSON spells it, of any length."""
 
@@ -54,7 +140,7 @@ class DFTracerEncoder:
     """Encodes the records of one DFTracer file as lines."""
 
     def __init__(self, repair: bool) -> None:
-        self._added: Counter[str] = Counter()
+        self.added: Counter[str] = Counter()
         self._repair = repair
         self._phases: tuple[str, ...] = NUMBERS
         # For each PID, whether `ph` is a number or a text.
@@ -66,15 +152,11 @@ class DFTracerEncoder:
         self._in_line = False  # Whether the last written line lacks its newline.
         self._begin = 0  # Offset of the first line of the file.
 
-    @property
-    def added(self) -> dict[str, int]:
-        return dict(self._added)
-
     def encode(self, record: Record, *, following: Record | None) -> bytes | None:
         if not record.stream and (text := without_content(record.name or "", record.size)):
             self._begin = record.size if text == BYTE_ORDER_MARK else self._begin
             return text
-        texts = _members(record.attributes)
+        texts = texts_of(record.attributes)
         if "ticks_per_second" in texts:
             self._phases, self._coming = (TEXTS if "ph" in texts else NUMBERS), True
         if not record.stream and record.name in _DERIVED:
@@ -94,7 +176,7 @@ class DFTracerEncoder:
             fields = list(_fields(record, texts, self._phases).items())
             line = line_of(fields, record.flaw)
         if self._repair and record.flaw in REPAIRED | {"glued", COMMA}:
-            self._added["line as JSON"] += 1
+            self.added["line as JSON"] += 1
             line = plain_json(readable(fields))
         self._in_line = True
         return line + self._line_end(following)
@@ -113,13 +195,13 @@ class DFTracerEncoder:
         if self._repair or following.stream or following.name != "bracket":
             return following.flaw == "glued" and not self._repair
         # A closing bracket is in the line of the record before it, and so is an array that begins behind the bracket.
-        line = msgspec.json.decode(_members(following.attributes).get("$line", '""'))
+        line = msgspec.json.decode(texts_of(following.attributes).get("$line", '""'))
         return line.startswith("]") and not line.endswith("\n")
 
     def close(self) -> bytes:
         if not self._repair or not self._bracket:
             return b""
-        self._added["]"] += 1
+        self.added["]"] += 1
         return b"]\n"
 
     def _about_session(self, record: Record, texts: Texts, following: Record | None) -> bytes:
@@ -129,14 +211,10 @@ class DFTracerEncoder:
         mark = ("[" if record.offset == self._begin else "]") + "\n" * (following is not None)
         line: str = msgspec.json.decode(texts["$line"]) if "$line" in texts else mark
         if line == BLANKS and self._repair:
-            self._added["["] += 1
+            self.added["["] += 1
             line = "[\n"
         self._bracket = "[" in line and "]" not in line
         return line.encode()
-
-
-def _members(text: str | None) -> Texts:
-    return {} if text is None else {key: str(raw, "utf-8") for key, raw in _read(text).items()}
 
 
 def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
@@ -155,7 +233,7 @@ def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
     elif record.start is not None:
         phase = COMPLETE
         if record.kind == Kind.SESSION and (said := theirs.pop("producer", None)):
-            theirs["args"] = _members(said)["end"] if name == "end" else said
+            theirs["args"] = texts_of(said)["end"] if name == "end" else said
     else:
         theirs.pop("producer", None)
     own = {"name": theirs.pop("name", quote(name))}
@@ -177,7 +255,7 @@ def _numbers(record: Record, texts: Texts) -> Texts:
         if record.end is not None and "dur" not in texts:
             numbers["dur"] = str(record.end - record.start)
     named = [name for name in OF_EVENTS if name in texts and texts.get("args", "").startswith("{")]
-    quoted = any(texts[name] == _members(texts["args"]).get(name) for name in named)
+    quoted = any(texts[name] == texts_of(texts["args"]).get(name) for name in named)
     if quoted or not all(map(_PLAIN, numbers.values())):
         return {key: f'"{text}"' for key, text in numbers.items()}
     return numbers
