@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailrace import kernels
-from tailrace.decoding.formats.et3.events import ET1, ET3, Events, begun, read_other, session_record
+from tailrace.decoding.formats.et3.events import ET1, ET3, Events, begun, read_other
 from tailrace.decoding.formats.et3.form import (
     AGENT,
     CLOCK_LIKELY,
@@ -36,7 +36,7 @@ from tailrace.decoding.formats.et3.maps import MapNames, MapNamesState, deaths_w
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, THREADS_MAX, EvictableStacks
 from tailrace.decoding.lines import BLOCK, Lines, LinesState, Piece, marks_before, split_lines
 from tailrace.model.holding import Holding
-from tailrace.model.record import Record, malformed, named
+from tailrace.model.record import Record, malformed, named, session_record
 from tailrace.rows.block import ROWS_MIN, Block
 
 if TYPE_CHECKING or kernels.active():
@@ -84,7 +84,7 @@ class Et3Decoder:
             self._events = Events(state.form, self._names, state.version)
             self._frames = EvictableStacks(state.form.stacks)
         for data in split_lines(state.held):
-            self._vote(read_line(data, et1=False))
+            self._votes.add(read_line(data, et1=False))
 
     @property
     def state(self) -> Et3State:
@@ -132,19 +132,28 @@ class Et3Decoder:
         records: list[Record] = []
         at = 0
         while at < len(data):
-            at = self._feed_nuls(data, at, records) or self._feed_lines(data, at, records)
+            if stop := self._feed_nuls(data, at, records):
+                at = stop
+                continue
+            # Read lines, up to one that begins with NUL.
+            stop = data.find(b"\n\0", at) + 1 or len(data)
+            for piece in self._lines.feed(data[at:stop]):
+                self._take(piece, records)
+            if len(self._held) + self._lines.pending > self._limit:
+                self._settle(records)
+            at = stop
         return records
 
     def end(self) -> list[Record]:
         records = self._stop(Lines.end)
         if self._events:
-            self._events.end(self._lines.state.offset, records)
+            self._events.settle(self._lines.state.offset, records, ended=True)
         return records
 
     def settle(self) -> list[Record]:
         records: list[Record] = []
         if self._events:
-            self._events.settle(self._lines.state.offset, records)
+            self._events.settle(self._lines.state.offset, records, ended=False)
         return records
 
     def give_up(self) -> list[Record]:
@@ -162,15 +171,6 @@ class Et3Decoder:
         for piece in pieces:
             self._take(piece, records)
         return records
-
-    def _feed_lines(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Read lines from `at` on, up to a line that begins with NUL. Return the position after the lines."""
-        stop = data.find(b"\n\0", at) + 1 or len(data)
-        for piece in self._lines.feed(data[at:stop]):
-            self._take(piece, records)
-        if len(self._held) + self._lines.pending > self._limit:
-            self._settle(records)
-        return stop
 
     def _feed_nuls(self, data: bytes, at: int, records: list[Record]) -> int:
         """Read NULs at the beginning of a line. Return the position after them, or 0 if there are none."""
@@ -207,9 +207,15 @@ class Et3Decoder:
             return
         self._settle(records)
         if piece.kind in {"blank", "mark"}:
-            records.append(session_record(offset, len(data), piece.name, None))
+            records.append(session_record(offset, len(data), piece.name))
+        elif piece.kind == "tail" and self._events:
+            self._events.read_last(offset, data, records)
         elif piece.kind == "tail":
-            self._read_last(offset, data, records)
+            line = read_line(data, et1=False)
+            if isinstance(line, Line) and line.kind == "comment":
+                records.append(read_other(offset, len(data), line))
+            else:
+                records.append(malformed(offset, data, "truncated"))
         else:
             records.append(malformed(offset, data, piece.kind))
             if self._state.form and data.endswith(b"\n"):
@@ -227,16 +233,6 @@ class Et3Decoder:
                 break
         if self._events:
             self._events.read(offset + read, data[read:] if read else data, records)
-
-    def _read_last(self, offset: int, data: bytes, records: list[Record]) -> None:
-        if self._events is not None:
-            self._events.read_last(offset, data, records)
-            return
-        line = read_line(data, et1=False)
-        if isinstance(line, Line) and line.kind == "comment":
-            records.append(read_other(offset, len(data), line))
-        else:
-            records.append(malformed(offset, data, "truncated"))
 
     # Methods that determine the form of the trace from its first lines
 
@@ -258,11 +254,8 @@ class Et3Decoder:
             self._read_lines(offset, data, records)
             return
         self._held += data
-        if form := AGENT if self._state.asked == AGENT else self._vote(line):
+        if form := AGENT if self._state.asked == AGENT else self._votes.add(line):
             self._decide(form, records)
-
-    def _vote(self, line: Line | str) -> FormName | None:
-        return self._votes.add(line) if isinstance(line, Line) else None
 
     def _settle(self, records: list[Record]) -> None:
         """Choose the more likely form for the lines that wait, and read them."""

@@ -18,7 +18,7 @@ from tailrace.model.record import BEGIN_WORDS, KEY, Kind, Record
 
 LineMembers = dict[str, Any]
 
-LETTERS_OF_ET1 = {(name, keys): letter for (letter, _), (name, keys) in ET1_SHAPES.items()}
+OF_ET1 = [(name, letter, keys) for (letter, _), (name, keys) in ET1_SHAPES.items()]
 
 _ALLOCATIONS = {"allocation": "N", "array_allocation": "A"}
 
@@ -78,7 +78,12 @@ def line_of(record: Record, members: LineMembers, numbers: LineForm) -> WrittenL
         text = " ".join(["C", *map(str, members["counters"])])
     else:
         found = _of_object(record, members, numbers)
-        text, et1 = found or _of_et1(record, members), found is None
+        text, et1 = found or "", found is None
+        if et1:
+            letter, keys = next(each[1:] for each in OF_ET1 if each[0] == record.name)
+            values = members | {"object": _object(record), "thread": int(record.stream or 0)}
+            fields = [f"{v:x}" if isinstance(v := values[key], int) else v for key in keys]
+            text = " ".join([letter, *fields])
     return WrittenLine(_commented(text, members.get("comment")), et1)
 
 
@@ -141,15 +146,6 @@ def _of_object(record: Record, members: LineMembers, numbers: LineForm) -> str |
     return numbers.line(letter, [_object(record), *fields, last], hexadecimal=hexadecimal)
 
 
-def _of_et1(record: Record, members: LineMembers) -> str:
-    """Return the line of a record that only ET1, the ancestor of ET3, writes."""
-    name = str(record.name)
-    keys, letter = next((key[1], each) for key, each in LETTERS_OF_ET1.items() if key[0] == name)
-    said = members | {"object": _object(record), "thread": int(record.stream or 0)}
-    fields = [f"{v:x}" if isinstance(v := said[key], int) else v for key in keys]
-    return " ".join([letter, *fields])
-
-
 def _last(record: Record, time: int | None, numbers: LineForm) -> int:
     """Return the last field of a line: the thread if `numbers.agent` is true, and the clock otherwise."""
     return int(record.stream or 0) if numbers.agent else _time(time, numbers)
@@ -206,17 +202,13 @@ class Et3Encoder:
     """Encodes the records of one ET3 trace as lines, and names of methods, classes and fields as documents."""
 
     def __init__(self, repair: bool) -> None:
-        self._added: Counter[str] = Counter()
+        self.added: Counter[str] = Counter()
         self._repair = repair
         self._path = ""
         self._numbers = LineForm(agent=True)
         self._names: dict[str, str] = {}
         self._open: defaultdict[str, list[OpenCall]] = defaultdict(list)
         self._time = 0
-
-    @property
-    def added(self) -> dict[str, int]:
-        return dict(self._added)
 
     def begin(self, path: str, run: dict[str, Any]) -> None:  # noqa: ARG002 - traces share nothing
         self._path = path
@@ -227,12 +219,21 @@ class Et3Encoder:
             self._names[members[KEY]] = str(record.name)
             return b""
         if record.kind == Kind.SESSION and record.flaw is None:
-            return self._session(record, members)
+            if record.name == "trace" and "form" in members:
+                self._numbers = LineForm(agent=members["form"] != SPECIFICATION)
+                self._open.clear()
+            return without_content(record.name or "", record.size) or b""
         line = line_of(record, members, self._numbers)
         if line.et1:
             self._numbers = self._numbers._replace(hexadecimal=True)
         if self._repair:
-            self._note(record, line.frame)
+            self._time = max(self._time, record.start or 0, record.end or 0)
+            frames = self._open[record.stream]
+            if line.frame is not None:
+                frames.append(line.frame)
+            elif record.kind == Kind.END and record.id is not None:
+                at = next((i for i, each in enumerate(frames) if each.id == record.id), len(frames))
+                del frames[at:]
         return f"{line.text}\n".encode()
 
     def close(self) -> bytes:
@@ -244,7 +245,7 @@ class Et3Encoder:
                 self._time += 1
                 lines.append(self._numbers.leave(frame, thread, self._time))
         if lines:
-            self._added["E"] = len(lines)
+            self.added["E"] = len(lines)
         return "".join(f"{line}\n" for line in lines).encode()
 
     def documents(self) -> dict[str, bytes]:
@@ -262,21 +263,3 @@ class Et3Encoder:
                 lines = (f"{n},{id_}\n" if name_first else f"{id_},{n}\n" for id_, n in names)
                 found[place] = "".join(lines).encode()
         return found
-
-    def _session(self, record: Record, members: dict[str, Any]) -> bytes:
-        if record.name == "trace" and "form" in members:
-            self._numbers = LineForm(agent=members["form"] != SPECIFICATION)
-            self._open.clear()
-        return without_content(record.name or "", record.size) or b""
-
-    def _note(self, record: Record, frame: OpenCall | None) -> None:
-        """Update the open calls and the latest time, which `close` needs to write the missing exits."""
-        self._time = max(self._time, record.start or 0, record.end or 0)
-        if record.id is None:
-            return
-        frames = self._open[record.stream]
-        if record.kind == Kind.BEGIN and frame is not None:
-            frames.append(frame)
-        elif record.kind == Kind.END:
-            at = next((i for i, each in enumerate(frames) if each.id == record.id), len(frames))
-            del frames[at:]

@@ -43,8 +43,17 @@ from tailrace.decoding.formats.et3.form import (
 from tailrace.decoding.formats.et3.line import ET1_SHAPES, INT64_MAX, Line, are_usual, read_line
 from tailrace.decoding.formats.et3.maps import MapNames
 from tailrace.decoding.formats.et3.stack import DEPTH_MAX, OpenFrame
+from tailrace.decoding.json_object import as_object
 from tailrace.decoding.lines import marks_before, split_lines
-from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed, missing
+from tailrace.model.record import (
+    Kind,
+    Record,
+    SessionFacts,
+    as_int64,
+    malformed,
+    missing,
+    session_record,
+)
 
 
 def read_other(offset: int, size: int, line: Line) -> Record:
@@ -62,22 +71,11 @@ def read_other(offset: int, size: int, line: Line) -> Record:
     )  # fmt: skip
 
 
-def session_record(offset: int, size: int, name: str, attributes: str | None) -> Record:
-    """Return a session record for `size` bytes that are no event, such as blank lines."""
-    return Record(
-        offset, size, Kind.SESSION, "", None, None, name, None, None, None, None, None,
-        attributes, None, None,
-    )  # fmt: skip
-
-
 def begun(offset: int, form: str, *, again: bool) -> Record:
     """Return the session record "trace", which marks the beginning of a trace or, with `again`, of a new run of the
     program in the same trace."""
-    return Record(
-        offset, 0, Kind.SESSION, "", None, None, "trace", None, None, None, None, None,
-        f'{{"clock":"logical","form":"{form}"}}', None,
-        SessionFacts(clock="logical", starts=again),
-    )  # fmt: skip
+    facts = SessionFacts(clock="logical", starts=again)
+    return session_record(offset, 0, "trace", f'{{"clock":"logical","form":"{form}"}}', facts=facts)
 
 
 def lost(offset: int, loss: MissingLines) -> Record:
@@ -93,13 +91,6 @@ def with_member(record: Record, member: str) -> Record:
     attributes = record.attributes
     text = f"{attributes[:-1]},{member}}}" if attributes else f"{{{member}}}"
     return record._replace(attributes=text)
-
-
-def as_object(members: dict[str, str]) -> str | None:
-    """Return the text of a JSON object, given the JSON texts of its values by key; None without members."""
-    if not members:
-        return None
-    return "{" + ",".join(f'"{key}":{text}' for key, text in members.items()) + "}"
 
 
 BEGIN, END, INSTANT = Kind.BEGIN, Kind.END, Kind.INSTANT
@@ -127,7 +118,7 @@ class Events:
             "E": self._leave,
             "X": self._leave_by_exception,
             "N": self._allocate,
-            "A": self._allocate_array,
+            "A": self._allocate,
             "U": self._update,
             "W": self._witness,
             "D": self._die,
@@ -170,7 +161,7 @@ class Events:
             if isinstance(behind, Line) and behind.kind not in {"comment", "unknown"}:
                 for each in marks:
                     at = offset + each.offset
-                    records.append(session_record(at, len(each.data), each.name, None))
+                    records.append(session_record(at, len(each.data), each.name))
                 self.read_line(offset + size, data[size:], records)
                 return
         try:
@@ -196,16 +187,10 @@ class Events:
         else:
             records.append(malformed(offset, data, "truncated"))
 
-    def settle(self, offset: int, records: list[Record]) -> None:
+    def settle(self, offset: int, records: list[Record], *, ended: bool) -> None:
         """Append heal records for missing entries that may be open frames, and a gap record for the missing beginning.
-        Call this when the input pauses."""
-        self._form.settle()
-        records += [lost(offset, loss) for loss in self._form.found if loss]
-        self._form.found.clear()
-
-    def end(self, offset: int, records: list[Record]) -> None:
-        """Append the gap and heal records that only the end of the input shows."""
-        self._form.end()
+        Call this when the input pauses or has `ended`."""
+        self._form.settle(ended=ended)
         records += [lost(offset, loss) for loss in self._form.found if loss]
         self._form.found.clear()
 
@@ -218,7 +203,8 @@ class Events:
         elif line.kind == "et1":
             record = self._read_et1(offset, size, line)
         elif line.kind == "counters":
-            record = self._count(offset, size, line.fields)
+            about = {"counters": f"[{','.join(line.fields[1:])}]"}
+            record = self._other_instant(offset, size, "counters", about)
         else:
             return read_other(offset, size, line)
         if line.comment is not None:
@@ -300,17 +286,15 @@ class Events:
     # Methods that read lines about objects: allocations, updates, witnesses and deaths
 
     def _allocate(self, offset: int, size: int, fields: list[str]) -> Record:
-        _, object_, bytes_, class_, site, length, last = fields
-        elements = f',"length":{length}' if length != "0" else ""
+        letter, object_, bytes_, class_, site, length, last = fields
+        name, elements = "allocation", ""
+        if letter == "A":
+            name = "array_allocation"
+        if letter == "A" or length != "0":
+            elements = f',"length":{length}'
         context = self._at(last)
         attributes = f'{{{self._classes[class_]},"size":{bytes_},"site_id":{site}{elements}}}'
-        return self._instant(offset, size, "allocation", object_, context, attributes)
-
-    def _allocate_array(self, offset: int, size: int, fields: list[str]) -> Record:
-        _, object_, bytes_, class_, site, length, last = fields
-        context, class_ = self._at(last), self._classes[class_]
-        attributes = f'{{{class_},"size":{bytes_},"site_id":{site},"length":{length}}}'
-        return self._instant(offset, size, "array_allocation", object_, context, attributes)
+        return self._instant(offset, size, name, object_, context, attributes)
 
     def _update(self, offset: int, size: int, fields: list[str]) -> Record:
         _, object_, value, field, last = fields
@@ -375,10 +359,6 @@ class Events:
             id=None if object_ is None else as_int64(int(object_)),
             parent=frames[-1][1] if frames else None,
         )
-
-    def _count(self, offset: int, size: int, fields: list[str]) -> Record:
-        about = {"counters": f"[{','.join(fields[1:])}]"}
-        return self._other_instant(offset, size, "counters", about)
 
     def _other_instant(self, offset: int, size: int, name: str, about: dict[str, str]) -> Record:
         return Record(

@@ -40,7 +40,7 @@ CLOCK_LIKELY or more. After such a line, the times of deaths are ignored, becaus
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -91,68 +91,6 @@ NO_START = MissingLines(0, Reason.LATE_JOIN, detail="no_start")
 """The beginning of the input may be missing, for example because it is in another file."""
 
 
-class Form(Protocol):
-    """The clock and the open frames of one ET3 trace, in one of the two forms of lines."""
-
-    stacks: Stacks
-    # Missing and late lines that became known with the last line; None stands for a new run of the program.
-    found: list[MissingLines | None]
-    time: int
-
-    @property
-    def name(self) -> FormName: ...
-
-    def tick(self, last: str) -> LineContext:
-        """Count an entry or exit whose last field is `last`. Return the context of the line.
-
-        Raise OtherFormError if `last` shows another form. A second call for the same line raises it again."""
-        ...
-
-    def at(self, last: str) -> LineContext:
-        """Return the context of a line that is neither an entry, nor an exit, nor a death of an object.
-
-        Raise OtherFormError if the last field shows another form."""
-        ...
-
-    def death(self, time: int) -> int:
-        """Read the death of an object, whose `time` may show missing lines. Return the time for the death's record."""
-        ...
-
-    def unmatched(self, stream: str, method: str) -> None:
-        """Handle an exit without an open frame: add to `found` that the beginning may be missing, if that is possible."""
-        ...
-
-    def matched(self, stream: str, number: int) -> int:
-        """Handle an exit that ends the frame `number`: add to `found` the entries that this proves to be missing. Return
-        by how many ticks the clock therefore goes on."""
-        ...
-
-    def take_back(self) -> None:
-        """Add to `found` the heals of missing entries that may stand behind their exits (`Stacks.behind`), and that the
-        beginning may be missing."""
-        ...
-
-    def settle(self) -> None:
-        """Take back missing entries that may be open frames. Call this when the input pauses."""
-        ...
-
-    def end(self) -> None:
-        """Add to `found` what only the end of the input shows."""
-        ...
-
-    def unreadable(self) -> None:
-        """Count an unreadable line, whose malformed record already reports one missing line."""
-        ...
-
-    def hole(self) -> None:
-        """Mark the trace as one whose beginning was removed."""
-        ...
-
-    def expects(self, letter: str, last: str) -> bool:
-        """Return whether `last` is the expected clock or a known thread, so that the line is probably whole."""
-        ...
-
-
 class Votes:
     """Determines the form of a trace from the last fields of two successive entries or exits.
 
@@ -169,14 +107,13 @@ class Votes:
         self._rose = False  # whether `_before` was 1 higher than the field before it
         self._highest = -1
 
-    def add(self, line: Line) -> FormName | None:
+    def add(self, line: Line | str) -> FormName | None:
         """Take the next line of the trace. Return the form of the trace if this line shows it, otherwise None."""
-        if line.kind == "et1":
+        if isinstance(line, Line) and line.kind == "et1":
             return AGENT
-        letter = line.fields[0] if line.kind == "event" else ""
-        if letter in {"", "D"}:
+        if isinstance(line, str) or line.kind != "event" or line.fields[0] == "D":
             return None
-        last = int(line.fields[-1])
+        letter, last = line.fields[0], int(line.fields[-1])
         self._highest = max(self._highest, last)
         if letter not in "MEX":
             return None
@@ -211,6 +148,7 @@ TIME_MAX = 2**62
 class AgentForm(msgspec.Struct, tag=AGENT):
     """The clock, the open frames and the losses of a trace whose lines end with a thread."""
 
+    name: ClassVar[FormName] = AGENT
     stacks: Stacks = msgspec.field(default_factory=Stacks)
     time: int = 0  # number of entries and exits that were read or are known to be missing
     lost: int = 0  # number of entries and exits in `time` that are missing
@@ -228,15 +166,15 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     died: int = 0  # highest time of a death
     died_at: int = -1  # number of entries and exits read before this death
     claimed: int = 0  # number of lines that deaths report as missing; -1 once deaths are out of order and ignored
+    # missing and late lines that became known with the last line; None stands for a new run of the program
     found: list[MissingLines | None] = []
     mixed: bool = False  # whether there were lines that end with a clock
     clock: int = 0  # last field of the last line that may end with a clock
 
-    @property
-    def name(self) -> FormName:
-        return AGENT
-
     def tick(self, last: str) -> LineContext:
+        """Count an entry or exit whose last field is `last`. Return the context of the line.
+
+        Raise OtherFormError if `last` shows another form. A second call for the same line raises it again."""
         frames = self.stacks.frames.get(last)
         if frames is None:
             self._refuse_clock(int(last), 1)
@@ -245,12 +183,16 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return last, frames, time, None
 
     def at(self, last: str) -> LineContext:
+        """Return the context of a line that is neither an entry, nor an exit, nor a death of an object.
+
+        Raise OtherFormError if the last field shows another form."""
         frames = self.stacks.frames.get(last)
         if frames is None:
             self._refuse_clock(int(last), 0)
         return last, frames, self.time, None
 
     def death(self, time: int) -> int:
+        """Read the death of an object, whose `time` may show missing lines. Return the time for the death's record."""
         if self.mixed or self.claimed < 0 or time > TIME_MAX:
             return time  # The time of the death is damaged or from another clock, so it must not change the counted clock.
         lines = self.time - self.lost
@@ -266,6 +208,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
+        """Handle an exit without an open frame: the beginning may be missing, if that is possible."""
         if not self.stacks.lacks(stream, method):
             return
         if frames := self.stacks.frames[stream]:
@@ -274,6 +217,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._begin_late()
 
     def matched(self, stream: str, number: int) -> int:
+        """Handle an exit that ends the frame `number`, and report the entries that this proves to be missing. Return by
+        how many ticks the clock therefore goes on."""
         count = self.stacks.proven(stream, number, self.excused)
         excused = min(count, self.excused)
         self.excused -= excused
@@ -287,24 +232,24 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return count
 
     def take_back(self) -> None:
+        """Heal missing entries that may stand behind their exits (`Stacks.behind`): the beginning may be missing."""
         for stream, count in self.stacks.behind.items():
             self._heal(MissingLines(count, detail="unmatched_exit", of=Kind.BEGIN, stream=stream))
         self.stacks.behind.clear()
         self._begin_late()
 
-    def settle(self) -> None:
+    def settle(self, *, ended: bool) -> None:
+        """Take back missing entries that may be open frames, when the input pauses or has `ended`."""
         for stream, frames in self.stacks.frames.items():
             self.stacks.explain(stream, frames)
         self.stacks.settled = self.stacks.number
         if self.stacks.behind:
             self.take_back()
-
-    def end(self) -> None:
-        self.settle()
-        if self.stacks.doubts > self.excused:
+        if ended and self.stacks.doubts > self.excused:
             self._begin_late()
 
     def unreadable(self) -> None:
+        """Count an unreadable line, whose malformed record already reports one missing line."""
         self.unread += 1
         self.excused += 1
 
@@ -312,6 +257,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         """Do nothing, because any trace may lack its beginning."""
 
     def expects(self, letter: str, last: str) -> bool:
+        """Return whether `last` is the expected clock or a known thread, so that the line is probably whole."""
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
 
     def _refuse_clock(self, number: int, step: int) -> None:
@@ -413,8 +359,10 @@ class ClockHole(msgspec.Struct, array_like=True):
 
 
 class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
-    """The clock, the open frames and the losses of a trace whose lines end with a clock."""
+    """The clock, the open frames and the losses of a trace whose lines end with a clock. The methods are those of
+    `AgentForm`."""
 
+    name: ClassVar[FormName] = SPECIFICATION
     stacks: Stacks = msgspec.field(default_factory=Stacks)
     time: int = 0
     begun: bool = False  # Whether the clock was seen; false if the beginning was removed.
@@ -424,10 +372,6 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     # None if no line had the agents' form. Otherwise the thread of the last entry or exit in this form, or -1 if only
     # lines of other kinds had it.
     other: int | None = None
-
-    @property
-    def name(self) -> FormName:
-        return SPECIFICATION
 
     def tick(self, last: str) -> LineContext:
         time = int(last)
@@ -477,7 +421,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
     def take_back(self) -> None:
         """Do nothing, because late lines heal their own gaps."""
 
-    settle = end = take_back
+    def settle(self, *, ended: bool) -> None:
+        """Do nothing, because late lines heal their own gaps."""
 
     def unreadable(self) -> None:
         self.unread += 1
@@ -529,6 +474,9 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
             ClockHole(time + 1, hole.last, hole.reason, claimed - low),
         ]
         self.holes[at : at + 1] = [part for part in rest if part.first <= part.last]
+
+
+Form = AgentForm | SpecificationForm
 
 
 def _unwrapped(time: int) -> int:

@@ -38,7 +38,7 @@ from tailrace.decoding.formats.jets.usual import read_usual
 from tailrace.decoding.json_object import is_whole
 from tailrace.decoding.lines import BLOCK, WHITE, Lines, LinesState, Piece, marks_before
 from tailrace.model.gap import Reason
-from tailrace.model.record import Kind, Record, SessionFacts, malformed, missing
+from tailrace.model.record import Kind, Record, SessionFacts, malformed, missing, session_record
 from tailrace.rows.block import ROWS_MIN, Block
 
 if TYPE_CHECKING or kernels.active():
@@ -131,28 +131,25 @@ class JetsDecoder:
         records: list[Record] = []
         for piece in pieces:
             if piece.kind == "lines":
-                self._read_lines(piece.offset, piece.data, records)
+                # Read the most frequent lines in bulk.
+                at = 0
+                for found in read_usual(piece.offset, piece.data):
+                    size = found.size if isinstance(found, Record) else len(found)
+                    if isinstance(found, Record) and self._stage in IN_SESSION:
+                        records.append(found)
+                    else:
+                        line = piece.data[at : at + size]
+                        self._read_after_nuls(piece.offset + at, line, records)
+                    at += size
             elif piece.kind == "tail":
                 self._read_after_nuls(piece.offset, piece.data, records)
                 if records[-1].flaw in {"bad_json", "hex_number", "invalid_utf8"}:
                     records[-1] = records[-1]._replace(flaw="truncated")
             elif piece.kind in {"blank", "mark"}:
-                records.append(_blank(piece))
+                records.append(session_record(piece.offset, len(piece.data), piece.name))
             else:
                 records.append(malformed(piece.offset, piece.data, piece.kind))
         return records
-
-    def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
-        """Read whole lines, the most frequent ones in bulk."""
-        begin = offset
-        for found in read_usual(offset, data):
-            if isinstance(found, Record) and self._stage in IN_SESSION:
-                records.append(found)
-                offset += found.size
-                continue
-            size = found.size if isinstance(found, Record) else len(found)
-            self._read_after_nuls(offset, data[offset - begin : offset - begin + size], records)
-            offset += size
 
     def _read_after_nuls(self, offset: int, line: bytes, records: list[Record]) -> None:
         """Read a line that may begin with NULs after a log rotation, or with Ctrl-Zs where files were joined."""
@@ -170,7 +167,10 @@ class JetsDecoder:
                 # Ctrl-Zs before an unreadable line stay in the line's malformed record.
                 if behind[0].kind != Kind.MALFORMED:
                     at = offset + hole
-                    records += [_blank(each._replace(offset=at + each.offset)) for each in marks]
+                    records += [
+                        session_record(at + each.offset, len(each.data), each.name)
+                        for each in marks
+                    ]
                     found = behind
             records += found
 
@@ -215,13 +215,6 @@ class JetsDecoder:
 
 def _no_start(offset: int) -> Record:
     return missing(offset, Reason.LATE_JOIN, 0, detail=NO_START)
-
-
-def _blank(piece: Piece) -> Record:
-    return Record(
-        piece.offset, len(piece.data), Kind.SESSION, "", None, None, piece.name,
-        None, None, None, None, None, None, None, None,
-    )  # fmt: skip
 
 
 LINE_MIN = 40

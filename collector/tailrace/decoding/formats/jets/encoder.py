@@ -9,7 +9,8 @@ from json.encoder import encode_basestring as quote
 
 import msgspec
 
-from tailrace.decoding.formats.jets.line import Texts, number_of
+from tailrace.decoding.formats.jets.line import number_of
+from tailrace.decoding.json_object import Texts, texts_of
 from tailrace.decoding.lines import BYTE_ORDER_MARK, without_content
 from tailrace.model.record import BEGIN_WORDS, FLAW_OF_ROW, Kind, Record
 
@@ -32,7 +33,6 @@ _TOTALS = {
     "total_annotations": Kind.ANNOTATION,
     "total_events": Kind.INSTANT,
 }
-_read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class JetsEncoder:
@@ -52,11 +52,19 @@ class JetsEncoder:
             text := without_content(record.name or "", record.size)
         ):
             return text
-        texts = _members(record.attributes)
+        texts = texts_of(record.attributes)
         if record.kind in {Kind.BEGIN, Kind.END} and None not in {record.start, record.end}:
             begins, ends = _both(record, texts)
             texts = begins if record.kind == Kind.BEGIN else ends
-        self._note(record, texts)
+        # Note what `close` needs.
+        if record.kind in self._counts:
+            self._counts[Kind(record.kind)] += 1
+        self._closed = record.kind == Kind.SESSION and record.name == "footer"
+        if record.kind == Kind.BEGIN and record.id is not None:
+            self._open[record.id] = texts.get("id") or _unsigned(record.id)
+        elif record.kind == Kind.END and record.id is not None:
+            self._open.pop(record.id, None)
+        self._clk = max(self._clk, (record.end if record.kind == Kind.END else record.start) or 0)
         mark = BYTE_ORDER_MARK if record.flaw == "byte_order_mark" else b""
         line = msgspec.json.decode(texts["$line"]) if "$line" in texts else _line(record, texts)
         return mark + line.encode() + b"\n"
@@ -76,57 +84,34 @@ class JetsEncoder:
             self.added["footer"] = 1
         return "".join(f"{line}\n" for line in lines).encode()
 
-    def _note(self, record: Record, texts: Texts) -> None:
-        """Update counts, open records and the latest `clk`, which `close` needs."""
-        if record.kind in self._counts:
-            self._counts[Kind(record.kind)] += 1
-        self._closed = record.kind == Kind.SESSION and record.name == "footer"
-        if record.kind == Kind.BEGIN and record.id is not None:
-            self._open[record.id] = texts.get("id") or _unsigned(record.id)
-        elif record.kind == Kind.END and record.id is not None:
-            self._open.pop(record.id, None)
-        clk = record.end if record.kind == Kind.END else record.start
-        self._clk = max(self._clk, clk or 0)
-
 
 # Functions that compose the line of a record
 
 
 def _line(record: Record, texts: Texts) -> str:
     """Return the line of a record. `texts` has the fields for which the table has no column."""
-    own = {} if record.name is None else {"name": quote(record.name)}
+    name = {} if record.name is None else {"name": quote(record.name)}
+    clk = record.end if record.kind == Kind.END else record.start
+    own = {} if clk is None else {"clk": str(clk)}
     type_ = str(record.name)
     if record.kind == Kind.BEGIN:
-        type_ = "record"
-        own = _clk(record.start) | own | {"record_type": quote(str(record.category))}
+        type_, own = "record", own | name | {"record_type": quote(str(record.category))}
         own |= _id("id", record.id, texts)
         own |= _id("parent_id", record.parent, texts) or {"parent_id": "null"}
     elif record.kind == Kind.END:
-        type_, own = "record_end", _clk(record.end)
+        type_ = "record_end"
         if not _names(texts.get("id"), record.id):
             own |= _id("record_id", record.id, texts)
-    elif record.kind == Kind.INSTANT:
-        type_, own = "event", _clk(record.start) | own | _id("record_id", record.parent, texts)
-    elif record.kind == Kind.ANNOTATION:
-        type_, own = "annotation", own | _id("record_id", record.parent, texts)
-    else:
-        own, texts = _clk(record.start), _of_session(record, texts)
+    elif record.kind in {Kind.INSTANT, Kind.ANNOTATION}:
+        type_ = "event" if record.kind == Kind.INSTANT else "annotation"
+        own |= name | _id("record_id", record.parent, texts)
+    elif record.name == "header":
+        texts = texts_of(texts.get("producer"))
+    elif record.name == "footer" and texts.get("totals", "").startswith("{"):
+        totals = texts_of(texts.pop("totals"))
+        texts |= totals
     fields = _ordered(type_, own, texts)
     return "{" + ",".join(f"{quote(key)}:{text}" for key, text in fields.items()) + "}"
-
-
-def _of_session(record: Record, texts: Texts) -> Texts:
-    """Return the fields of a header, a footer or a line of an unknown type, in the order in which they are stored."""
-    if record.name == "header":
-        return _members(texts.get("producer"))
-    if record.name == "footer" and texts.get("totals", "").startswith("{"):
-        rest = {key: text for key, text in texts.items() if key != "totals"}
-        return rest | _members(texts.get("totals"))
-    return texts
-
-
-def _clk(clk: int | None) -> Texts:
-    return {} if clk is None else {"clk": str(clk)}
 
 
 def _id(key: str, id_: int | None, texts: Texts) -> Texts:
@@ -157,13 +142,9 @@ def _ordered(type_: str, own: Texts, theirs: Texts) -> Texts:
 # Functions that split stored attributes into the fields of lines
 
 
-def _members(text: str | None) -> Texts:
-    return {} if text is None else {key: str(raw, "utf-8") for key, raw in _read(text).items()}
-
-
 def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
     """Return the attributes of a span's begin line and of its end line. Those of the end come first in `texts`."""
-    changed = _members(texts.get(BEGIN_WORDS))
+    changed = texts_of(texts.get(BEGIN_WORDS))
     changed.pop(FLAW_OF_ROW, None)
     flawed = list(texts).index(FLAW_OF_ROW) if FLAW_OF_ROW in texts else 0
     keys = [key for key in texts if key not in {BEGIN_WORDS, FLAW_OF_ROW}]

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import blake2b
 from json.encoder import encode_basestring as quote
 from math import isclose, isfinite
 from typing import NamedTuple
 
-from tailrace.decoding.json_object import Field, integer, read_object
+from tailrace.decoding.json_object import Field, Texts, as_object, integer, read_object
 from tailrace.decoding.lines import BYTE_ORDER_MARK
 from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed
 
@@ -33,8 +34,6 @@ TOTALS = {
 }
 
 Fields = dict[str, Field]
-Texts = dict[str, str]
-"""The JSON texts of a line's values, by key."""
 
 
 class _MalformedError(Exception):
@@ -61,28 +60,28 @@ class _LineReading(NamedTuple):
 def read_line(offset: int, line: bytes) -> Record:
     """Return the record of the line at `offset`. `line` includes the newline and the blank lines before the line."""
     marked = line.startswith(BYTE_ORDER_MARK)
-    found = read_object(line[3:] if marked else line)
+    found = read_object(line.removeprefix(BYTE_ORDER_MARK))
     if isinstance(found, str):
         return malformed(offset, line, found)
     fields = {field.key: field for field in found}
     try:
         reading = _READERS.get(_string(fields, "type"), _read_other)(fields)
     except _MalformedError as refused:
-        return malformed(offset, line, str(refused))._replace(id=_lost_id(fields))
-    theirs = reading.theirs
-    flaw = reading.flaw
-    repeated = len(fields) < len(found)
-    if repeated:
-        flaw = "duplicate_key"
-    if marked:
-        flaw = "byte_order_mark"
+        lost = None
+        if "type" in fields and fields["type"].value == "record" and "id" in fields:
+            # Lines that refer to the record are no orphans if its id is readable.
+            with suppress(_MalformedError):
+                lost = _id(fields, "id", set())
+        return malformed(offset, line, str(refused))._replace(id=lost)
+    theirs, repeated = reading.theirs, len(fields) < len(found)
+    flaw = "duplicate_key" if repeated else reading.flaw
     reserved = any(key[:1] == "$" for key in fields)
     if repeated or reserved or theirs.keys() & reading.ours:
         theirs = {"$line": quote(line.decode().strip())}
     return Record(
         offset, len(line), reading.kind, "", None, None, reading.name, reading.category, reading.id,
-        reading.parent, reading.start, reading.end, _object(reading.ours | theirs), flaw,
-        reading.facts,
+        reading.parent, reading.start, reading.end, as_object(reading.ours | theirs),
+        "byte_order_mark" if marked else flaw, reading.facts,
     )  # fmt: skip
 
 
@@ -100,7 +99,7 @@ def _read_header(fields: Fields) -> _LineReading:
         ours["ticks_per_second"] = str(int(ticks)) if ticks.is_integer() else repr(ticks)
     return _LineReading(
         Kind.SESSION,
-        {"producer": _object(_rest(fields, {"type"})) or "{}"},
+        {"producer": as_object(_rest(fields, {"type"})) or "{}"},
         ours,
         name="header",
         flaw="bad_frequency" if unsure else None if version.startswith("2.") else "version",
@@ -123,7 +122,7 @@ def _read_footer(fields: Fields) -> _LineReading:
     # A field `totals` of the producer's footer has the same key as this attribute. For such a footer, `read_line`
     # stores the whole line under `$line` instead.
     if given or "totals" in fields:
-        ours["totals"] = _object({key: fields[key].text for key in given}) or "{}"
+        ours["totals"] = as_object({key: fields[key].text for key in given}) or "{}"
     return _LineReading(
         Kind.SESSION,
         _rest(fields, {"type", *given}),
@@ -261,16 +260,6 @@ def _id(fields: Fields, key: str, used: set[str]) -> int:
     return as_int64(value)
 
 
-def _lost_id(fields: Fields) -> int | None:
-    """Return the id of an unreadable line of the type `record`, so that lines which refer to it are no orphans."""
-    if "type" not in fields or fields["type"].value != "record" or "id" not in fields:
-        return None
-    try:
-        return _id(fields, "id", set())
-    except _MalformedError:
-        return None
-
-
 def number_of(id_: str) -> int:
     """Return the number for a string id in the id column: 63 bits of the string's BLAKE2b digest."""
     return int.from_bytes(blake2b(id_.encode(), digest_size=8).digest(), "big") >> 1
@@ -310,9 +299,3 @@ def _rest(fields: Fields, used: set[str]) -> Texts:
     if "description" in texts and isinstance(fields["description"].value, str):
         texts["description"] = quote(fields["description"].value)
     return texts
-
-
-def _object(texts: Texts) -> str | None:
-    if not texts:
-        return None
-    return "{" + ",".join(f"{quote(key)}:{text}" for key, text in texts.items()) + "}"

@@ -6,12 +6,14 @@ fields of the specification."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from json.encoder import encode_basestring as quote
-from typing import Annotated, cast
+from operator import or_
+from typing import Annotated, Any, cast, get_args
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, defstruct
+from msgspec.structs import astuple, fields
 
 from tailrace.decoding.formats.jets.line import number_of
 from tailrace.decoding.json_object import integral
@@ -106,71 +108,6 @@ class _Annotation(Struct, tag_field="type", tag="annotation", gc=False):
     record = _inside
 
 
-def _as_usual(line: _Spelled, offset: int, size: int, more: str) -> Record | None:
-    """Return the record of a line whose numbers are JSON texts; None if a number is not valid."""
-    try:
-        return line.usual().record(offset, size, more)
-    except ValueError:
-        return None
-
-
-class _SpelledBegin(Struct, tag_field="type", tag="record", gc=False):
-    clk: Raw
-    record_type: str
-    id: Raw
-    name: str | UnsetType = UNSET
-    parent_id: Raw | UnsetType = UNSET
-    description: str | UnsetType = UNSET
-    data: Raw | UnsetType = UNSET
-
-    record = _as_usual
-
-    def usual(self) -> _Begin:
-        parent = UNSET if self.parent_id is UNSET else _parent(self.parent_id)
-        return _Begin(
-            _clk(self.clk), self.record_type, _id(self.id), self.name, parent, self.description, self.data
-        )  # fmt: skip
-
-
-class _SpelledEnd(Struct, tag_field="type", tag="record_end", gc=False):
-    clk: Raw
-    record_id: Raw | UnsetType = UNSET
-    id: Raw | UnsetType = UNSET
-    description: str | UnsetType = UNSET
-    data: Raw | UnsetType = UNSET
-
-    record = _as_usual
-
-    def usual(self) -> _End:
-        record_id, id_ = (UNSET if raw is UNSET else _id(raw) for raw in (self.record_id, self.id))
-        return _End(_clk(self.clk), record_id, id_, self.description, self.data)
-
-
-class _SpelledEvent(Struct, tag_field="type", tag="event", gc=False):
-    clk: Raw
-    record_id: Raw
-    name: str | UnsetType = UNSET
-    description: str | UnsetType = UNSET
-    data: Raw | UnsetType = UNSET
-
-    record = _as_usual
-
-    def usual(self) -> _Event:
-        return _Event(_clk(self.clk), _id(self.record_id), self.name, self.description, self.data)
-
-
-class _SpelledAnnotation(Struct, tag_field="type", tag="annotation", gc=False):
-    record_id: Raw
-    data: Raw
-    name: str | UnsetType = UNSET
-    description: str | UnsetType = UNSET
-
-    record = _as_usual
-
-    def usual(self) -> _Annotation:
-        return _Annotation(_id(self.record_id), self.data, self.name, self.description)
-
-
 def _clk(raw: Raw) -> int:
     clk = _integer(str(raw, "utf-8"))
     if not -(2**63) <= clk < 2**63:
@@ -204,9 +141,41 @@ def _integer(text: str) -> int:
 _decode_text = msgspec.json.Decoder(str).decode
 
 _Line = _Begin | _End | _Event | _Annotation
-_Spelled = _SpelledBegin | _SpelledEnd | _SpelledEvent | _SpelledAnnotation
-"""The structs whose numbers and ids are JSON texts, because numbers may have fractions or exponents."""
-_LINES: StructLines[_Line, _Spelled] = StructLines(_Line, _Spelled)
+_NUMBERS: dict[str, Callable[[Raw], object]] = {
+    "clk": _clk, "id": _id, "record_id": _id, "parent_id": _parent,
+}  # fmt: skip
+
+
+def _spelled(plain: type[_Line]) -> type[Struct]:
+    """Return a struct for the lines of `plain` whose numbers and ids are JSON texts, because numbers may have fractions
+    or exponents."""
+    about = fields(plain)
+    numbers = [(i, _NUMBERS[field.name]) for i, field in enumerate(about) if field.name in _NUMBERS]
+
+    def record(self: Struct, offset: int, size: int, more: str) -> Record | None:
+        values = list(astuple(self))
+        try:
+            for i, read in numbers:
+                values[i] = UNSET if values[i] is UNSET else read(values[i])
+        except ValueError:  # A number is not valid.
+            return None
+        return plain(*values).record(offset, size, more)
+
+    types = [Raw | UnsetType if field.name in _NUMBERS else field.type for field in about]
+    return defstruct(
+        f"_Spelled{plain.__name__}",
+        [
+            (field.name, type_) if field.required else (field.name, type_, UNSET)
+            for field, type_ in zip(about, types, strict=True)
+        ],
+        tag_field="type",
+        tag=plain.__struct_config__.tag,
+        namespace={"record": record},
+        gc=False,
+    )
+
+
+_LINES: StructLines[_Line, Any] = StructLines(_Line, reduce(or_, map(_spelled, get_args(_Line))))
 _IDS = {"id", "record_id", "parent_id"}
 _STRING_IDS = (b'"id":"', b'_id":"')
 
@@ -216,7 +185,7 @@ def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
     lines = data.split(b"\n")
     lines.pop()
     sizes = [len(line) + 1 for line in lines]
-    decoded: Sequence[_Line | _Spelled | None] | None = _LINES.decode(data, lines)
+    decoded: Sequence[Any] | None = _LINES.decode(data, lines)
     if decoded is None:
         whole = split_lines(data)
         lines, sizes = [line.strip(WHITE) for line in whole], list(map(len, whole))
@@ -237,18 +206,18 @@ def read_usual(offset: int, data: bytes) -> list[Record | bytes]:
 
 def _with_ids(
     lines: list[bytes],
-    decoded: Sequence[_Line | _Spelled | None],
+    decoded: Sequence[Struct | None],
     further: Sequence[str | None],
 ) -> Sequence[str | None]:
     """Return each line's JSON members for the attributes: the fields in `further`, and ids that are strings."""
-    fields = fields_but(_keys_without_ids, lines, decoded)
-    for each, one in zip(fields, decoded, strict=True):
+    others = fields_but(_keys_without_ids, lines, decoded)
+    for each, one in zip(others, decoded, strict=True):
         # An event's `id` has no column, so it is not in `own` and stays in the attributes.
         own = keys_of(type(one)) if one else ()
         for key in each.keys() & _IDS:
             if key in own and bytes(each[key])[:1] != b'"':
                 del each[key]
-    found = members(fields)
+    found = members(others)
     return [None if more is None else both for more, both in zip(further, found, strict=True)]
 
 
@@ -280,12 +249,12 @@ _recall = _memo.get
 
 def _attributes(line: _Line) -> str | None:
     description, data = line.description, line.data
-    described = None if description is UNSET else _recall(description) or _remember(description)
+    described = None
+    if description is not UNSET:
+        described = _recall(description) or _memo.keep(
+            description, f'{{"description":{quote(description)}}}'
+        )
     if data is UNSET:
         return described
     text = str(data, "utf-8")
     return f'{described[:-1]},"data":{text}}}' if described else f'{{"data":{text}}}'
-
-
-def _remember(description: str) -> str:
-    return _memo.keep(description, f'{{"description":{quote(description)}}}')
