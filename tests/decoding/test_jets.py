@@ -12,8 +12,7 @@ from hypothesis import example, given, strategies as st
 
 from benchmarks.spellings import respelled
 from tailrace.decoding.formats.jets import FORMAT
-from tailrace.decoding.formats.jets.line import read_line
-from tailrace.decoding.formats.jets.usual import read_usual
+from tailrace.decoding.formats.jets.line import read_line, read_usual
 from tailrace.decoding.lines import split_lines
 from tailrace.model.record import Kind, Record
 

@@ -11,8 +11,7 @@ from benchmarks.spellings import OF_FORMAT, SPELLINGS
 from tailrace import kernels
 from tailrace.decoding.formats.jets import FORMAT
 from tailrace.decoding.formats.jets.decoder import JetsDecoder
-from tailrace.decoding.formats.jets.line import read_line
-from tailrace.decoding.formats.jets.usual import read_usual
+from tailrace.decoding.formats.jets.line import read_line, read_usual
 from tailrace.decoding.lines import split_lines
 from tests.decoding.blockwise import records
 from tests.decoding.jets_lines import FOOTER, HEADER

@@ -167,28 +167,26 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
         ...
 
 
+# Functions that return whether a decoder has the members of an optional interface
+
+
 def packs(decoder: Decoder) -> TypeGuard[BlockDecoder]:
-    """Return whether a decoder has a compiled kernel that packs events into blocks."""
     return _keeps(decoder, BlockDecoder)
 
 
 def is_quick(decoder: Decoder) -> TypeGuard[QuickDecoder]:
-    """Return whether a decoder has a fast path for the most frequent records."""
     return _keeps(decoder, QuickDecoder)
 
 
 def reads_files(decoder: Decoder) -> TypeGuard[FileDecoder]:
-    """Return whether a decoder needs the path of the file that it reads."""
     return _keeps(decoder, FileDecoder)
 
 
 def states_end(decoder: Decoder) -> TypeGuard[EndingDecoder]:
-    """Return whether the decoder's format has an end mark at the end of a stream."""
     return _keeps(decoder, EndingDecoder)
 
 
 def asks(decoder: Decoder) -> TypeGuard[AskingDecoder]:
-    """Return whether the decoder's events may have keys of names instead of the names."""
     return _keeps(decoder, AskingDecoder)
 
 
@@ -198,17 +196,14 @@ def asked_names(decoder: Decoder) -> Collection[str]:
 
 
 def settles(decoder: Decoder) -> TypeGuard[SettlingDecoder]:
-    """Return whether a decoder may have more to report when the input pauses."""
     return _keeps(decoder, SettlingDecoder)
 
 
 def holds(decoder: Decoder) -> TypeGuard[HoldingDecoder]:
-    """Return whether a decoder has state that grows with the input and can be evicted."""
     return _keeps(decoder, HoldingDecoder)
 
 
 def separates(decoder: Decoder) -> TypeGuard[SeparatingDecoder]:
-    """Return whether a decoder distinguishes processes whose records are mixed in its input."""
     return _keeps(decoder, SeparatingDecoder)
 
 
@@ -269,10 +264,6 @@ class Writer(NamedTuple):
     pid: int
 
 
-def _unnamed(path: str) -> Writer | None:  # noqa: ARG001 - a path that names no process
-    return None
-
-
 def _alone(path: str) -> tuple[str, ...]:  # noqa: ARG001 - a stream without documents
     return ()
 
@@ -330,7 +321,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     # are one stream only if their first bytes are equal, too.
     copy: Callable[[str], str] = without_gz
     # writer(path): process that writes a stream, if the path names it.
-    writer: Callable[[str], Writer | None] = _unnamed
+    writer: Callable[[str], Writer | None] = lambda path: None  # noqa: ARG005
     # recognises(path, head): whether a file has this format, by its first bytes (uncompressed, up
     # to 4 KiB). A typical path may relax the check of the bytes, but must not be required.
     recognises: Callable[[str, bytes], bool] = _nothing
@@ -377,10 +368,6 @@ class Waiting(Protocol):
     waiting: bytes
 
 
-def _itself(state: Any) -> Waiting:  # noqa: ANN401 - has the format's own type
-    return state  # type: ignore[no-any-return]
-
-
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of a format. Each package in `formats` exports a `Format` as FORMAT.
 
@@ -406,7 +393,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     dialects: tuple[str, ...] = ()  # Values of a source's `dialect` besides "auto".
     # waiting(state): the part of a decoder's state whose attribute `waiting` has the bytes of an
     # unfinished record. A checkpoint may omit these bytes, because the spool has them.
-    waiting: Callable[[Any], Waiting] = _itself
+    waiting: Callable[[Any], Waiting] = lambda state: state
     acknowledge: Callable[[Acknowledgement], bytes] | None = None  # Encodes an answer to a client.
     # encoder(repair): creates an encoder of one session (see `Encoder`), if the format has one.
     encoder: Callable[[bool], Encoder] | None = None

@@ -14,12 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import msgspec
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from tailrace.decoding.contract import Decoder, Files, Format, Writer
 from tailrace.model.gap import Reason
 from tailrace.model.holding import Evicted, Holding
-from tailrace.model.record import ALONE, Kind, Missing, Record, SessionFacts, malformed, missing
+from tailrace.model.record import (
+    ALONE,
+    Kind,
+    Missing,
+    Record,
+    SessionFacts,
+    malformed,
+    missing,
+    session_record,
+)
 
 T = TypeVar("T")
 
@@ -88,8 +97,13 @@ def check_record(format_: Format, record: Record) -> Record:
 
 def _exact_record(format_: Format, record: Record) -> Record:
     others = _fields.decode(msgspec.msgpack.encode(tuple(record)[:-1]))
-    record = Record(*others, _exact_detail(record))
-    kind = record.kind
+    kind, detail = record.kind, record.detail
+    types = _DETAILS.get(kind, (type(None),))
+    type_ = next((type_ for type_ in types if isinstance(detail, type_)), None)
+    if type_ is None:
+        raise TypeError(f"`detail`: a record of kind {kind} cannot have a {type(detail).__name__}")
+    detail = msgspec.msgpack.decode(msgspec.msgpack.encode(detail), type=type_)
+    record = Record(*others, detail)
     if record.size == 0 and kind not in IMPLIED:
         raise ValueError(f"`size`: a record of kind {kind} has bytes")
     if record.size and kind in {Kind.GAP, Kind.HEAL}:
@@ -107,17 +121,6 @@ def _exact_record(format_: Format, record: Record) -> Record:
             # The ingest inserts members after the first character, which must therefore be the opening brace.
             raise ValueError("`attributes`: white space is around the object")
     return record
-
-
-def _exact_detail(record: Record) -> SessionFacts | Missing | bytes | None:
-    kind, detail = record.kind, record.detail
-    for type_ in _DETAILS.get(kind, (type(None),)):
-        if isinstance(detail, type_):
-            packed = msgspec.msgpack.encode(detail)
-            return cast(
-                "SessionFacts | Missing | bytes | None", msgspec.msgpack.decode(packed, type=type_)
-            )
-    raise TypeError(f"`detail`: a record of kind {kind} cannot have a {type(detail).__name__}")
 
 
 def _check_detail(format_: Format, record: Record) -> None:
@@ -162,11 +165,12 @@ class GuardedDecoder:
         state = state or GuardState()
         self._format, self._limit = format_, limit
         self._waiting, self._at, self._begin = state.waiting, state.at, state.begin
-        self._failed, self._reported = state.failed, state.reported
-        self._unreported = state.unreported
+        # Whether the decoder has failed, so that all bytes until the next call of `end` are malformed.
+        self.failed = state.failed
+        self._reported, self._unreported = state.reported, state.unreported
         self.error = ""  # text of the last exception of the plug-in's decoder
         self._decoder: Decoder | None = None
-        if not self._failed:
+        if not self.failed:
             self._start(state)
 
     def _start(self, state: GuardState) -> None:
@@ -185,7 +189,7 @@ class GuardedDecoder:
     def state(self) -> GuardState:
         last, decoder = self.ask(self._encoded, (0, b""))
         at = self._waiting, self._at, self._begin
-        return GuardState(*at, self._failed, self._reported, self._unreported, last, decoder)
+        return GuardState(*at, self.failed, self._reported, self._unreported, last, decoder)
 
     def _encoded(self, decoder: Decoder) -> tuple[int, bytes]:
         """Return the number of unfinished bytes in the decoder's state, and the state without them."""
@@ -204,19 +208,14 @@ class GuardedDecoder:
     def pending(self) -> int:
         return len(self._waiting)
 
-    @property
-    def failed(self) -> bool:
-        """Return whether the decoder has failed, so that all bytes until the next call of `end` are malformed."""
-        return self._failed
-
     def feed(self, data: bytes) -> list[Record]:
         self._waiting += data
         return self.take(lambda decoder: decoder.feed(data))
 
     def end(self) -> list[Record]:
         records = self.take(lambda decoder: decoder.end(), is_end=True)
-        if self._failed:
-            self._failed, self._begin = False, self._at
+        if self.failed:
+            self.failed, self._begin = False, self._at
             self._start(GuardState())
         return records
 
@@ -239,8 +238,11 @@ class GuardedDecoder:
                 self._at += size
                 self._waiting = self._waiting[size:]
                 return records
-        records = [self._failure(self._unreported)] if self._unreported else []
-        self._unreported = ""
+        records = []
+        if self._unreported:
+            about = json.dumps({"error": self._unreported})
+            records.append(session_record(self._at, 0, DECODER_FAILED, about))
+            self._unreported = ""
         if self._waiting:
             records.append(malformed(self._at, self._waiting, DECODER_FAILED))
             self._at, self._waiting = self._at + len(self._waiting), b""
@@ -255,7 +257,7 @@ class GuardedDecoder:
 
         Return whether any decoder of this guard has failed."""
         if self.error:
-            self._reported, self._unreported = self._failed, self.error if self._failed else ""
+            self._reported, self._unreported = self.failed, self.error if self.failed else ""
         return bool(self.error)
 
     def ask(self, question: Callable[[Any], T], otherwise: T) -> T:
@@ -300,16 +302,9 @@ class GuardedDecoder:
         return records, size
 
     def _fail(self, error: BaseException) -> None:
-        self._failed, self._decoder, self.error = True, None, text_of(error)
+        self.failed, self._decoder, self.error = True, None, text_of(error)
         if not self._reported:
             self._reported, self._unreported = True, self.error
-
-    def _failure(self, error: str) -> Record:
-        about = json.dumps({"error": error})
-        return Record(
-            self._at, 0, Kind.SESSION, "", None, None, DECODER_FAILED,
-            None, None, None, None, None, about, None, None,
-        )  # fmt: skip
 
 
 def text_of(error: BaseException) -> str:
@@ -353,35 +348,36 @@ class _Held:
         self._ask(lambda holding: holding.give_way(size), None)
 
 
-def _begin(self: GuardedDecoder, path: str, dialect: str) -> None:
-    self.ask(lambda decoder: decoder.begin(path, dialect), None)
+class _Optional(GuardedDecoder):
+    """The optional members of a decoder, as a guard implements them for a plug-in's decoder that has them."""
 
+    def begin(self, path: str, dialect: str) -> None:
+        self.ask(lambda decoder: decoder.begin(path, dialect), None)
 
-def _document(self: GuardedDecoder, name: str, data: bytes) -> list[Record]:
-    return self.take(lambda decoder: decoder.document(name, data))
+    def document(self, name: str, data: bytes) -> list[Record]:
+        return self.take(lambda decoder: decoder.document(name, data))
 
+    def settle(self) -> list[Record]:
+        return self.take(lambda decoder: decoder.settle())
 
-def _settle(self: GuardedDecoder) -> list[Record]:
-    return self.take(lambda decoder: decoder.settle())
+    @property
+    def stream(self) -> str:
+        return self.ask(lambda decoder: _of(str, decoder.stream), "")
 
+    @property
+    def lacking(self) -> str | None:
+        nothing: str | None = None
+        return self.ask(lambda decoder: _of((str, type(None)), decoder.lacking), nothing)
 
-def _stream(self: GuardedDecoder) -> str:
-    return self.ask(lambda decoder: _of(str, decoder.stream), "")
+    @property
+    def asked(self) -> Sequence[str]:
+        return self.ask(lambda decoder: [_of(str, key) for key in decoder.asked], [])
 
-
-def _lacking(self: GuardedDecoder) -> str | None:
-    nothing: str | None = None
-    return self.ask(lambda decoder: _of((str, type(None)), decoder.lacking), nothing)
-
-
-def _asked(self: GuardedDecoder) -> Sequence[str]:
-    return self.ask(lambda decoder: [_of(str, key) for key in decoder.asked], [])
-
-
-def _holdings(self: GuardedDecoder) -> Sequence[Holding]:
-    kinds: list[Evicted] = []
-    kinds = self.ask(lambda decoder: [Evicted(each.what) for each in decoder.holdings], kinds)
-    return [_Held(self, at, what) for at, what in enumerate(kinds)]
+    @property
+    def holdings(self) -> Sequence[Holding]:
+        kinds: list[Evicted] = []
+        kinds = self.ask(lambda decoder: [Evicted(each.what) for each in decoder.holdings], kinds)
+        return [_Held(self, at, what) for at, what in enumerate(kinds)]
 
 
 def _of(types: type | tuple[type, ...], value: Any) -> Any:  # noqa: ANN401 - of one of the types
@@ -390,43 +386,27 @@ def _of(types: type | tuple[type, ...], value: Any) -> Any:  # noqa: ANN401 - of
     return value
 
 
-OPTIONAL: Mapping[str, object] = {
-    "begin": _begin,
-    "document": _document,
-    "settle": _settle,
-    "stream": property(_stream),
-    "lacking": property(_lacking),
-    "asked": property(_asked),
-    "holdings": property(_holdings),
-}
-"""The optional members of a decoder, as a guard implements them for a plug-in's decoder that has them."""
-
-
 def guarded(format_: Format, sample: Decoder | None) -> Format:
     """Return a plug-in's format with guards, which never raise. `sample` is a decoder of the format. A guard has those
-    `OPTIONAL` members that the sample has."""
-    mine = {name: member for name, member in OPTIONAL.items() if hasattr(sample, name)}
-    kind = type(f"Guarded_{format_.name}", (GuardedDecoder,), mine)
-    declared = replace(format_, malformed=format_.malformed | {DECODER_FAILED})
+    `_Optional` members that the sample has."""
+    members = {k: v for k, v in vars(_Optional).items() if k[0] != "_" and hasattr(sample, k)}
+    kind = type(f"Guarded_{format_.name}", (GuardedDecoder,), members)
+    files, usual = format_.files, Files()
+    functions = {
+        name: _answering(format_.name, name, getattr(files, name), default)
+        for name in Files.__struct_fields__
+        if callable(default := getattr(usual, name))
+        # Keep defaults, because `Files` compares some functions with them.
+        and getattr(files, name) is not default
+    }
     return replace(
-        declared,
+        format_,
+        malformed=format_.malformed | {DECODER_FAILED},
         decoder=lambda limit, state: kind(format_, limit, state),
         state_type=GuardState,
         waiting=lambda state: state,
-        files=_guarded_files(format_),
+        files=replace(files, **functions),
     )
-
-
-def _guarded_files(format_: Format) -> Files:
-    given, usual = format_.files, Files()
-    functions = {
-        field.name: _answering(format_.name, field.name, getattr(given, field.name), default)
-        for field in fields(Files)
-        if callable(default := getattr(usual, field.name))
-        and getattr(given, field.name)
-        is not default  # keep defaults, because `Files` compares some functions with them
-    }
-    return replace(given, **functions)
 
 
 def _answering(

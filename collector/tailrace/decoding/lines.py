@@ -66,30 +66,23 @@ class Lines:
         self, limit: int, state: LinesState | None = None, *, marked: bool = False
     ) -> None:
         state = state or LinesState()
-        self._limit = limit
+        self.limit = limit
         self._marked = marked
         self._piece = min(PIECE, limit)
-        self._offset = state.offset
+        self.offset = (
+            state.offset
+        )  # Offset of the first byte that has not been returned in a `Piece`.
         self._waiting = bytearray(state.waiting)
         self._too_long, self._settled = state.too_long, state.settled
         self._blank = not self._waiting.strip(WHITE)
 
     @property
     def state(self) -> LinesState:
-        return LinesState(self._offset, bytes(self._waiting), self._too_long, self._settled)
+        return LinesState(self.offset, bytes(self._waiting), self._too_long, self._settled)
 
     @property
     def pending(self) -> int:
         return len(self._waiting)
-
-    @property
-    def limit(self) -> int:
-        return self._limit
-
-    @property
-    def offset(self) -> int:
-        """Offset of the first byte that has not been returned in a `Piece`."""
-        return self._offset
 
     @property
     def between(self) -> bool:
@@ -112,19 +105,19 @@ class Lines:
 
     def skip(self, size: int) -> None:
         """Count `size` bytes as read, because another reader has read these whole lines. No bytes may wait."""
-        self._offset += size
+        self.offset += size
 
     def feed(self, data: bytes) -> list[Piece]:
         if self._settled and data:
             self._settled = False
             if data.startswith(b"\n"):
-                self._offset += 1
-                return [Piece("blank", self._offset - 1, data[:1]), *self.feed(data[1:])]
-        if not (self._offset or self._marked or self._too_long):
+                self.offset += 1
+                return [Piece("blank", self.offset - 1, data[:1]), *self.feed(data[1:])]
+        if not (self.offset or self._marked or self._too_long):
             begin = bytes(self._waiting[:3]) + data[:3]
             if begin[:3] == BYTE_ORDER_MARK:
                 rest = (bytes(self._waiting) + data)[3:]
-                self._offset, self._waiting, self._blank = 3, bytearray(), True
+                self.offset, self._waiting, self._blank = 3, bytearray(), True
                 return [Piece("mark", 0, BYTE_ORDER_MARK), *self.feed(rest)]
         if self._only_more(data):
             self._waiting += data
@@ -135,7 +128,7 @@ class Lines:
         at = 0
         while stop := self._next(data, at, pieces):
             at = stop
-        self._offset += at
+        self.offset += at
         self._waiting = bytearray(data[at:])
         self._blank = not self._waiting.strip(WHITE)
         return pieces
@@ -150,11 +143,11 @@ class Lines:
         kind: Literal["too_long", "blank", "tail"]
         kind = "too_long" if self._too_long else "tail" if text.strip(WHITE) else "blank"
         pieces = [
-            Piece("blank", self._offset, data[:blank]),
-            Piece(kind, self._offset + blank, text[blank:]),
-            Piece("mark", self._offset + len(text), data[len(text) :]),
+            Piece("blank", self.offset, data[:blank]),
+            Piece(kind, self.offset + blank, text[blank:]),
+            Piece("mark", self.offset + len(text), data[len(text) :]),
         ]
-        self._offset += len(data)
+        self.offset += len(data)
         self._waiting, self._too_long, self._blank = bytearray(), False, True
         return [piece for piece in pieces if piece.data]
 
@@ -162,8 +155,8 @@ class Lines:
         """Return the waiting bytes as a whole line, although no newline ends them: the next record begins behind
         them."""
         kind: Literal["too_long", "lines"] = "too_long" if self._too_long else "lines"
-        piece = Piece(kind, self._offset, bytes(self._waiting))
-        self._offset += len(piece.data)
+        piece = Piece(kind, self.offset, bytes(self._waiting))
+        self.offset += len(piece.data)
         self._waiting, self._too_long, self._blank = bytearray(), False, True
         return [piece] if piece.data else []
 
@@ -186,8 +179,8 @@ class Lines:
             kind = "blank"
         self._too_long = kind == "too_long"
         starts = range(0, len(data), self._piece)
-        pieces = [Piece(kind, self._offset + at, data[at : at + self._piece]) for at in starts]
-        self._offset += len(data)
+        pieces = [Piece(kind, self.offset + at, data[at : at + self._piece]) for at in starts]
+        self.offset += len(data)
         self._waiting, self._blank = bytearray(), True
         return pieces
 
@@ -195,7 +188,7 @@ class Lines:
         """Return whether `data` does not complete a piece, so that `feed` only appends it to the waiting bytes.
 
         This keeps the run time linear, even if the input arrives byte by byte."""
-        room = self._piece if self._too_long else self._limit
+        room = self._piece if self._too_long else self.limit
         if len(self._waiting) + len(data) >= room:
             return False
         blank = self._blank and not data.strip(WHITE)
@@ -208,15 +201,15 @@ class Lines:
         """Append the piece that begins at `at`. Return the position after the piece, or 0 if it is incomplete."""
         if self._too_long:
             return self._continue_too_long(data, at, pieces)
-        window = at + self._limit
+        window = at + self.limit
         stop = _last_line_end(data, at, min(at + BLOCK, window)) or _last_line_end(data, at, window)
         if stop:
-            pieces.append(Piece("lines", self._offset + at, data[at:stop]))
+            pieces.append(Piece("lines", self.offset + at, data[at:stop]))
             return stop
         if len(data) < window:
             return 0
         if stop := data.rfind(b"\n", at, window) + 1:
-            pieces.append(Piece("blank", self._offset + at, data[at:stop]))
+            pieces.append(Piece("blank", self.offset + at, data[at:stop]))
             return stop
         self._too_long = True
         return self._continue_too_long(data, at, pieces)
@@ -229,7 +222,7 @@ class Lines:
         elif len(data) < window:
             return 0
         stop = stop or window
-        pieces.append(Piece("too_long", self._offset + at, data[at:stop]))
+        pieces.append(Piece("too_long", self.offset + at, data[at:stop]))
         return stop
 
 

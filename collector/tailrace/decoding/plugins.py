@@ -90,7 +90,15 @@ def checked(name: str, format_: object) -> Format:
         raise ContractError(problem)
     safe = guarded(format_, decoder)
     for sample in _SAMPLES:
-        _try(safe, sample)
+        # Decode with a new decoder, and continue from its state with another one.
+        first: Any = safe.decoder(_LIMIT, None)
+        first.feed(sample)
+        second: Any = safe.decoder(_LIMIT, first.state)
+        second.give_up()
+        second.end()
+        if error := first.error or second.error:
+            inputs = f"the {len(sample)} bytes {sample[:8]!r}…"
+            raise ContractError(f"its decoder fails with {inputs}: {error}")
     for path in _PATHS:
         for of in ("stream", "documents", "described", "copy", "writer"):
             check_answer(of, getattr(format_.files, of)(path))
@@ -117,17 +125,6 @@ def absent(name: str) -> Format:
         malformed=frozenset(),
     )
     return guarded(nothing, None)
-
-
-def _try(format_: Format, data: bytes) -> None:
-    """Decode `data` with a new decoder, and continue from its state. Raise ContractError if a decoder fails."""
-    first: Any = format_.decoder(_LIMIT, None)
-    first.feed(data)
-    second: Any = format_.decoder(_LIMIT, first.state)
-    second.give_up()
-    second.end()
-    if error := first.error or second.error:
-        raise ContractError(f"its decoder fails with the {len(data)} bytes {data[:8]!r}…: {error}")
 
 
 def _problems(name: str, format_: Format, decoder: Decoder) -> Iterator[str]:

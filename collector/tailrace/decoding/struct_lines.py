@@ -24,8 +24,8 @@ _WHITE = b" \t\r"
 _AS_CONTENT = bytes.maketrans(b'"\n', b"--")
 _NEGATIVE_ZERO = re.compile(rb"[:\s]-0\s*[,}]")
 
+_decode_fields = msgspec.json.Decoder(Fields).decode
 _decode_text = msgspec.json.Decoder(str).decode
-decode_fields = msgspec.json.Decoder(Fields).decode
 _encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().encode_lines
 
 
@@ -96,7 +96,7 @@ def fields_but(
 ) -> list[Fields]:
     """Return the fields of each line as JSON texts, except the fields whose keys `left_out` returns for the type of the
     line's struct."""
-    found = [decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
+    found = [_decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
     for fields, one in zip(found, decoded, strict=True):
         for key in left_out(type(one)) if one else ():
             fields.pop(key, None)

@@ -33,8 +33,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tailrace import kernels
-from tailrace.decoding.formats.jets.line import read_line
-from tailrace.decoding.formats.jets.usual import read_usual
+from tailrace.decoding.formats.jets.line import read_line, read_usual
 from tailrace.decoding.json_object import is_whole
 from tailrace.decoding.lines import BLOCK, WHITE, Lines, LinesState, Piece, marks_before
 from tailrace.model.gap import Reason
