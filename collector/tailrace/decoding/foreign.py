@@ -108,7 +108,10 @@ def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
     # Brotli files have no characteristic first bytes, so the suffix decides.
     if path.endswith(".br") and not _is_recognised(path, head, formats):
         return "brotli"
-    return _json_shape(head) or (CR_LINES if _has_cr_lines(path, head, formats) else "")
+    text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
+    shapes = JSON_SHAPES if text.startswith((b"{", b"[")) else ()
+    found = next((what for shape, what in shapes if shape.match(text)), "")
+    return found or (CR_LINES if _has_cr_lines(path, head, formats) else "")
 
 
 def other_format(path: str, head: bytes, own: Format) -> str | None:
@@ -169,15 +172,6 @@ class ForeignDecoder:
         return []
 
     give_up = end
-
-
-def _json_shape(head: bytes) -> str:
-    """Return the kind of JSON that begins with `head`. Return "" if the JSON may be a trace with one record a line, or
-    `head` begins no JSON."""
-    text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
-    if not text.startswith((b"{", b"[")):
-        return ""
-    return next((what for shape, what in JSON_SHAPES if shape.match(text)), "")
 
 
 def _is_tar(header: bytes) -> bool:

@@ -90,15 +90,13 @@ class _RefusedError(ValueError):
     """Signals that a text is not a JSON object that this module accepts. The argument is the reason."""
 
 
-def _integer(text: str) -> int:
-    return int(text) if len(text) <= 20 else BEYOND
-
-
-def _constant(_: str) -> None:
+def _refuse_constant(_: str) -> None:
     raise _RefusedError("not_a_number")
 
 
-_decoder = json.JSONDecoder(parse_int=_integer, parse_constant=_constant)
+_decoder = json.JSONDecoder(
+    parse_int=lambda text: int(text) if len(text) <= 20 else BEYOND, parse_constant=_refuse_constant
+)
 _scan = make_scanner(_decoder)  # type: ignore[arg-type] # typeshed wants a context, Python a decoder
 
 
@@ -106,7 +104,16 @@ def read_object(line: bytes) -> list[Field] | str:
     """Return the fields of a JSON object in order, including repeated keys, or the reason for a refusal: invalid_utf8,
     too_deep, bad_json, hex_number, not_a_number, not_an_object or lone_surrogate."""
     try:
-        return _read(line.decode().strip(WHITE))
+        text = line.decode().strip(WHITE)
+        if _too_deep(text):
+            return "too_deep"
+        if not text.startswith("{"):
+            _decoder.decode(text)
+            return "not_an_object"
+        fields, at = _fields(text)
+        if at != len(text):
+            raise ValueError(at)  # noqa: TRY301
+        lone = "\\u" in text and any(escape[1] for escape in _ESCAPE.finditer(text))
     except UnicodeDecodeError:
         return "invalid_utf8"
     except _RefusedError as refused:
@@ -114,25 +121,12 @@ def read_object(line: bytes) -> list[Field] | str:
     except (ValueError, IndexError, StopIteration):
         numbers = _STRING_OR_HEX.finditer(line)
         return "hex_number" if any(found[1] for found in numbers) else "bad_json"
+    return "lone_surrogate" if lone else fields
 
 
 def is_whole(line: bytes) -> bool:
     """Return whether a line is one complete JSON object. Further bytes cannot change such an object."""
     return not isinstance(read_object(line), str)
-
-
-def _read(text: str) -> list[Field]:
-    if _too_deep(text):
-        raise _RefusedError("too_deep")
-    if not text.startswith("{"):
-        _decoder.decode(text)
-        raise _RefusedError("not_an_object")
-    fields, at = _fields(text)
-    if at != len(text):
-        raise ValueError(at)
-    if "\\u" in text and any(escape[1] for escape in _ESCAPE.finditer(text)):
-        raise _RefusedError("lone_surrogate")
-    return fields
 
 
 def _fields(text: str) -> tuple[list[Field], int]:

@@ -119,9 +119,15 @@ class Lines:
                 rest = (bytes(self._waiting) + data)[3:]
                 self.offset, self._waiting, self._blank = 3, bytearray(), True
                 return [Piece("mark", 0, BYTE_ORDER_MARK), *self.feed(rest)]
-        if self._only_more(data):
-            self._waiting += data
-            return []
+        # If `data` completes no piece, only append it. The run time is then linear, even if the input arrives byte by
+        # byte.
+        room = self._piece if self._too_long else self.limit
+        if len(self._waiting) + len(data) < room:
+            blank = self._blank and not data.strip(WHITE)
+            if b"\n" not in data or (blank and not self._too_long):
+                self._waiting += data
+                self._blank = blank
+                return []
         if self._waiting:
             data = bytes(self._waiting) + data
         pieces: list[Piece] = []
@@ -183,19 +189,6 @@ class Lines:
         self.offset += len(data)
         self._waiting, self._blank = bytearray(), True
         return pieces
-
-    def _only_more(self, data: bytes) -> bool:
-        """Return whether `data` does not complete a piece, so that `feed` only appends it to the waiting bytes.
-
-        This keeps the run time linear, even if the input arrives byte by byte."""
-        room = self._piece if self._too_long else self.limit
-        if len(self._waiting) + len(data) >= room:
-            return False
-        blank = self._blank and not data.strip(WHITE)
-        if (self._too_long or not blank) and b"\n" in data:
-            return False
-        self._blank = blank
-        return True
 
     def _next(self, data: bytes, at: int, pieces: list[Piece]) -> int:
         """Append the piece that begins at `at`. Return the position after the piece, or 0 if it is incomplete."""
@@ -262,10 +255,8 @@ def split_lines(data: bytes) -> list[bytes]:
 
 def without_content(name: str, size: int) -> bytes | None:
     """Return the bytes of a session record for blank lines or a mark (`Piece.name`); None for any other name."""
-    marks = {"blank_lines": blank_lines(size), "byte_order_mark": BYTE_ORDER_MARK}
-    return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)
-
-
-def blank_lines(size: int) -> bytes:
-    """Return `size` bytes of blank lines (spaces and a newline), but at most `BLANK_MAX` + 1 bytes."""
-    return b" " * min(size - 1, BLANK_MAX) + b"\n"
+    if name == "blank_lines":
+        return b" " * min(size - 1, BLANK_MAX) + b"\n"
+    if name == "ctrl_z":
+        return CTRL_Z * min(size, BLANK_MAX)
+    return BYTE_ORDER_MARK if name == "byte_order_mark" else None

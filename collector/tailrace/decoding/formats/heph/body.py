@@ -66,23 +66,22 @@ def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
     for i in floats:
         if not isfinite(values[i]):
             return None
-    for i in strings:
-        text = _texts.get(values[i]) or _quoted(values[i])
-        if text is None:
-            return None
-        values[i] = text
+    try:
+        for i in strings:
+            raw = values[i]
+            values[i] = _texts.get(raw) or _texts.keep(raw, quote(raw.decode()))
+    except UnicodeDecodeError:
+        return None
     return kind, name, template % tuple(values)
-
-
-def may_learn(body: bytes, begin: int) -> bool:
-    """Return whether `learn_layout` may store a layout for this body: one for each length and description."""
-    return len(body) <= _BODY_MAX and (body[:begin], len(body)) not in _layouts
 
 
 def learn_layout(
     body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
 ) -> None:
-    """Store the layout of bodies with the length and description of `body`; no layout if `values` is None."""
+    """Store the layout of bodies with the length and description of `body`, unless one is stored. Store that there is
+    none if `values` is None."""
+    if len(body) > _BODY_MAX or (body[:begin], len(body)) in _layouts:
+        return
     layout = None
     if values:
         form, static, template = [], [], []
@@ -107,13 +106,6 @@ def learn_layout(
     if len(_layouts) >= _LAYOUTS_MAX:
         _layouts.clear()
     _layouts[body[:begin], len(body)] = layout
-
-
-def _quoted(raw: bytes) -> str | None:
-    try:
-        return _texts.keep(raw, quote(raw.decode()))
-    except UnicodeDecodeError:
-        return None
 
 
 U64, I64, F64, STRING, ARRAY = 1, 2, 3, 4, 0x80
@@ -152,25 +144,16 @@ def read_body(body: bytes) -> Body:
     if known:
         found: Body = (*known, None, ())
         return _memo.keep(body, found) if _memo.is_eighth() else found
-    return _memo.keep(body, _read(body, begin))
-
-
-def _read(body: bytes, begin: int) -> Body:
     try:
         name = body[2:begin].decode()
     except UnicodeDecodeError:
-        return _read_any(body)
+        return _memo.keep(body, _read_any(body))
     if begin == len(body):
-        return Kind.SPAN, name, None, None, ()
+        return _memo.keep(body, (Kind.SPAN, name, None, None, ()))
     attributes, values = _usual(body, begin)
-    kind = _kind(body, begin)
-    if may_learn(body, begin):
-        learn_layout(body, begin, kind, name, values)
-    return (kind, name, attributes, None, ()) if attributes else _read_any(body)
-
-
-def _kind(body: bytes, begin: int) -> str:
-    return Kind.COUNTER if body.startswith(_COUNTER, begin) else Kind.SPAN
+    kind = Kind.COUNTER if body.startswith(_COUNTER, begin) else Kind.SPAN
+    learn_layout(body, begin, kind, name, values)
+    return _memo.keep(body, (kind, name, attributes, None, ()) if attributes else _read_any(body))
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
@@ -256,7 +239,8 @@ def _read_any(body: bytes) -> Body:
     # JSON strings escape quotes. The text `{"$bytes":` can therefore only come from `text_or_bytes`.
     if flaw is None and '{"$bytes":' in text:
         flaw = "invalid_utf8"
-    kind = _kind(body, begin) if attributes else Kind.SPAN
+    counts = attributes and body.startswith(_COUNTER, begin)
+    kind = Kind.COUNTER if counts else Kind.SPAN
     if flaw:
         return kind, name, text, flaw, ((4, BODY_AT + len(body)),)
     ends = [attribute.at for attribute in attributes[1:]] + [len(body)]

@@ -93,32 +93,33 @@ class HephDecoder:
         return len(self._waiting)
 
     def feed(self, data: bytes) -> list[Record]:
-        joined = self._joined(data) if self._waiting else data
         records: list[Record] = []
-        if joined:
-            done = self._packets(joined, records)
-            self._waiting = bytearray(joined[done:])
-            self._offset += done
+        if waiting := self._waiting:
+            seen = len(waiting)
+            waiting += data
+            if len(waiting) < self._need and not (
+                self._seek and find_magic(waiting, max(seen - 3, 1), len(waiting)) >= 0
+            ):
+                return records
+            data = bytes(waiting)
+        done = self._packets(data, records)
+        self._waiting = bytearray(data[done:])
+        self._offset += done
         return records
-
-    def _joined(self, data: bytes) -> bytes:
-        """Return the waiting bytes followed by `data`; empty bytes if the next decoding step needs more input."""
-        waiting = self._waiting
-        seen = len(waiting)
-        waiting += data
-        if len(waiting) < self._need and not (
-            self._seek and find_magic(waiting, max(seen - 3, 1), len(waiting)) >= 0
-        ):
-            return b""
-        return bytes(waiting)
 
     def end(self) -> list[Record]:
         """Decode the waiting bytes. Packets inside the last packet, which is incomplete, become records."""
         records: list[Record] = []
         data = bytes(self._waiting)
-        done = 0
-        while done < len(data):
-            done += self._torn(data, done, records)
+        done, have = 0, len(data)
+        while done < have:
+            # An incomplete packet ends here, or at a packet inside it.
+            torn = packet_within(data, done + 1, have, self._limit)
+            fault = fault_at(data, done, have, self._limit)
+            if have - done < MAGIC_SIZE and any(magic.startswith(data[done:]) for magic in MAGICS):
+                fault = "truncated"
+            fault = fault or ("torn" if torn > 0 else "truncated")
+            done += self._malformed(data, done, torn if torn > 0 else have, fault, records)
             done = self._packets(data, records, done)
         self._offset += done
         self._waiting, self._run = bytearray(), ""
@@ -178,11 +179,8 @@ class HephDecoder:
         """Return the position of a packet inside the packet at `at`, in one of the ranges `suspects`; 0 if none."""
         # In a packet without a flaw, a magic counts only if the rest of the range has room for a whole header.
         room = MAGIC_SIZE if flaw else EVENT_MIN
-        for begin, end in suspects:
-            found = packet_within(data, at + begin, at + end, self._limit, room)
-            if found > 0:
-                return found
-        return 0
+        found = (packet_within(data, at + a, at + b, self._limit, room) for a, b in suspects)
+        return next((place for place in found if place > 0), 0)
 
     def _other(self, data: bytes, at: int, records: list[Record]) -> int:
         """Decode anything except a short, complete event. Return the decoded size, or 0 if more input is necessary."""
@@ -220,15 +218,6 @@ class HephDecoder:
             # Keep the last three bytes of the input, because they may be the beginning of a packet's magic bytes.
             stop = at + self._piece - 3
         return self._malformed(data, at, stop, fault, records)
-
-    def _torn(self, data: bytes, at: int, records: list[Record]) -> int:
-        """Add the incomplete packet at the end of the input as malformed, up to a packet inside it. Return its size."""
-        stop = packet_within(data, at + 1, len(data), self._limit)
-        fault = fault_at(data, at, len(data), self._limit)
-        if len(data) - at < MAGIC_SIZE and any(magic.startswith(data[at:]) for magic in MAGICS):
-            fault = "truncated"
-        fault = fault or ("torn" if stop > 0 else "truncated")
-        return self._malformed(data, at, stop if stop > 0 else len(data), fault, records)
 
     def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
         """Add a malformed record and return its size. If malformed bytes precede it directly, use their reason in place
@@ -305,10 +294,15 @@ class HephBlockDecoder(HephDecoder):
         """Pack one block that begins with the event in `_waiting`. Return the position in `data` after it, or 0.
 
         If the event became a single record, the later stages would need as much time for it as for a block."""
-        first = self._first(data, limit)
-        if not first:
+        waiting = self._waiting
+        have = len(waiting)
+        if not have:
             return 0
-        at = len(first) - len(self._waiting)
+        magic, size = prefix(waiting if have >= _PREFIX else waiting + data[:_PREFIX], 0)
+        if magic != EVENT or not have < size <= min(limit, have + len(data)):
+            return 0
+        at = size - have
+        first = bytes(waiting + data[:at])
         block, stop = _scan(data, at, self._offset + len(first), limit, ROWS_MIN, first)
         if block is None:
             return 0
@@ -316,17 +310,6 @@ class HephBlockDecoder(HephDecoder):
         self._waiting = bytearray()
         self._offset += block.length
         return stop
-
-    def _first(self, data: bytes, limit: int) -> bytes:
-        """Return the whole event that begins in `_waiting` and ends in `data`; empty bytes if there is none."""
-        waiting = self._waiting
-        have = len(waiting)
-        if not have:
-            return b""
-        magic, size = prefix(waiting if have >= _PREFIX else waiting + data[:_PREFIX], 0)
-        if magic != EVENT or not have < size <= min(limit, have + len(data)):
-            return b""
-        return bytes(waiting + data[: size - have])
 
     def _completed(self, data: bytes, found: list[Block | Record]) -> int:
         """Complete and decode the waiting bytes. Return the number of bytes taken from `data`."""

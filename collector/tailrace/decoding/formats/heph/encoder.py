@@ -64,21 +64,19 @@ def _body(name: str, members: dict[str, Any]) -> bytes:
     """Return the body of an event, given its name and its attributes (see the module `body`)."""
     description = members.pop("$description", name)
     rest = bytes.fromhex(members.pop("$undecoded", ""))
+    attributes: list[Attribute]
+    if "$list" in members:
+        attributes = [(_raw(key), _CODES[name], value) for key, name, value in members["$list"]]
+    else:
+        types = members.pop("$types", {})
+        attributes = [
+            (key.encode(), _CODES[types[key]] if key in types else _shown(value), value)
+            for key, value in members.items()
+        ]
     packed = b"".join(
-        _string(key) + bytes((type_,)) + _value(type_, value)
-        for key, type_, value in _attributes(members)
+        _string(key) + bytes((type_,)) + _value(type_, value) for key, type_, value in attributes
     )
     return _string(_raw(description)) + packed + rest
-
-
-def _attributes(members: dict[str, Any]) -> list[Attribute]:
-    if "$list" in members:
-        return [(_raw(key), _CODES[name], value) for key, name, value in members["$list"]]
-    types = members.pop("$types", {})
-    return [
-        (key.encode(), _CODES[types[key]] if key in types else _shown(value), value)
-        for key, value in members.items()
-    ]
 
 
 def _shown(value: Any) -> int:  # noqa: ANN401 - whatever JSON has
@@ -118,15 +116,11 @@ def _option(record: Record) -> bytes:
     if record.name == "epoch" and record.flaw is None:
         value = _u64(_decode(texts["epoch"]))
     elif record.name in OPTIONS and record.flaw is None:
-        value = _statement(texts)
+        session = bytes(texts.get("session", b""))
+        if session[:1] == b'"' and len(stored := str(_decode(session))) == STORED_DIGITS:
+            # Fill the digest up to the length of an id.
+            texts["session"] = msgspec.Raw(msgspec.json.encode(stored.ljust(ID_DIGITS, "0")))
+        value = msgspec.json.encode(texts)
     else:
         value = _raw(_decode(texts["value"]))
     return _metadata(METADATA, METADATA_MIN + len(name) + len(value), len(name)) + name + value
-
-
-def _statement(texts: dict[str, msgspec.Raw]) -> bytes:
-    """Return the JSON of a packet about a session. Its digest is filled up with zeros to the length of an id."""
-    session = bytes(texts.get("session", b""))
-    if session[:1] == b'"' and len(stored := str(_decode(session))) == STORED_DIGITS:
-        texts["session"] = msgspec.Raw(msgspec.json.encode(stored.ljust(ID_DIGITS, "0")))
-    return msgspec.json.encode(texts)

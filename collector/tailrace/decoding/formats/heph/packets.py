@@ -6,7 +6,7 @@ from struct import Struct
 
 from tailrace.decoding.formats.heph.body import bytes_object, text_or_bytes
 from tailrace.decoding.formats.heph.session import OPTIONS, OURS, read, veiled
-from tailrace.model.record import Kind, Record, SessionFacts
+from tailrace.model.record import Record, SessionFacts, session_record
 
 EVENT, METADATA = 0xC1FC1FB7, 0x75D11D4D
 MAGICS = (EVENT.to_bytes(4, "big"), METADATA.to_bytes(4, "big"))
@@ -65,29 +65,17 @@ def read_metadata(offset: int, packet: bytes) -> Record:
     packet."""
     value_at = METADATA_MIN + _u16(packet, 8)[0]
     raw, value = packet[METADATA_MIN:value_at], packet[value_at:]
-    name = raw.decode(errors="replace")
-    attributes, flaw, facts = _option(name, raw, value)
-    return Record(
-        offset, len(packet), Kind.SESSION, "", None, None, name, None, None, None, None, None,
-        attributes, flaw, facts,
-    )  # fmt: skip
-
-
-def _option(
-    name: str, raw: bytes, value: bytes
-) -> tuple[str | None, str | None, SessionFacts | None]:
-    """Return attributes, flaw and `SessionFacts` of a metadata packet. `raw` has the bytes of the option's name."""
-    flaw = None
+    name, size, flaw = raw.decode(errors="replace"), len(packet), None
+    if name == "epoch" and len(value) == 8:
+        (epoch,) = _u64(value)
+        facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9, epoch=epoch)
+        clock = f'"clock":"monotonic_ns","ticks_per_second":1000000000,"epoch":{epoch}'
+        return session_record(offset, size, name, f"{{{clock}}}", facts=facts)
     if name == "epoch":
-        if len(value) == 8:
-            (epoch,) = _u64(value)
-            facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9, epoch=epoch)
-            clock = f'"clock":"monotonic_ns","ticks_per_second":1000000000,"epoch":{epoch}'
-            return f"{{{clock}}}", None, facts
         flaw = "bad_epoch"
     elif name in OPTIONS:
-        if said := read(name, value):
-            return said[0], None, said[1]
+        if found := read(name, value):
+            return session_record(offset, size, name, found[0], facts=found[1])
         flaw = "bad_session"
     if name.startswith(OURS):
         value = veiled(value)
@@ -97,4 +85,4 @@ def _option(
     if name.encode() != raw:
         attributes += f',"$name":{text_or_bytes(raw)}'
         flaw = "invalid_utf8"
-    return f"{{{attributes}}}", flaw, None
+    return session_record(offset, size, name, f"{{{attributes}}}", flaw=flaw)

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tailrace.decoding.contract import Acknowledgement
-from tailrace.decoding.json_object import Field, read_object
+from tailrace.decoding.json_object import read_object
 from tailrace.model.record import Announcement, Goodbye, SessionFacts
 
 _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
@@ -126,17 +126,11 @@ def read(option: str, value: bytes) -> tuple[str | None, SessionFacts] | None:
         return None
     if facts.goodbye and any(int(stream) >= 2**32 for stream in facts.goodbye.streams):
         return None
-    return _attributes(fields) if fields else None, facts
-
-
-def _attributes(fields: list[Field]) -> str:
-    members = (f"{json.dumps(field.key)}:{_text(field)}" for field in fields)
-    return veiled(f"{{{','.join(members)}}}".encode()).decode()
-
-
-def _text(field: Field) -> str:
-    is_id = field.key == "session" and isinstance(field.value, str)
-    return json.dumps(stored_name(field.value)) if is_id else field.text
+    texts = []
+    for key, given, text in fields:
+        is_id = key == "session" and isinstance(given, str)
+        texts.append(f"{json.dumps(key)}:{json.dumps(stored_name(given)) if is_id else text}")
+    return veiled(f"{{{','.join(texts)}}}".encode()).decode() if texts else None, facts
 
 
 def acknowledge(answer: Acknowledgement) -> bytes:
