@@ -6,6 +6,7 @@ import json
 
 from tailrace.decoding.formats.ovni import FORMAT
 from tailrace.decoding.formats.ovni.names import NAME_MAX, TASKS_MAX, TYPES_MAX, Names, NamesState
+from tailrace.decoding.formats.ovni.table import EVENTS
 from tailrace.model.record import Kind, Record
 from tests.decoding.ovni_bytes import HEADER, event, jumbo, starts, u32
 
@@ -67,8 +68,8 @@ def test_the_oldest_are_forgotten_and_then_asked_for() -> None:
         names.learn_task("V", number, TYPES_MAX)
     assert names.of_type("V", 0) == (None, ',"$name":"task_type:p:V0"')
     assert names.of_type("V", 1) == ("type 1", "")
-    assert names.of_task("V", 0) == (None, ',"$name":"task:p:V0"')
-    assert names.of_task("V", 1) == (f"type {TYPES_MAX}", "")
+    assert names.of_task(EVENTS[b"VTx"], (0,)) == (None, ',"$name":"task:p:V0"')
+    assert names.of_task(EVENTS[b"VTx"], (1,)) == (f"type {TYPES_MAX}", "")
 
 
 def test_what_comes_again_is_as_good_as_new() -> None:

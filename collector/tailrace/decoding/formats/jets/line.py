@@ -173,22 +173,15 @@ def _read_record_end(fields: Fields) -> _LineReading:
     )
 
 
-def _read_event(fields: Fields) -> _LineReading:
-    used = {"type", "clk", "name"}
+def _read_within(fields: Fields) -> _LineReading:
+    """Read an event or an annotation, which lie within a record."""
+    is_event = fields["type"].value == "event"
+    used = {"type", "clk", "name"} if is_event else {"type", "name"}
+    if not is_event:
+        _field(fields, "data")
     return _LineReading(
-        Kind.INSTANT,
-        start=_clk(fields),
-        name=_name(fields, "record_id"),
-        parent=_id(fields, "record_id", used),
-        theirs=_rest(fields, used),
-    )
-
-
-def _read_annotation(fields: Fields) -> _LineReading:
-    used = {"type", "name"}
-    _field(fields, "data")
-    return _LineReading(
-        Kind.ANNOTATION,
+        Kind.INSTANT if is_event else Kind.ANNOTATION,
+        start=_clk(fields) if is_event else None,
         name=_name(fields, "record_id"),
         parent=_id(fields, "record_id", used),
         theirs=_rest(fields, used),
@@ -213,8 +206,8 @@ _READERS: dict[str, Callable[[Fields], _LineReading]] = {
     "header": _read_header,
     "record": _read_record,
     "record_end": _read_record_end,
-    "event": _read_event,
-    "annotation": _read_annotation,
+    "event": _read_within,
+    "annotation": _read_within,
     "footer": _read_footer,
 }
 

@@ -48,8 +48,6 @@ from tailrace.decoding.formats.ovni.names import (
     NamesState,
     Naming,
     around_task,
-    created_name,
-    task_name,
 )
 from tailrace.decoding.formats.ovni.order import (
     CLOCK_MIN,
@@ -387,7 +385,7 @@ _SEARCHED = 4096
 """Number of bytes that Python decodes at once while it searches for the next event after unreadable bytes."""
 
 
-_NAMINGS: dict[Naming | None, int] = {None: 0, task_name: 1, created_name: 2}
+_NAMINGS: dict[Naming | None, int] = {None: 0, Names.of_task: 1, Names.of_created: 2}
 """Numbers by which the compiled kernel knows the functions that name an event. Any other function has the number 3."""
 
 

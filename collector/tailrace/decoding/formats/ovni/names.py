@@ -136,18 +136,34 @@ class Names:
         self.asked.ask(key)
         return None, _ask(key)
 
-    def of_task(self, model: str, task: int) -> Named:
+    # Methods of the type `Naming`, which name an event of a role
+
+    def of_task(self, event: EventType, values: tuple[int, ...]) -> Named:
+        """Name an event about a task's body by the label of the task's type."""
+        model, task = event.mcv[0], values[0]
         type_ = self.state.tasks.get(f"{model}{task}")
         if type_ is None:
             return None, _ask(self.task_key(model, task))
         return self.of_type(model, type_)
 
-    def of_mark(self, type_: int, value: int) -> Named:
+    def of_worksharing(self, event: EventType, values: tuple[int, ...]) -> Named:
+        return self.of_type(event.mcv[0], values[0])
+
+    def of_created(self, event: EventType, values: tuple[int, ...]) -> Named:
+        """Store a created task, and name its event by the label of the task's type. The JSON members have the key by
+        which events of other streams refer to this name."""
+        model = event.mcv[0]
+        task, type_ = values
+        self.learn_task(model, task, type_)
+        name, ask = self.of_type(model, type_)
+        return name, ask + gives(self.task_key(model, task))
+
+    def of_mark(self, event: EventType, values: tuple[int, ...]) -> Named:  # noqa: ARG002
         """Name a mark event by the label of its value or, without a label, by the title of its type."""
+        value, type_ = values
         if known := self._marked.get((type_, value)):
             return known
-        marks = self.state.marks
-        title, label = self._title(type_), marks.get(f"{type_}:{value}")
+        title, label = self._title_and_label(type_, value)
         about = f',"title":{quote(title)}' if title else _ask_member("title", f"mark:{type_}")
         if not label:
             about += _ask(f"mark:{type_}:{value}\nmark:{type_}")
@@ -156,20 +172,20 @@ class Names:
         self._marked[type_, value] = named = (label, about)
         return named
 
-    def of_set(self, type_: int, value: int) -> Named:
+    def of_set(self, event: EventType, values: tuple[int, ...]) -> Named:  # noqa: ARG002
         """Name an event that sets a mark by the title of the mark's type."""
-        marks = self.state.marks
-        title, label = self._title(type_), marks.get(f"{type_}:{value}")
+        value, type_ = values
+        title, label = self._title_and_label(type_, value)
         about = _ask_member("label", f"mark:{type_}:{value}")
         if label:
             about = f',"label":{quote(label)}'
         return title, about if title else _ask(f"mark:{type_}") + about
 
-    def _title(self, type_: int) -> str | None:
-        title = self.state.marks.get(f"{type_}")
-        if not title:
+    def _title_and_label(self, type_: int, value: int) -> tuple[str | None, str | None]:
+        marks = self.state.marks
+        if not (title := marks.get(f"{type_}")):
             self.asked.ask(f"mark:{type_}")
-        return title
+        return title, marks.get(f"{type_}:{value}")
 
 
 def around_task(names: Names) -> tuple[str, str, str]:
@@ -184,7 +200,7 @@ def naming(event: EventType) -> Naming | None:
     """Return the function that names an event of this type; None if all such events have the name in `table`."""
     if event.opens is False:
         return None
-    return _worksharing if event.mcv == "PQx" else _NAMINGS.get(event.role)
+    return Names.of_worksharing if event.mcv == "PQx" else _NAMINGS.get(event.role)
 
 
 def gives(key: str) -> str:
@@ -192,39 +208,13 @@ def gives(key: str) -> str:
     return f',"{KEY}":{quote(key)},"{SCOPE}":"group"'
 
 
-def task_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Name an event about a task's body by the label of the task's type."""
-    return names.of_task(event.mcv[0], values[0])
-
-
-def _worksharing(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    return names.of_type(event.mcv[0], values[0])
-
-
-def _mark(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
-    return names.of_mark(values[1], values[0])
-
-
-def _set(names: Names, event: EventType, values: tuple[int, ...]) -> Named:  # noqa: ARG001 - a Naming
-    return names.of_set(values[1], values[0])
-
-
-def created_name(names: Names, event: EventType, values: tuple[int, ...]) -> Named:
-    """Store a created task, and name its event by the label of the task's type. The JSON members have the key by which
-    events of other streams refer to this name."""
-    model = event.mcv[0]
-    task, type_ = values
-    names.learn_task(model, task, type_)
-    name, ask = names.of_type(model, type_)
-    return name, ask + gives(names.task_key(model, task))
-
-
 _NAMINGS: dict[str, Naming] = {
-    "task": task_name,
-    "mark": _mark,
-    "set": _set,
-    "create": created_name,
+    "task": Names.of_task,
+    "mark": Names.of_mark,
+    "set": Names.of_set,
+    "create": Names.of_created,
 }
+"""How to name an event, by its role."""
 
 
 def _ask(key: str) -> str:
