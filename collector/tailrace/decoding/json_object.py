@@ -125,7 +125,6 @@ def read_object(line: bytes) -> list[Field] | str:
 
 
 def is_whole(line: bytes) -> bool:
-    """Return whether a line is one complete JSON object. Further bytes cannot change such an object."""
     return not isinstance(read_object(line), str)
 
 

@@ -158,8 +158,7 @@ class Lines:
         return [piece for piece in pieces if piece.data]
 
     def cut(self) -> list[Piece]:
-        """Return the waiting bytes as a whole line, although no newline ends them: the next record begins behind
-        them."""
+        """Return the waiting bytes as a whole line without a newline: the next record begins behind them."""
         kind: Literal["too_long", "lines"] = "too_long" if self._too_long else "lines"
         piece = Piece(kind, self.offset, bytes(self._waiting))
         self.offset += len(piece.data)
@@ -167,8 +166,7 @@ class Lines:
         return [piece] if piece.data else []
 
     def settle(self, whole: Callable[[bytes], bool]) -> list[Piece]:
-        """Return the waiting bytes if they are blank, or if `whole` decides that they are a line that lacks only the
-        newline."""
+        """Return the waiting bytes if they are blank, or if `whole` says that they lack only the newline."""
         if not self._waiting or self._too_long:
             return []
         text = bytes(self._waiting).rstrip(CTRL_Z)

@@ -94,8 +94,7 @@ def fields_but(
     lines: list[bytes],
     decoded: Sequence[msgspec.Struct | None],
 ) -> list[Fields]:
-    """Return the fields of each line as JSON texts, except the fields whose keys `left_out` returns for the type of the
-    line's struct."""
+    """Return each line's fields as JSON texts, except the keys `left_out` of its struct's type."""
     found = [_decode_fields(line) if one else {} for line, one in zip(lines, decoded, strict=True)]
     for fields, one in zip(found, decoded, strict=True):
         for key in left_out(type(one)) if one else ():
@@ -141,8 +140,7 @@ def _same_value(data: bytes, again: bytes) -> bool:
 
 
 def _content(data: bytes) -> int:
-    """Return the size (bytes) that a JSON text has with msgspec's escapes, and without white space, even that in
-    strings."""
+    """Return the size of a JSON text with msgspec's escapes and without white space, even that in strings."""
     if b"\\" not in data or (rb"\u" not in data and rb"\/" not in data):
         return len(data.translate(None, _WHITE))
     # Turn the whole text into the content of one JSON string. Then msgspec decodes all escapes in one call.

@@ -97,8 +97,7 @@ class DFTracerState(msgspec.Struct):
 
 
 class DFTracerDecoder:
-    """Decodes one DFTracer file. `limit` is the maximum size (bytes) of a line or an element of it, including the
-    newline."""
+    """Decodes one DFTracer file. `limit` is the maximum size (bytes) of a line or element, with the newline."""
 
     def __init__(self, limit: int, state: DFTracerState | None = None) -> None:
         state = state or DFTracerState()
@@ -339,8 +338,7 @@ class DFTracerDecoder:
         return True
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
-        """Read the parts of a line that is not a single record. A part lies between two successive positions in
-        `cuts`."""
+        """Read a line that is not one record, in parts that begin at the positions `cuts`, except the last one."""
         member = True  # whether the next part of the line continues a JSON array after a comma
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"
@@ -363,7 +361,6 @@ class DFTracerDecoder:
                 self._malformed(rest, why)
 
     def _let_go(self, reason: str) -> None:
-        """Add the waiting lines as one malformed record, because they form no record."""
         if self._held:
             line, self._held, self._tried = self._held, b"", 0
             self._malformed(line, reason)
@@ -421,8 +418,7 @@ class DFTracerDecoder:
             self._records += self._run.heals(self._offset, number)
 
     def _spelling(self, record: Record, phase: str) -> Record:
-        """Return the record that states the unit of time. If `phase`, the JSON text of its `ph`, is a string, add it to
-        the record."""
+        """Return the record that states the unit of time. Add its `ph` (the JSON text `phase`) if that is a string."""
         as_text = phase.startswith('"')
         self._run.stored.phase = "X" if as_text else "1"
         about = with_member(record.attributes, "ph", phase) if as_text else record.attributes
@@ -480,8 +476,6 @@ WAITING_MAX = 16 * 1024
 
 
 class DFTracerBlockDecoder(DFTracerDecoder):
-    """A DFTracer decoder whose compiled kernel packs the most frequent records into blocks."""
-
     @property
     def block_min(self) -> int:
         return ROWS_MIN * RECORD_MIN

@@ -137,8 +137,6 @@ _PLAIN = re.compile(r"0|-?[1-9][0-9]*").fullmatch
 
 
 class DFTracerEncoder:
-    """Encodes the records of one DFTracer file as lines."""
-
     def __init__(self, repair: bool) -> None:
         self.added: Counter[str] = Counter()
         self._repair = repair
@@ -218,8 +216,7 @@ class DFTracerEncoder:
 
 
 def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
-    """Return a record's fields as JSON texts, in the order of its release. `phases` has the values of `ph` in this
-    release."""
+    """Return a record's fields as JSON texts in the order of its release, whose values of `ph` are `phases`."""
     theirs = {key: text for key, text in texts.items() if key not in _OURS}
     name, phase = str(record.name), METADATA
     if record.start is None and "ticks_per_second" not in texts:
@@ -262,8 +259,7 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the field `name` (FH, HH or SH) of a record that gives a name to a hash. Add the field `args` to `theirs`
-    if it is missing there."""
+    """Return the field `name` (FH, HH or SH) of a name record. Add the field `args` to `theirs` if it lacks there."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

@@ -66,8 +66,7 @@ class GivenName(NamedTuple):
 
 
 class RecordReading(NamedTuple):
-    """The columns of a record. Its attributes are those in `before`, then the names for its hashes, and then those in
-    `after`."""
+    """The columns of a record. The attributes are `before`, then the names for the hashes, then `after`."""
 
     kind: Kind
     stream: str
@@ -364,7 +363,6 @@ def phase_of(found: FoundFields) -> str:
 
 
 def clock_of(facts: SessionFacts | None) -> Texts:
-    """Return the attributes that state the clock in a session's facts."""
     if facts is None or facts.ticks_per_second is None:
         return {}
     ticks = str(int(facts.ticks_per_second))

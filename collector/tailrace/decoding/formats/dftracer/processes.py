@@ -32,8 +32,6 @@ _PID = re.compile(rb'"pid"\s*:\s*"?(-?[0-9]{1,20})"?\s*[,}]')
 
 
 class ProcessState(msgspec.Struct):
-    """The state of one process in a file."""
-
     pid: str = ""  # PID; "" before the first record.
     host: str = ""  # Hash of the host's name, or "" while no record has one.
     run: TracedRunState = msgspec.field(default_factory=TracedRunState)
@@ -146,14 +144,13 @@ class Processes:
         return True
 
     def find(self, data: bytes) -> bool:
-        """Make the process whose PID is in an unreadable record the current process. Return whether the process
-        changed."""
+        """Turn to the process whose PID an unreadable record has. Return whether the process changed."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)
 
     def turn(self, pid: str, host: str) -> bool:
-        """Make the process with this PID and host (or "") the current process. Return whether the process changed."""
+        """Turn to the process with this PID and host (or ""). Return whether the process changed."""
         now = self.current
         pid, host = _plain(pid), host if len(host) <= _HOST_MAX and host.isascii() else ""
         if pid == now.pid and host in ("", now.host):
@@ -170,8 +167,7 @@ class Processes:
         return self.go(number)
 
     def _begin(self, pid: str, host: str) -> int:
-        """Add a process and return its number. Without room, return the number `_rest`, which all further processes
-        share."""
+        """Add a process and return its number; without room, the number `_rest`, which further processes share."""
         number = self._rest
         if number is None:
             number = self._following

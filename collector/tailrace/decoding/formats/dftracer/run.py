@@ -74,7 +74,6 @@ class Ids:
         return len(self._firsts)
 
     def misses(self, number: int) -> bool:
-        """Return whether an id was not seen, whether or not a later one was."""
         return number >= self._following or self.lacks(number)
 
     def lacks(self, number: int) -> bool:
@@ -169,8 +168,6 @@ NO_END, NO_START = "no_end", "no_start"
 
 
 class TracedRunState(msgspec.Struct):
-    """The state of one run (program execution) of a traced process."""
-
     stage: str = "before"  # "before", "open" (after `start`), "ended", or "settled" (gaps reported)
     ticks: int = 10**6  # ticks per second of this run's clock
     coming: int | None = None  # ticks per second of the next run's clock
@@ -211,8 +208,7 @@ class TracedRun:
         return RANGE_BYTES * (self.ids.ranges + len(self.stored.claimed))
 
     def give_up(self) -> None:
-        """Evict the ranges of missing ids and of reported ids, if there are any. From then on, the run returns no gaps
-        for ids."""
+        """Evict the ranges of missing and of reported ids, if any. The run then returns no more gaps for ids."""
         if self.held:
             self._given_up += len(self.stored.claimed)
             self.stored.claimed = []
@@ -260,8 +256,7 @@ class TracedRun:
             self.ids.add((reading.id,))
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Note of usual events whether they have ids (`numbered`), and whether one shows a release that numbers events
-        (`counts`)."""
+        """Note whether usual events have ids (`numbered`), or show a release that numbers events (`counts`)."""
         state = self.stored
         state.numbered = state.numbered or numbered
         if counts:
@@ -324,8 +319,7 @@ class TracedRun:
         return msgspec.structs.replace(self.clock(), starts=again)
 
     def _is_mixed(self, offset: int, *, mixed: bool) -> list[Record]:
-        """Remember whether lines of several runs are `mixed`: they do not show whose ids are missing. If so, take back
-        the reported ids."""
+        """Note whether lines of several runs are `mixed`, so that reported ids prove nothing: take these back."""
         self.stored.mixed = self.stored.mixed or mixed
         return self._take_back(offset) if self.stored.mixed else []
 
@@ -392,8 +386,7 @@ class TracedRun:
         return [_gap(offset, number, 1, "ids")._replace(kind=Kind.HEAL)]
 
     def _take_back(self, offset: int) -> list[Record]:
-        """Take back all reported ids that have not come: they prove nothing any more. The number of missing events is
-        then unknown."""
+        """Take back all reported ids that have not come. The number of missing events is then unknown."""
         claimed, self.stored.claimed = self.stored.claimed, []
         if not claimed:
             return []
@@ -403,8 +396,7 @@ class TracedRun:
 
     @property
     def due(self) -> bool:
-        """Whether the run needs a call of `settle`: it has ended, or the file begins with the two blanks of release
-        1.0."""
+        """Whether `settle` is due: the run has ended, or the file begins with the two blanks of release 1.0."""
         return self.stored.stage == "ended" or self.stored.blanks
 
     def over(self, offset: int) -> list[Record]:
@@ -488,8 +480,7 @@ class TracedRun:
         return self.heals(offset, self.stored.claimed[0][0] if self.stored.claimed else None)
 
     def _unexplained(self) -> list[tuple[int, int]]:
-        """Return the ranges of missing ids up to the id of `end`, without one id for each malformed record whose id is
-        not visible."""
+        """Return the missing ids up to that of `end`, without one for each malformed record without a visible id."""
         explained = self.stored.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:

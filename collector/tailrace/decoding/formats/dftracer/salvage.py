@@ -71,12 +71,10 @@ class _UnsureError(Exception):
 
 
 def find_fields(record: bytes) -> FoundFields | str:
-    """Return the fields of a record, after a repair if necessary, or bad_json, not_an_object or too_deep.
-
-    Valid JSON with a backslash has the flaw `backslash`, because the tracer does not
-    escape backslashes."""
+    """Return the fields of a record, perhaps repaired, or bad_json, not_an_object or too_deep."""
     found = read_object(record)
     if not isinstance(found, str):
+        # The tracer does not escape backslashes, so a backslash is a flaw even in valid JSON.
         return FoundFields(found, record, "backslash" if b"\\" in record else None)
     if found not in _SALVAGEABLE:
         return found
@@ -108,8 +106,6 @@ def repair(record: bytes) -> tuple[bytes, str] | None:
 
 
 class _Repairing:
-    """Repairs one record, and reads its text once from left to right."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0

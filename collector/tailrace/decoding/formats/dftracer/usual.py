@@ -46,8 +46,7 @@ class _UsualLine(Struct, gc=False):
 
 
 class _SpelledLine(Struct, gc=False):
-    """The fields of a line whose numbers may be in quotes, or have a fraction or an exponent. Numbers are JSON
-    texts."""
+    """The fields of a line whose numbers (JSON texts) may be in quotes, or have a fraction or an exponent."""
 
     name: str
     pid: Raw
@@ -86,8 +85,7 @@ class _ClearNames(Struct, gc=False):
 
 
 class FoundLine(NamedTuple):
-    """A line, its record, and the record's fields (`line`), which are None if the module `line` must read the
-    record."""
+    """A line, its record, and the record's fields, which are None if the module `line` must read the record."""
 
     whole: bytes
     record: bytes
@@ -210,7 +208,6 @@ class _UsualReading:
         return True
 
     def _turns(self, offset: int, pid: int, host: str) -> bool:
-        """Make the process `pid` on `host` the current process. Return whether its records may be usual."""
         self.stop()
         if self._processes.turn(str(pid), host):
             self._records.append(turned(offset, self._processes))

@@ -52,8 +52,6 @@ _NULS = re.compile(rb"\0*").match
 
 
 class Et3State(msgspec.Struct):
-    """The state of an ET3 decoder between calls of `feed`."""
-
     lines: LinesState = msgspec.field(default_factory=LinesState)
     nuls: int = 0  # Number of NULs that are in no record yet.
     hole: bool = False  # Whether NULs replace the removed beginning of the file.
@@ -109,8 +107,7 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys to which events refer, and for which no document has a name; in a `SPECIFICATION` trace, without the
-        keys of fields."""
+        """Keys to which events refer, and for which no document has a name. `SPECIFICATION` traces need no fields."""
         asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]
@@ -162,8 +159,7 @@ class Et3Decoder:
     # Methods that cut the input into NULs and pieces (`Piece`: whole lines, or a part of one)
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
-        """Return the records of all waiting bytes. `rest` is the method of `Lines` that returns the unfinished
-        lines."""
+        """Return the records of all waiting bytes. The method `rest` of `Lines` returns the unfinished lines."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)
@@ -308,8 +304,7 @@ class Et3BlockDecoder(Et3Decoder):
         return found
 
     def _scan(self, data: bytes, at: int) -> tuple[Block | None, int]:
-        """Return a block of the lines from `at` on, and the position after the block. If Python must read a line first,
-        return None and the position of this line."""
+        """Return a block and the position after it, or None and the position of a line that Python must read."""
         events, state = self._events, self._state
         if not events or not state.form or state.nuls or not self._lines.between:
             return None, at

@@ -40,8 +40,6 @@ class WrittenLine(NamedTuple):
 
 
 class LineForm(NamedTuple):
-    """How the encoder writes the lines of a trace."""
-
     agent: bool  # Whether the last field is the thread instead of the clock.
     hexadecimal: bool = False  # Whether numbers are hexadecimal.
 
@@ -152,8 +150,7 @@ def _last(record: Record, time: int | None, numbers: LineForm) -> int:
 
 
 def _time(time: int | None, numbers: LineForm) -> int:
-    """Return the number that stands for a time in a line. The specification's clock is a signed number of 32 bits, in
-    which times from 2**31 on are negative."""
+    """Return the number for a time in a line. In the specification's 32-bit clock, times from 2**31 on are negative."""
     at = time or 0
     return at - 2**32 if not numbers.agent and 2**31 <= at < 2**32 else at
 
@@ -199,8 +196,6 @@ _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Et3Encoder:
-    """Encodes the records of one ET3 trace as lines, and names of methods, classes and fields as documents."""
-
     def __init__(self, repair: bool) -> None:
         self.added: Counter[str] = Counter()
         self._repair = repair

@@ -72,8 +72,7 @@ def read_other(offset: int, size: int, line: Line) -> Record:
 
 
 def begun(offset: int, form: str, *, again: bool) -> Record:
-    """Return the session record "trace", which marks the beginning of a trace or, with `again`, of a new run of the
-    program in the same trace."""
+    """Return the session record "trace" at the beginning of a trace or, with `again`, of a further run in it."""
     facts = SessionFacts(clock="logical", starts=again)
     return session_record(offset, 0, "trace", f'{{"clock":"logical","form":"{form}"}}', facts=facts)
 
@@ -136,8 +135,7 @@ class Events:
             read += len(line)
 
     def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> int:
-        """Read lines that consist of an ET3 letter and numbers. Stop at a line that needs `read_line`, such as one with
-        a wrong number of fields. Return the size (bytes) of the lines that were read."""
+        """Read ET3 letters with numbers up to a line that needs `read_line`. Return the size (bytes) that was read."""
         readers, found, append = self._readers, self._form.found, records.append
         at = offset
         for line in data.decode("ascii").split("\n")[:-1]:
@@ -188,8 +186,7 @@ class Events:
             records.append(malformed(offset, data, "truncated"))
 
     def settle(self, offset: int, records: list[Record], *, ended: bool) -> None:
-        """Append heal records for missing entries that may be open frames, and a gap record for the missing beginning.
-        Call this when the input pauses or has `ended`."""
+        """Append the heal and gap records that follow when the input pauses or has `ended`."""
         self._form.settle(ended=ended)
         records += [lost(offset, loss) for loss in self._form.found if loss]
         self._form.found.clear()

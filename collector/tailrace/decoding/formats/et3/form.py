@@ -217,8 +217,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._begin_late()
 
     def matched(self, stream: str, number: int) -> int:
-        """Handle an exit that ends the frame `number`, and report the entries that this proves to be missing. Return by
-        how many ticks the clock therefore goes on."""
+        """Report entries that the exit of frame `number` proves to be missing. Return how many ticks they take."""
         count = self.stacks.proven(stream, number, self.excused)
         excused = min(count, self.excused)
         self.excused -= excused
@@ -273,8 +272,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust the times of deaths, unless `disagreements` reached `DOUBT`. A time was below the counted clock: only a
-        tool writes such a time, after the run."""
+        """Trust the times of deaths: only a tool writes a time below the clock. After `DOUBT` changes, do not."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -283,8 +281,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """Trust the times of deaths after `TRUST` deaths with an equal `ahead`: equally many lines were missing before
-        each of them. The difference of trusted ones shows missing lines."""
+        """Trust the times of deaths after `TRUST` equal values of `ahead`. Trusted ones show missing lines."""
         lines = self.time - self.lost
         if self.trusted:
             self._claim(ahead - self.lost)
@@ -303,8 +300,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Advance the clock by `ahead` ticks, and report them as missing lines, less the unreadable lines before, and
-        less those that may lie before the input."""
+        """Advance the clock by `ahead`. What neither unreadable lines nor `base` explain is missing."""
         count = ahead - self.unread
         certain = 0 if self.base < 0 else max(0, count - self.base)
         if certain > 0:
@@ -319,8 +315,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.unread = 0
 
     def _forget_deaths(self) -> None:
-        """Take back the losses that deaths have shown, and ignore later deaths. The lines were reversed, sorted or
-        shuffled: the time of a death is below that of an earlier death, with entries or exits between the two."""
+        """Take back the losses that deaths have shown, and ignore later deaths: the lines are out of order."""
         if self.claimed:
             self._heal(MissingLines(self.claimed, detail="death_ahead"))
         if self.claimed or self.disagreements < DOUBT:
@@ -349,8 +344,7 @@ that range heals no gap."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
-    """A range of clock times without an entry or exit. `claimed` is the number of its lines that are reported as
-    missing."""
+    """Clock times without an entry or exit. `claimed` is the number of lines that are reported as missing."""
 
     first: int
     last: int
@@ -359,8 +353,7 @@ class ClockHole(msgspec.Struct, array_like=True):
 
 
 class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
-    """The clock, the open frames and the losses of a trace whose lines end with a clock. The methods are those of
-    `AgentForm`."""
+    """The clock, the open frames and the losses of a trace whose lines end with a clock (see `AgentForm`)."""
 
     name: ClassVar[FormName] = SPECIFICATION
     stacks: Stacks = msgspec.field(default_factory=Stacks)
@@ -405,8 +398,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", self.stacks.frames.get(""), time, None
 
     def death(self, time: int) -> int:
-        """Read the death of an object, whose time may show missing lines. An earlier time than the clock proves
-        nothing, because a tool may write all deaths at the end of the trace."""
+        """Read the death of an object. A time below the clock proves nothing: a tool may write all deaths last."""
         time = _unwrapped(time)
         if time > self.time and self.other is None and not self._is_too_far(time):
             self._ahead(time)
@@ -462,8 +454,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", None, time, "repeated_time"
 
     def _fill(self, at: int, time: int) -> None:
-        """Remove a late line's time from the range `holes[at]`. Heal one line, if lines of the range are reported as
-        missing."""
+        """Remove a late line's time from the range `holes[at]`, and heal one line if some are reported."""
         hole = self.holes[at]
         if hole.claimed:
             self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))

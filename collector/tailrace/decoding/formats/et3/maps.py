@@ -224,7 +224,6 @@ class MapNames:
 
 
 def _cost(name: str) -> int:
-    """Return the memory (bytes) of a stored name and of the cached texts that contain it."""
     return NAME_BYTES + 2 * cost(name)
 
 
@@ -268,8 +267,6 @@ def _is_trace(path: str) -> bool:
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Return the names of the documents that a trace may have: the usual ones, and those that begin with the trace's
-    own name."""
     own = _TRACE.sub("", without_gz(posixpath.basename(path)))
     return (*DOCUMENTS, *(f"{own}.{name}" for name in DOCUMENTS if own))
 

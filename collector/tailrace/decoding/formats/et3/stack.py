@@ -50,7 +50,6 @@ class Stacks(msgspec.Struct):
     decimal: int = 0
 
     def of(self, thread: str) -> list[OpenFrame]:
-        """Return the list of a thread's open frames, which is empty for a new thread."""
         frames = self.frames.get(thread)
         if frames is None:
             if len(self.frames) >= THREADS_MAX:
@@ -73,8 +72,7 @@ class Stacks(msgspec.Struct):
         return None
 
     def lacks(self, thread: str, method: str) -> bool:
-        """Return whether the entry of an exit without a frame is not in the input. It may be if the exit of an outer
-        frame has removed the frame, or if the frame may have been evicted."""
+        """Return whether an exit's entry is not in the input: no outer exit has removed its frame, and no eviction."""
         passed = self.passed.get(thread, {})
         if passed.get(method, 0) <= 0:
             return self.whole
@@ -112,8 +110,7 @@ class Stacks(msgspec.Struct):
         return count
 
     def explain(self, thread: str, frames: list[OpenFrame]) -> None:
-        """Find the frames that may be the entries of earlier exits, and count them in `behind` if these entries are
-        reported missing. No exit has ended the frames."""
+        """Count the frames that were never ended in `behind` if their entries are reported missing by earlier exits."""
         passed = self.passed.get(thread, {})
         for method, number, _ in frames:
             if number > self.settled and passed.get(method, 0) < 0:

@@ -78,8 +78,7 @@ def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
 def learn_layout(
     body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
 ) -> None:
-    """Store the layout of bodies with the length and description of `body`, unless one is stored. Store that there is
-    none if `values` is None."""
+    """Store the layout of bodies with this length and description, if none is stored; None if `values` is None."""
     if len(body) > _BODY_MAX or (body[:begin], len(body)) in _layouts:
         return
     layout = None
@@ -157,8 +156,7 @@ def read_body(body: bytes) -> Body:
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
-    """Return the JSON of the attributes, and the positions of their values for `learn_layout`. The JSON is None if the
-    attributes are not scalars with ordinary names, which `_read_any` reads."""
+    """Return the JSON of attributes that are scalars with ordinary names, or None, and `values` for `learn_layout`."""
     keys: set[str] = set()
     fields: list[str] = []
     values: list[BodyValue] = []
@@ -203,8 +201,7 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
     8192
 )  # The cache of this function takes at most about 4 MiB of memory, because most names are short.
 def _head(raw: bytes) -> tuple[str, int]:
-    """Return an attribute's name as a JSON key with a colon, and its type. Raise IndexError or UnicodeDecodeError for a
-    name that `_read_any` must read."""
+    """Return an attribute's name as a JSON key, and its type. Raise IndexError or UnicodeDecodeError for others."""
     kind = raw[2 + raw[1]]
     name = raw[2:-1].decode()
     if name.startswith("$"):

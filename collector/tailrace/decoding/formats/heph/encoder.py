@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tailrace.decoding.formats.heph.body import ARRAY, F64, I64, STRING, TYPES, U64
-from tailrace.decoding.formats.heph.packets import EVENT, METADATA, METADATA_MIN
+from tailrace.decoding.formats.heph.decoder import EVENT, METADATA, METADATA_MIN
 from tailrace.decoding.formats.heph.session import OPTIONS, STORED_DIGITS
 from tailrace.model.record import Kind, Record
 
@@ -31,8 +31,6 @@ Attribute = tuple[bytes, int, Any]
 
 
 class HephEncoder:
-    """Encodes the records of one session as Heph packets."""
-
     def __init__(self, repair: bool) -> None:  # noqa: ARG002 - see `Format.encoder`
         self.added: dict[str, int] = {}
         # For each stream: the sequence number that the next record gets if the record itself has no number.

@@ -54,8 +54,6 @@ NO_END, NO_START = "no_end", "no_start"
 
 
 class JetsState(msgspec.Struct):
-    """The state of a JETS decoder between calls of `feed`: the unfinished lines and the stage of the session."""
-
     lines: LinesState = msgspec.field(default_factory=LinesState)
     # "start", "headless" (lines without a header), "open" (after a header) or "closed" (after a footer). A file that
     # begins with a footer is a piece or was reversed: "footer", and "reversed" after a line that is no header
@@ -174,8 +172,7 @@ class JetsDecoder:
             records += found
 
     def _read_line(self, offset: int, line: bytes) -> list[Record]:
-        """Return the record of a line, the gap records for a header or footer that is missing before the line, and the
-        gap record for lines that may stand before their header."""
+        """Return the record of a line, and the gap records before and behind it (missing header or footer)."""
         self._slow += 1
         record = read_line(offset, line)
         gaps: list[Record] = []

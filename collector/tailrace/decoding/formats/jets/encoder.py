@@ -36,8 +36,6 @@ _TOTALS = {
 
 
 class JetsEncoder:
-    """Encodes the records of one session as JETS lines."""
-
     def __init__(self, repair: bool) -> None:
         self.added: dict[str, int] = {}
         self._repair = repair
@@ -115,8 +113,7 @@ def _line(record: Record, texts: Texts) -> str:
 
 
 def _id(key: str, id_: int | None, texts: Texts) -> Texts:
-    """Return the field `key` with the id `id_`. Return no field if the id is None, or if the attributes already have
-    the field."""
+    """Return the field `key` with an id; no field if the id is None, or the attributes have the field."""
     return {} if id_ is None or key in texts else {key: _unsigned(id_)}
 
 

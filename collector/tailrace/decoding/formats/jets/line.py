@@ -51,8 +51,6 @@ class _MalformedError(Exception):
 
 
 class _LineReading(NamedTuple):
-    """The columns and attributes of a line that was read."""
-
     kind: Kind
     theirs: Texts  # Attributes that are fields of the line, with the producer's own text.
     # Attributes that the decoder computes.

@@ -77,8 +77,7 @@ LATE_MAX = 1 << 16
 
 
 class OvniState(msgspec.Struct):
-    """The state of an ovni decoder between calls of `feed`: the waiting bytes, their offset, and the states of its
-    parts."""
+    """The state of an ovni decoder between calls of `feed`."""
 
     offset: int = 0
     waiting: bytes = b""
@@ -183,8 +182,7 @@ class OvniDecoder:
         return records
 
     def give_up(self) -> list[Record]:
-        """Return the waiting bytes as malformed, because memory is short. Only an incomplete stream header continues to
-        wait."""
+        """Return the waiting bytes as malformed. Only an incomplete stream header continues to wait."""
         state, records = self._state, self._decode_late()
         if self._waiting and (state.order or state.fault):
             state.fault = state.fault or "too_long"
@@ -268,8 +266,7 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Decode the complete late events (between `OU[` and `OU]`) that wait to be sorted with further ones, because
-        perhaps no further ones follow."""
+        """Decode complete late events that wait to be sorted with further ones, as perhaps none follow."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True
@@ -390,8 +387,7 @@ _NAMINGS: dict[Naming | None, int] = {None: 0, Names.of_task: 1, Names.of_create
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
-    """Return the tuple that describes one type of event to `Scanner`. `key` has flags and MCV (model, category and
-    value)."""
+    """Return the tuple that describes one type of event to `Scanner`. `key` has flags and MCV."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
     naming = _NAMINGS.get(fields.naming, 3) if fields else 0
@@ -422,8 +418,6 @@ class _Thread(NamedTuple):
 
 
 class OvniBlockDecoder(OvniDecoder):
-    """An ovni decoder whose compiled kernel packs the most frequent events into blocks."""
-
     def _set_out(self) -> None:
         super()._set_out()
         texts = (text.encode() for text in around_task(self._names))
@@ -466,8 +460,7 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _copied(self) -> int:
-        """Number of bytes that Python decodes in the time in which a call of the compiled kernel copies the open
-        spans."""
+        """Number of bytes that Python decodes while a call of the kernel would copy the open spans."""
         stack = self._stack.state
         return (len(stack.nested) + len(stack.alone)) // 2
 

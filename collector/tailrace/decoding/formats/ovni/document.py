@@ -134,8 +134,6 @@ def _marks(types: object) -> dict[str, str]:
 
 
 class _HostLine(NamedTuple):
-    """A host's line in the table of clock offsets, and the offset (ns) in this line."""
-
     line: str
     offset: int
 

@@ -89,8 +89,7 @@ def layout_of(event: EventType, members: Mapping[str, Any], order: str) -> Paylo
 
 
 def event_bytes(record: Record, half: Half, order: str) -> bytes:
-    """Return the bytes of an event. If several payloads are possible, prefer one with which the event has its original
-    size."""
+    """Return the bytes of an event. Of several possible payloads, prefer one of the event's original size."""
     event = EVENTS.get(half.mcv.encode())
     clock = (record.end if half.ends else record.start) or 0
     numbers, given, ways = NUMBERS[order], half.members.get("flags"), []
@@ -166,8 +165,7 @@ class OpenStream:
         self._state = ""
 
     def whole(self, half: Half, id_: int | None) -> Half:
-        """Return an end event with all fields. If the end is stored in a row of its own, the row lacks the fields that
-        the end shares with its begin."""
+        """Return an end event with all fields, although a row of its own lacks those that its begin has."""
         event = EVENTS.get(half.mcv.encode())
         if half.ends and event and layout_of(event, half.members, "<") is None:
             begun = next((each for each in reversed(self._open) if each.id == id_), None)
@@ -176,7 +174,6 @@ class OpenStream:
         return half
 
     def take(self, record: Record, half: Half) -> None:
-        """Update the open spans and the state of the thread with an event that is being written."""
         mcv = half.mcv.encode()
         event = EVENTS.get(mcv)
         clock = (record.end if half.ends else record.start) or 0
@@ -289,7 +286,6 @@ class Loom(msgspec.Struct):
 
 
 def ovni_of(text: str) -> RawMembers:
-    """Return the member `ovni` of a metadata document, or an empty dict if there is none."""
     return _object(_read(text).get("ovni"))
 
 
@@ -357,15 +353,11 @@ _HEADERS = {order: header for header, order in ORDERS.items()}
 
 
 class TraceFacts(msgspec.Struct):
-    """The facts that the encoders of one trace's streams share."""
-
     lines: dict[str, str] = {}  # Lines of the table of clock offsets, by host.
     looms: dict[str, Loom] = {}  # CPUs of the looms, by name.
 
 
 class OvniEncoder:
-    """Encodes the records of one thread as an ovni stream, and its metadata as documents."""
-
     def __init__(self, repair: bool) -> None:
         self.added: Counter[str] = Counter()
         self._repair = repair
@@ -455,8 +447,7 @@ class OvniEncoder:
 
 
 def _rank(line: str) -> tuple[int, str, str]:
-    """Return the sort key of a line of the table of clock offsets: the rank, then the line. A rank may have too many
-    digits for `int`."""
+    """Return the sort key of a line of the table of clock offsets. A rank may have too many digits for `int`."""
     rank = line.split(maxsplit=1)[0]
     digits = rank.lstrip("0") if rank.isdecimal() else ""
     return (len(digits), digits, line)

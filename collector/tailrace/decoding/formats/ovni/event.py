@@ -45,8 +45,6 @@ STATES = {
 
 
 class _Payload(NamedTuple):
-    """The payload of an ovni event, and the values of its fields."""
-
     values: tuple[int, ...]  # Values of the payload's fields.
     members: str  # The field values as JSON members.
     key: str  # The field values as text; an end and its begin must have equal ones.

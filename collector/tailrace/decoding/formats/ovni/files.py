@@ -51,7 +51,6 @@ def _recognises(path: str, head: bytes) -> bool:
 
 
 def _documents(path: str) -> tuple[str, ...]:
-    """Return the paths, relative to the stream's directory, of the metadata files and the table of clock offsets."""
     name = posixpath.basename(without_gz(path))
     if name == "stream.obs":
         return "stream.json", f"../../../{OFFSETS}"

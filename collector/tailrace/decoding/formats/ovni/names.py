@@ -150,8 +150,7 @@ class Names:
         return self.of_type(event.mcv[0], values[0])
 
     def of_created(self, event: EventType, values: tuple[int, ...]) -> Named:
-        """Store a created task, and name its event by the label of the task's type. The JSON members have the key by
-        which events of other streams refer to this name."""
+        """Store a created task, and name its event by its type. The members have the key for other streams' events."""
         model = event.mcv[0]
         task, type_ = values
         self.learn_task(model, task, type_)

@@ -20,8 +20,7 @@ Open = tuple[str, str, int]
 
 
 class StackState(msgspec.Struct):
-    """The open spans on the shared stack (`nested`) and of separate channels (`alone`), and the number of spans that
-    have begun."""
+    """The open spans on the shared stack and of separate channels, and the number of begun spans."""
 
     nested: list[Open] = []
     alone: list[Open] = []
