@@ -230,21 +230,14 @@ def _is_old_heph(head: bytes) -> bool:
     size = _prefix(head, at)[1]
     if at + size > len(head):
         return False  # An incomplete event does not show whether it has the layout of early 2021 or the current one.
+    behind = head[at + size : at + size + EVENT_MIN]
+    if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
+        return False
+    if len(behind) == EVENT_MIN and _prefix(behind, 0)[0] == EVENT:
+        length = _u16(behind, EVENT_MIN - 2)[0]
+        if EVENT_MIN + length <= _prefix(behind, 0)[1]:
+            return False  # An event of the current layout follows, so that only the one before it is damaged.
     new, old = _u16(head, at + EVENT_MIN - 2)[0], _u16(head, at + _OLD_MIN - 2)[0]
-    if not _is_old_too(head[at + size : at + size + EVENT_MIN]):
-        return False  # The bytes after the event are no packet of the old layout.
     # In the old layout, `old` is the length of the description. A length of 0 does not prove this layout: in a damaged
     # event of the current layout, the same bytes may belong to a time, whose last bytes are often 0.
     return bool(EVENT_MIN + new > size >= _OLD_MIN + old > _OLD_MIN)
-
-
-def _is_old_too(behind: bytes) -> bool:
-    """Return whether the bytes after an event may begin a packet in Heph's layout of early 2021.
-
-    Return False if the bytes begin a complete event of the current layout: then only the event before them is
-    damaged."""
-    if not any(magic.startswith(behind[:MAGIC_SIZE]) for magic in MAGICS):
-        return False
-    if len(behind) < EVENT_MIN or _prefix(behind, 0)[0] != EVENT:
-        return True
-    return bool(EVENT_MIN + _u16(behind, EVENT_MIN - 2)[0] > _prefix(behind, 0)[1])

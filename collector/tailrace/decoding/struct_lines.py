@@ -7,7 +7,14 @@ msgspec does not."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Mapping,
+    Sequence,
+    Set as AbstractSet,
+)
 from contextlib import suppress
 from functools import cache
 from typing import Generic, TypeVar, cast
@@ -122,6 +129,28 @@ def members(
         line if reserved.isdisjoint(each) else None
         for each, line in zip(objects, found, strict=True)
     ]
+
+
+def spelled(
+    plain: type[msgspec.Struct],
+    numbers: Container[str],
+    namespace: dict[str, object] | None = None,
+) -> type[msgspec.Struct]:
+    """Return a struct like `plain`, but with JSON texts in the fields `numbers`, because a line may have quotes, a
+    fraction or an exponent in its numbers."""
+    fields = [
+        (
+            each.name,
+            msgspec.Raw | msgspec.UnsetType if each.name in numbers else each.type,
+            msgspec.NODEFAULT if each.required else msgspec.UNSET,
+        )
+        for each in msgspec.structs.fields(plain)
+    ]
+    of = plain.__struct_config__
+    return msgspec.defstruct(
+        f"Spelled{plain.__name__}", fields, tag_field=of.tag_field, tag=of.tag, gc=False,
+        namespace=namespace,
+    )  # fmt: skip
 
 
 @cache

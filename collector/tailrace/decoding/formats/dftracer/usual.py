@@ -21,7 +21,7 @@ from tailrace.decoding.formats.dftracer.names import HashNames, joined
 from tailrace.decoding.formats.dftracer.processes import Processes
 from tailrace.decoding.json_object import integral
 from tailrace.decoding.lines import WHITE
-from tailrace.decoding.struct_lines import StructLines, rewritten
+from tailrace.decoding.struct_lines import StructLines, rewritten, spelled
 from tailrace.model.record import Kind, Record, SessionFacts, session_record
 
 SPAN, COUNTER = Kind.SPAN, Kind.COUNTER
@@ -45,19 +45,7 @@ class _UsualLine(Struct, gc=False):
     args: Raw | UnsetType = UNSET
 
 
-class _SpelledLine(Struct, gc=False):
-    """The fields of a line whose numbers (JSON texts) may be in quotes, or have a fraction or an exponent."""
-
-    name: str
-    pid: Raw
-    tid: Raw
-    ph: Raw
-    cat: str | UnsetType = UNSET
-    id: Raw | UnsetType = UNSET
-    type: Raw | UnsetType = UNSET
-    ts: Raw | UnsetType = UNSET
-    dur: Raw | UnsetType = UNSET
-    args: Raw | UnsetType = UNSET
+_SpelledLine = spelled(_UsualLine, {"pid", "tid", "ph", "id", "type", "ts", "dur"})
 
 
 class _Spelling(NamedTuple):
@@ -100,7 +88,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 _NOTHING: dict[str, str] = {}
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 _SEPARATORS = WHITE + b","
-_LINES: StructLines[_UsualLine, _SpelledLine] = StructLines(_UsualLine, _SpelledLine, OURS)
+_LINES: StructLines[_UsualLine, Any] = StructLines(_UsualLine, _SpelledLine, OURS)
 
 
 def read_usual(
@@ -228,17 +216,16 @@ class _UsualReading:
 
         The names come from `told`, or are found by their hashes in `raw`; unknown names are under `$late`. Return None
         if the module `line` must read the record."""
-        file = host = ""
-        args, members = "" if raw is UNSET else str(raw, "utf-8"), joined(told)
+        host, args, members = "", "" if raw is UNSET else str(raw, "utf-8"), joined(told)
         if raw is not UNSET and ('hash"' in args or "\\u" in args):
             try:
                 found = _decode_hashes(raw)
             except msgspec.MsgspecError:
                 return None
-            hashes = _hash(found.fhash), _hash(found.hhash)
-            if None in hashes:
+            file, known = _hash(found.fhash), _hash(found.hhash)
+            if file is None or known is None:
                 return None
-            file, host = cast(tuple[str, str], hashes)
+            host = known
             if file or host or told:
                 key = (file, host, *told.items())
                 if not (members := self._members.get(key, "")):
@@ -260,7 +247,7 @@ def find_usual(data: bytes, elements: list[bytes] | None = None) -> list[FoundLi
     """Find the records in `data`, which consists of whole lines, or of the given `elements` of one line."""
     whole = elements or [line + b"\n" for line in data.split(b"\n")[:-1]]
     lines = [line.strip(_SEPARATORS) for line in whole]
-    decoded: Sequence[_UsualLine | _SpelledLine | None] | None = _LINES.decode(data, lines)
+    decoded: Sequence[Any] | None = _LINES.decode(data, lines)
     if decoded is None:
         if not elements:
             whole = split_elements(data)
@@ -278,7 +265,7 @@ def find_usual(data: bytes, elements: list[bytes] | None = None) -> list[FoundLi
     return found
 
 
-def _read_spelled(line: _SpelledLine) -> tuple[_UsualLine, _Spelling] | None:
+def _read_spelled(line: Any) -> tuple[_UsualLine, _Spelling] | None:  # noqa: ANN401 - a `_SpelledLine`
     """Return the fields of a line and the spelling of its numbers; None if a number is not a 64-bit integer."""
     texts = [
         "" if raw is UNSET else str(raw, "utf-8")

@@ -24,13 +24,20 @@ from operator import or_
 from typing import Annotated, Any, NamedTuple, cast, get_args
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, defstruct
-from msgspec.structs import astuple, fields as fields_of
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec.structs import astuple
 
 from tailrace.decoding.json_object import Field, Texts, as_object, integer, integral, read_object
 from tailrace.decoding.lines import BYTE_ORDER_MARK, WHITE, split_lines
 from tailrace.decoding.memo import Memo
-from tailrace.decoding.struct_lines import StructLines, fields_but, keys_of, members, rewritten
+from tailrace.decoding.struct_lines import (
+    StructLines,
+    fields_but,
+    keys_of,
+    members,
+    rewritten,
+    spelled,
+)
 from tailrace.model.record import Kind, Record, SessionFacts, as_int64, malformed
 
 _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?")
@@ -429,10 +436,9 @@ _NUMBERS: dict[str, Callable[[Raw], object]] = {
 
 
 def _spelled(plain: type[_Line]) -> type[Struct]:
-    """Return a struct for the lines of `plain` whose numbers and ids are JSON texts, because numbers may have fractions
-    or exponents."""
-    about = fields_of(plain)
-    numbers = [(i, _NUMBERS[field.name]) for i, field in enumerate(about) if field.name in _NUMBERS]
+    """Return the struct `plain` with numbers and ids as JSON texts."""
+    keys = plain.__struct_fields__
+    numbers = [(i, _NUMBERS[key]) for i, key in enumerate(keys) if key in _NUMBERS]
 
     def record(self: Struct, offset: int, size: int, more: str) -> Record | None:
         values = list(astuple(self))
@@ -443,18 +449,7 @@ def _spelled(plain: type[_Line]) -> type[Struct]:
             return None
         return plain(*values).record(offset, size, more)
 
-    types = [Raw | UnsetType if field.name in _NUMBERS else field.type for field in about]
-    return defstruct(
-        f"_Spelled{plain.__name__}",
-        [
-            (field.name, type_) if field.required else (field.name, type_, UNSET)
-            for field, type_ in zip(about, types, strict=True)
-        ],
-        tag_field="type",
-        tag=plain.__struct_config__.tag,
-        namespace={"record": record},
-        gc=False,
-    )
+    return spelled(plain, _NUMBERS, {"record": record})
 
 
 _LINES: StructLines[_Line, Any] = StructLines(_Line, reduce(or_, map(_spelled, get_args(_Line))))

@@ -206,29 +206,22 @@ class OvniDecoder:
                 at = self._search(at, records)
             elif state.order:
                 at = self._events(at, records)
-            else:
-                at = self._header(at, records)
+            elif len(header := bytes(self._waiting[at : at + HEADER])) == HEADER:
+                state.order = ORDERS.get(header, "<")
+                self._set_out()
+                if header not in ORDERS:
+                    state.fault = "bad_header"
+                    continue
+                facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9)
+                about = _CLOCKS[state.order]
+                records.append(
+                    session_record(
+                        state.offset + at, HEADER, "header", about, stream=self.stream, facts=facts
+                    )
+                )
+                at += HEADER
         del self._waiting[:at]
         state.offset += at
-
-    def _header(self, at: int, records: list[Record]) -> int:
-        state = self._state
-        header = bytes(self._waiting[at : at + HEADER])
-        if len(header) < HEADER:
-            return at
-        state.order = ORDERS.get(header, "<")
-        self._set_out()
-        if header not in ORDERS:
-            state.fault = "bad_header"
-            return at
-        facts = SessionFacts(clock="monotonic_ns", ticks_per_second=1e9)
-        records.append(
-            session_record(
-                state.offset + at, HEADER, "header", _CLOCKS[state.order], stream=state.place.stream,
-                facts=facts,
-            )
-        )  # fmt: skip
-        return at + HEADER
 
     def _events(self, at: int, records: list[Record]) -> int:
         """Read whole events from `at` on. Return the position of the first bytes that are no whole event."""
