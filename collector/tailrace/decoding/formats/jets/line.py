@@ -21,11 +21,10 @@ from hashlib import blake2b
 from json.encoder import encode_basestring as quote
 from math import isclose, isfinite
 from operator import or_
-from typing import Annotated, Any, NamedTuple, cast, get_args
+from typing import Annotated, Any, ClassVar, NamedTuple, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
-from msgspec.structs import astuple
 
 from tailrace.decoding.json_object import Field, Texts, as_object, integer, integral, read_object
 from tailrace.decoding.lines import BYTE_ORDER_MARK, WHITE, split_lines
@@ -367,11 +366,12 @@ def _inside(line: _Event | _Annotation, offset: int, size: int, more: str) -> Re
     id_, name = line.record_id, line.name
     if name is UNSET and type(id_) is not str:
         return None
-    kind, clk = (INSTANT, line.clk) if type(line) is _Event else (ANNOTATION, None)
+    clk = line.clk
     return _record(
         Record,
         (
-            offset, size, kind, "", None, None, None if name is UNSET else name, None, None,
+            offset, size, ANNOTATION if clk is None else INSTANT, "", None, None,
+            None if name is UNSET else name, None, None,
             id_ if type(id_) is int else _number(id_),
             clk, None, _with(_attributes(line), more), None, None,
         ),
@@ -389,6 +389,7 @@ class _Event(Struct, tag_field="type", tag="event", gc=False):
 
 
 class _Annotation(Struct, tag_field="type", tag="annotation", gc=False):
+    clk: ClassVar[None] = None
     record_id: _Id | str
     data: Raw
     name: str | UnsetType = UNSET
@@ -398,20 +399,15 @@ class _Annotation(Struct, tag_field="type", tag="annotation", gc=False):
 
 
 def _clk_of(raw: Raw) -> int:
-    clk = _integer(str(raw, "utf-8"))
-    if not -(2**63) <= clk < 2**63:
-        raise ValueError(clk)
-    return clk
+    return _integer(str(raw, "utf-8"), -(2**63), 2**63)
 
 
 def _id_of(raw: Raw) -> int | str:
     text = str(raw, "utf-8")
     if text[0] == '"':
         return _decode_text(raw)
-    number = _integer(text)
-    if not 0 <= number < 2**64:
-        raise ValueError(number)
-    return as_int64(number)
+    number = _integer(text, 0, 2**64)
+    return number if number < 2**63 else as_int64(number)
 
 
 def _parent(raw: Raw) -> int | str | None:
@@ -419,10 +415,10 @@ def _parent(raw: Raw) -> int | str | None:
 
 
 @lru_cache(4096)
-def _integer(text: str) -> int:
-    """Return the integer value of a JSON number. Raise ValueError if the text is not an integer."""
+def _integer(text: str, least: int, end: int) -> int:
+    """Return the value of a JSON number. Raise ValueError if it is no integer, below `least`, or not below `end`."""
     number = int(text) if text.lstrip("-").isdecimal() else integral(text)
-    if number is None:
+    if number is None or not least <= number < end:
         raise ValueError(text)
     return number
 
@@ -436,20 +432,24 @@ _NUMBERS: dict[str, Callable[[Raw], object]] = {
 
 
 def _spelled(plain: type[_Line]) -> type[Struct]:
-    """Return the struct `plain` with numbers and ids as JSON texts."""
+    """Return the struct `plain` with numbers and ids as JSON texts, which its method `record` reads first."""
     keys = plain.__struct_fields__
-    numbers = [(i, _NUMBERS[key]) for i, key in enumerate(keys) if key in _NUMBERS]
+    numbers = [(key, _NUMBERS[key]) for key in keys if key in _NUMBERS]
+    of_plain: Any = plain.record
 
     def record(self: Struct, offset: int, size: int, more: str) -> Record | None:
-        values = list(astuple(self))
         try:
-            for i, read in numbers:
-                values[i] = UNSET if values[i] is UNSET else read(values[i])
+            for key, read in numbers:
+                if (text := getattr(self, key)) is not UNSET:
+                    setattr(self, key, read(text))
         except ValueError:  # A number is not valid.
             return None
-        return plain(*values).record(offset, size, more)
+        return of_plain(self, offset, size, more)  # type: ignore[no-any-return] # a method of `plain`
 
-    return spelled(plain, _NUMBERS, {"record": record})
+    members: dict[str, object] = {"record": record}
+    if "clk" not in keys:
+        members["clk"] = None
+    return spelled(plain, _NUMBERS, members)
 
 
 _LINES: StructLines[_Line, Any] = StructLines(_Line, reduce(or_, map(_spelled, get_args(_Line))))
