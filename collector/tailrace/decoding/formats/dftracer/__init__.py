@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from tailrace import kernels
 from tailrace.decoding.contract import Files, Format
-from tailrace.decoding.formats.dftracer.decoder import DFTracerDecoder, DFTracerState
+from tailrace.decoding.formats.dftracer.decoder import (
+    DFTracerBlockDecoder,
+    DFTracerDecoder,
+    DFTracerState,
+)
 from tailrace.decoding.formats.dftracer.encoder import DFTracerEncoder
 from tailrace.decoding.lines import BYTE_ORDER_MARK
-
-if TYPE_CHECKING or kernels.active():
-    from tailrace.decoding.formats.dftracer.decoder import DFTracerBlockDecoder
 
 _BEGINNING = re.compile(
     rb"""[\s\[\],\x1a]*(?:\{\s*"(?:args|cat|id|name)"\s*:|\Z"""

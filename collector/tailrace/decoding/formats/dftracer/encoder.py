@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring as quote
 
 import msgspec
@@ -59,8 +59,8 @@ def in_order(texts: Texts, numbers: Texts, phase: str, theirs: Texts, *, counter
 def line_of(fields: Iterable[tuple[str, str]], flaw: str | None) -> bytes:
     """Return the fields of a record as a line with the same flaw as in the original file."""
     if flaw in REPAIRED:
-        return as_written(fields)
-    line = plain_json(fields)
+        return respelled(fields, _raw)
+    line = ("{" + ",".join(f"{quote(key)}:{text}" for key, text in fields) + "}").encode()
     if flaw == COMMA:
         return line[:-1] + b",}"
     if flaw == "backslash" and b"\\" not in line:
@@ -68,38 +68,21 @@ def line_of(fields: Iterable[tuple[str, str]], flaw: str | None) -> bytes:
     return line
 
 
-def plain_json(fields: Iterable[tuple[str, str]]) -> bytes:
-    return ("{" + ",".join(f"{quote(key)}:{text}" for key, text in fields) + "}").encode()
-
-
-def as_written(fields: Iterable[tuple[str, str]]) -> bytes:
-    """Return the fields as the tracer writes them: without escapes, and with the text before a repair."""
+def respelled(fields: Iterable[tuple[str, str]], spell: Callable[[str], bytes]) -> bytes:
+    """Return the fields as a line in which `spell` writes the values, and names and values of arguments."""
     parts = []
     for key, text in fields:
         members = read_object(text.encode()) if key == "args" else None
         if isinstance(members, list):
-            args = b",".join(_raw(quote(each.key)) + b":" + _raw(each.text) for each in members)
+            args = b",".join(spell(quote(each.key)) + b":" + spell(each.text) for each in members)
             parts.append(b'"args":{' + args + b"}")
         else:
-            parts.append(quote(key).encode() + b":" + _raw(text))
+            parts.append(quote(key).encode() + b":" + spell(text))
     return b"{" + b",".join(parts) + b"}"
 
 
-def readable(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the fields as valid JSON: with replacement characters, and null for nan and inf."""
-    found = []
-    for key, text in fields:
-        members = read_object(text.encode()) if key == "args" else None
-        if isinstance(members, list):
-            args = ",".join(f"{quote(each.key)}:{_readable(each.text)}" for each in members)
-            found.append((key, f"{{{args}}}"))
-        else:
-            found.append((key, _readable(text)))
-    return found
-
-
 def _raw(text: str) -> bytes:
-    """Return the bytes that the tracer wrote for a value, which a repair may have changed (see `salvage`)."""
+    """Return the bytes that the tracer wrote for a value: without escapes, and as before a repair (see `salvage`)."""
     if text.startswith('"'):
         string: str = json.loads(text)
         return b'"' + string.encode(errors="surrogateescape") + b'"'
@@ -111,11 +94,11 @@ def _raw(text: str) -> bytes:
     return text.encode()
 
 
-def _readable(text: str) -> str:
-    raw = _raw(text)
+def _readable(text: str) -> bytes:
+    """Return a value as valid JSON: with replacement characters, and null for nan and inf."""
     if text.startswith('{"$bytes":"'):
-        return quote(raw[1:-1].decode(errors="replace"))
-    return "null" if text.startswith('{"$f64":"') else text
+        return quote(_raw(text)[1:-1].decode(errors="replace")).encode()
+    return b"null" if text.startswith('{"$f64":"') else text.encode()
 
 
 BLANKS = "  "
@@ -175,7 +158,7 @@ class DFTracerEncoder:
             line = line_of(fields, record.flaw)
         if self._repair and record.flaw in REPAIRED | {"glued", COMMA}:
             self.added["line as JSON"] += 1
-            line = plain_json(readable(fields))
+            line = respelled(fields, _readable)
         self._in_line = True
         return line + self._line_end(following)
 

@@ -31,14 +31,6 @@ class OpenCall(NamedTuple):
     receiver: int
 
 
-class WrittenLine(NamedTuple):
-    """The text of a line, whether it shows an ET1 trace, and the call that it opens."""
-
-    text: str
-    et1: bool = False
-    frame: OpenCall | None = None
-
-
 class LineForm(NamedTuple):
     agent: bool  # Whether the last field is the thread instead of the clock.
     hexadecimal: bool = False  # Whether numbers are hexadecimal.
@@ -53,16 +45,20 @@ class LineForm(NamedTuple):
         return " ".join([letter, *(f"{each:x}" if in_hex else str(each) for each in fields)])
 
 
-def line_of(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLine:
-    """Return the line that a decoder would read as this record. `members` has the record's attributes."""
+def line_of(
+    record: Record, members: LineMembers, numbers: LineForm
+) -> tuple[str, bool, OpenCall | None]:
+    """Return the line that a decoder would read as this record, given its attributes, whether the line shows an ET1
+    trace, and the call that it opens."""
+    et1, frame = False, None
+    comment = members.get("comment") if _has_comment(record, members) else None
     if record.kind == Kind.BEGIN:
-        return _enter(record, members, numbers)
-    if record.kind == Kind.END:
-        return _leave(record, members, numbers)
-    et1 = False
-    if record.kind == Kind.ANNOTATION:
-        text = ""
-        members = {"comment": members["text"]}
+        comment = members.get(BEGIN_WORDS, {}).get("comment", comment)
+        text, frame = _enter(record, members, numbers)
+    elif record.kind == Kind.END:
+        text, et1 = _leave(record, members, numbers)
+    elif record.kind == Kind.ANNOTATION:
+        text, comment = "", members["text"]
     elif record.kind == Kind.SESSION:
         text = " ".join([str(record.name), *members["fields"]])
     elif record.flaw == "et1_shape":
@@ -82,10 +78,10 @@ def line_of(record: Record, members: LineMembers, numbers: LineForm) -> WrittenL
             values = members | {"object": _object(record), "thread": int(record.stream or 0)}
             fields = [f"{v:x}" if isinstance(v := values[key], int) else v for key in keys]
             text = " ".join([letter, *fields])
-    return WrittenLine(_commented(text, members.get("comment")), et1)
+    return text if comment is None else f"{text} # {comment}".strip(), et1, frame
 
 
-def _enter(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLine:
+def _enter(record: Record, members: LineMembers, numbers: LineForm) -> tuple[str, OpenCall | None]:
     changed = members.get(BEGIN_WORDS, {})
     method, receiver = ((members | changed)[key] for key in ("method_id", "receiver"))
     hexadecimal = numbers.hexadecimal or _flawed(record, members, begins=True)
@@ -95,12 +91,10 @@ def _enter(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
         # hexadecimal, the record got the hexadecimal value of the same digits. Restore these digits.
         last = int(f"{last:x}")
     text = numbers.line("M", [method, receiver, last], hexadecimal=hexadecimal)
-    comment = (members | changed).get("comment") if _has_comment(record, members) else None
-    frame = None if record.id is None else OpenCall(record.id, method, receiver)
-    return WrittenLine(_commented(text, comment), frame=frame)
+    return text, None if record.id is None else OpenCall(record.id, method, receiver)
 
 
-def _leave(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLine:
+def _leave(record: Record, members: LineMembers, numbers: LineForm) -> tuple[str, bool]:
     fields = [members["method_id"]]
     letter, et1 = "E", False
     if "exception" in members:
@@ -113,11 +107,8 @@ def _leave(record: Record, members: LineMembers, numbers: LineForm) -> WrittenLi
         if et1 or (numbers.hexadecimal and not behind):
             fields = [*fields, members["receiver"]]
     hexadecimal = numbers.hexadecimal or et1 or _flawed(record, members, begins=False)
-    text = numbers.line(
-        letter, [*fields, _last(record, record.end, numbers)], hexadecimal=hexadecimal
-    )
-    comment = members.get("comment") if _has_comment(record, members) else None
-    return WrittenLine(_commented(text, comment), et1)
+    fields.append(_last(record, record.end, numbers))
+    return numbers.line(letter, fields, hexadecimal=hexadecimal), et1
 
 
 def _of_object(record: Record, members: LineMembers, numbers: LineForm) -> str | None:
@@ -186,12 +177,6 @@ def _has_comment(record: Record, members: LineMembers) -> bool:
     return of_end == (record.kind == Kind.END)
 
 
-def _commented(line: str, comment: str | None) -> str:
-    if comment is None:
-        return line
-    return f"{line} # {comment}".strip()
-
-
 _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -218,18 +203,18 @@ class Et3Encoder:
                 self._numbers = LineForm(agent=members["form"] != SPECIFICATION)
                 self._open.clear()
             return without_content(record.name or "", record.size) or b""
-        line = line_of(record, members, self._numbers)
-        if line.et1:
+        line, et1, frame = line_of(record, members, self._numbers)
+        if et1:
             self._numbers = self._numbers._replace(hexadecimal=True)
         if self._repair:
             self._time = max(self._time, record.start or 0, record.end or 0)
             frames = self._open[record.stream]
-            if line.frame is not None:
-                frames.append(line.frame)
+            if frame is not None:
+                frames.append(frame)
             elif record.kind == Kind.END and record.id is not None:
                 at = next((i for i, each in enumerate(frames) if each.id == record.id), len(frames))
                 del frames[at:]
-        return f"{line.text}\n".encode()
+        return f"{line}\n".encode()
 
     def close(self) -> bytes:
         if not self._repair:

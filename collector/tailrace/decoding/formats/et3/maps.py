@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 from json.encoder import encode_basestring as quote
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -59,14 +59,6 @@ class MapNamesState(msgspec.Struct):
     # By key of a method or field: the id of its class, and its own name.
     members: dict[str, tuple[str, str]] = {}
     asked: dict[str, bool | None] = {}  # Keys that events refer to and that have no name.
-
-
-class MapReading(NamedTuple):
-    """The new names of a document by key, the number of invalid lines, and the number of names beyond `READ_MAX`."""
-
-    new: list[tuple[str, str]]
-    bad: int
-    left_out: int
 
 
 Method = tuple[str | None, str, str]
@@ -148,11 +140,13 @@ class MapNames:
             self.evicted += self.asked.forget()
         self._make_anew()
 
-    def read(self, document: str, data: bytes) -> MapReading:
-        """Read a document and store its names. Ignore a last line without a newline, which may be incomplete."""
+    def read(self, document: str, data: bytes) -> tuple[list[tuple[str, str]], int, int]:
+        """Read a document and store its names. Ignore a last line without a newline, which may be incomplete.
+
+        Return the new names by key, the number of invalid lines, and the number of names beyond `READ_MAX`."""
         kind = next((name for name in DOCUMENTS if document.endswith(name)), None)
         if kind is None:
-            return MapReading([], 0, 0)
+            return [], 0, 0
         sort = DOCUMENTS[kind]
         found: dict[str, str] = {}
         bad = left_out = at = 0
@@ -175,7 +169,7 @@ class MapNames:
                     new += self._learn(its_sort, {id_: f"{found[owner]}#{name}"})
         if new:
             self._make_anew()
-        return MapReading(new, bad, left_out)
+        return new, bad, left_out
 
     def _make_anew(self) -> None:
         self.version = next(_versions)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tailrace import kernels
 from tailrace.decoding.contract import Format
-from tailrace.decoding.formats.ovni.decoder import OvniDecoder, OvniState
+from tailrace.decoding.formats.ovni.decoder import OvniBlockDecoder, OvniDecoder, OvniState
 from tailrace.decoding.formats.ovni.encoder import OvniEncoder
 from tailrace.decoding.formats.ovni.files import FILES
-
-if TYPE_CHECKING or kernels.active():
-    from tailrace.decoding.formats.ovni.decoder import OvniBlockDecoder
 
 FORMAT = Format(
     name="ovni",

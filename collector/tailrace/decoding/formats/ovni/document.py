@@ -15,7 +15,6 @@ import re
 from hashlib import blake2b
 from itertools import islice
 from json.encoder import encode_basestring as quote
-from typing import NamedTuple
 
 import msgspec
 
@@ -82,18 +81,16 @@ class StreamDocuments:
         """Return a record of a new offset of this host, and a record of invalid lines in a changed table."""
         state = self.state
         lines, good = _offsets(data)
-        short = [line for name, line in lines.items() if name.partition(".")[0] == host]
+        short = [each for name, each in lines.items() if name.partition(".")[0] == host]
         found = lines.get(host) or (short[0] if len(short) == 1 else None)
         others = (
-            {}
-            if found
-            else dict.fromkeys(line.line[:LINE_MAX] for line in [*short, *lines.values()])
+            {} if found else dict.fromkeys(line[:LINE_MAX] for line, _ in [*short, *lines.values()])
         )
         state.others = list(islice(others, HOSTS_MAX))
         records = []
-        if found is not None and found.offset != state.offset:
-            state.offset = found.offset
-            about = f'{{"clock_offset":{found.offset},"line":{quote(found.line)}}}'
+        if found is not None and found[1] != state.offset:
+            line, state.offset = found
+            about = f'{{"clock_offset":{state.offset},"line":{quote(line)}}}'
             records.append(session_record(offset, 0, "clock_offset", about, stream=stream))
         digest = b"" if good else blake2b(data, digest_size=16).digest()
         if digest and state.told.get(OFFSETS) != digest:
@@ -133,14 +130,10 @@ def _marks(types: object) -> dict[str, str]:
     return found
 
 
-class _HostLine(NamedTuple):
-    line: str
-    offset: int
-
-
-def _offsets(data: bytes) -> tuple[dict[str, _HostLine], bool]:
-    """Return the lines of the table by host, and whether all are valid. Ignore a last line without a newline."""
-    found: dict[str, _HostLine] = {}
+def _offsets(data: bytes) -> tuple[dict[str, tuple[str, int]], bool]:
+    """Return each host's line in the table, with the offset (ns) in it, and whether all lines are valid. Ignore a last
+    line without a newline."""
+    found: dict[str, tuple[str, int]] = {}
     good = True
     for raw in data.split(b"\n")[1:-1]:
         line = raw.decode(errors="replace")
@@ -157,5 +150,5 @@ def _offsets(data: bytes) -> tuple[dict[str, _HostLine], bool]:
         if name in found or not -(2**63) <= offset < 2**63:
             good = False
         else:
-            found[name] = _HostLine(line, offset)
+            found[name] = line, offset
     return found, good

@@ -44,11 +44,9 @@ STATES = {
 """Thread state after an event of the role `state`, by the third character of its MCV (model, category and value)."""
 
 
-class _Payload(NamedTuple):
-    values: tuple[int, ...]  # Values of the payload's fields.
-    members: str  # The field values as JSON members.
-    key: str  # The field values as text; an end and its begin must have equal ones.
-    rest: bytes  # The bytes of the payload after the fields.
+_Payload = tuple[tuple[int, ...], str, str, bytes]
+"""The payload of an event: the values of its fields, these as JSON members and as text (which an end and its begin
+share), and the bytes after the fields."""
 
 
 class _Reading(NamedTuple):
@@ -140,7 +138,7 @@ class EventReader:
         elif flaw == "duplicate":
             # A fork wrote the event again. The copy opens and closes no span, and defines no name.
             kind = Kind.END if known.opens is False else Kind.INSTANT
-            reading = _Reading(kind, known.name, payload.members, payload.rest)
+            reading = _Reading(kind, known.name, payload[1], payload[3])
         elif known.opens is not None:
             reading = self._pair(known, payload)
         else:
@@ -163,7 +161,7 @@ class EventReader:
             if len(data) >= layout.size:
                 values = layout.struct.unpack_from(data)
                 members, key = layout.members % values, layout.key % values
-                return _Payload(values, members, key, data[layout.size :])
+                return values, members, key, data[layout.size :]
         return None
 
     def _pair(self, event: EventType, payload: _Payload) -> _Reading:
