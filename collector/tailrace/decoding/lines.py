@@ -26,6 +26,9 @@ BLANK_MAX = 2**20
 between the two records were lost."""
 
 
+PieceKind = Literal["lines", "tail", "blank", "mark", "too_long"]
+
+
 class Piece(NamedTuple):
     """A piece of the input that begins at `offset`. Its kinds:
 
@@ -35,7 +38,7 @@ class Piece(NamedTuple):
     mark: the byte order mark at the beginning of the input, or the Ctrl-Zs at its end
     too_long: a part of a line longer than `limit`"""
 
-    kind: Literal["lines", "tail", "blank", "mark", "too_long"]
+    kind: PieceKind
     offset: int
     data: bytes
 
@@ -146,8 +149,7 @@ class Lines:
         # `limit` because of its blank lines.
         blank = 0 if self._too_long else data.rfind(b"\n") + 1
         text = data if self._too_long else data.rstrip(CTRL_Z)
-        kind: Literal["too_long", "blank", "tail"]
-        kind = "too_long" if self._too_long else "tail" if text.strip(WHITE) else "blank"
+        kind: PieceKind = "too_long" if self._too_long else "tail" if text.strip(WHITE) else "blank"
         pieces = [
             Piece("blank", self.offset, data[:blank]),
             Piece(kind, self.offset + blank, text[blank:]),
@@ -159,7 +161,7 @@ class Lines:
 
     def cut(self) -> list[Piece]:
         """Return the waiting bytes as a whole line without a newline: the next record begins behind them."""
-        kind: Literal["too_long", "lines"] = "too_long" if self._too_long else "lines"
+        kind: PieceKind = "too_long" if self._too_long else "lines"
         piece = Piece(kind, self.offset, bytes(self._waiting))
         self.offset += len(piece.data)
         self._waiting, self._too_long, self._blank = bytearray(), False, True
@@ -178,10 +180,8 @@ class Lines:
     def give_up(self) -> list[Piece]:
         """Return the waiting bytes because memory is short. All pieces of an unfinished line are `too_long`."""
         data = bytes(self._waiting)
-        kind: Literal["too_long", "blank"] = "too_long"
-        if self._blank and not self._too_long:
-            kind = "blank"
-        self._too_long = kind == "too_long"
+        self._too_long = self._too_long or not self._blank
+        kind: PieceKind = "too_long" if self._too_long else "blank"
         starts = range(0, len(data), self._piece)
         pieces = [Piece(kind, self.offset + at, data[at : at + self._piece]) for at in starts]
         self.offset += len(data)
@@ -253,8 +253,6 @@ def split_lines(data: bytes) -> list[bytes]:
 
 def without_content(name: str, size: int) -> bytes | None:
     """Return the bytes of a session record for blank lines or a mark (`Piece.name`); None for any other name."""
-    if name == "blank_lines":
-        return b" " * min(size - 1, BLANK_MAX) + b"\n"
-    if name == "ctrl_z":
-        return CTRL_Z * min(size, BLANK_MAX)
-    return BYTE_ORDER_MARK if name == "byte_order_mark" else None
+    blank = b" " * min(size - 1, BLANK_MAX) + b"\n"
+    marks = {"blank_lines": blank, "byte_order_mark": BYTE_ORDER_MARK}
+    return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)

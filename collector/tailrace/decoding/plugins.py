@@ -10,6 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -62,7 +63,7 @@ def load(own: Collection[str]) -> tuple[dict[str, Format], list[Refused]]:
     """Return the formats of all plug-ins by name, and the refused plug-ins. `own` has the names of Tailrace's own
     formats."""
     formats: dict[str, Format] = {}
-    files = [*filter(_has_group, _metadata(sys.path))]
+    files = [*_metadata(sys.path)]
     entries, refused = _entries(files) if files else ([], [])
     counts = Counter(name for name, _, _ in entries)
     for name, distribution, entry in sorted(entries, key=lambda found: found[:2]):
@@ -162,7 +163,7 @@ def _wrong_values(*attributes: tuple[str, object, Any]) -> Iterator[str]:
 
 
 def _metadata(path: Iterable[str]) -> Iterator[str]:
-    """Yield the possible path of `entry_points.txt` for each distribution in a search path."""
+    """Yield the path of `entry_points.txt` for each distribution in a search path that may have plug-ins."""
     for directory in path:
         try:
             names = os.listdir(directory or ".")  # noqa: PTH208 - faster than pathlib
@@ -170,15 +171,10 @@ def _metadata(path: Iterable[str]) -> Iterator[str]:
             continue
         for name in names:
             if name.endswith((".dist-info", ".egg-info")):
-                yield f"{directory or '.'}/{name}/entry_points.txt"
-
-
-def _has_group(file: str) -> bool:
-    try:
-        with open(file, "rb") as opened:  # noqa: PTH123 - faster than pathlib
-            return GROUP.encode() in opened.read()
-    except OSError:
-        return False
+                file = f"{directory or '.'}/{name}/entry_points.txt"
+                with suppress(OSError), open(file, "rb") as opened:  # noqa: PTH123 - faster than pathlib
+                    if GROUP.encode() in opened.read():
+                        yield file
 
 
 def _entries(files: Iterable[str]) -> tuple[list[tuple[str, str, EntryPoint]], list[Refused]]:

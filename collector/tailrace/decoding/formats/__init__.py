@@ -18,12 +18,8 @@ class Formats(dict[str, Format]):
         return plugins.absent(name)
 
 
-def _find() -> dict[str, Format]:
-    found = (import_module(f"{__name__}.{module.name}").FORMAT for module in iter_modules(__path__))
-    return {format_.name: format_ for format_ in found}
-
-
-OWN: dict[str, Format] = _find()
+_modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
+OWN: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _modules}
 """The formats of Tailrace itself."""
 
 _plugins, REFUSED = plugins.load(OWN.keys())

@@ -326,7 +326,8 @@ class DFTracerDecoder:
         """Read a line with Ctrl-Zs between records or brackets, where files were joined. Return False, and read nothing,
         if it is no such line."""
         parts = _JOINT.split(line)
-        if len(parts) == 1 or not all(map(_is_readable, parts[::2])):
+        given = filter(None, map(_record_of, parts[::2]))
+        if len(parts) == 1 or any(isinstance(find_fields(record), str) for record in given):
             return False
         for number, part in enumerate(parts):
             if number % 2:
@@ -452,11 +453,6 @@ def _is_whole(line: bytes) -> bool:
     record = _record_of(line)
     found = find_fields(record) if record else None
     return not found or (not isinstance(found, str) and found.flaw in {None, "backslash", COMMA})
-
-
-def _is_readable(line: bytes) -> bool:
-    record = _record_of(line)
-    return not record or not isinstance(find_fields(record), str)
 
 
 def _record_of(line: bytes) -> bytes:

@@ -289,21 +289,20 @@ class TracedRun:
             return None
         old.blanks = False
         if old.headless and old.at is not None and (reading.start or 0) < old.at:
-            return self._begins_late(offset, reading), self.clock()
+            # The `start` stands behind the `end` of its run, as in a reversed file.
+            claimed = old.stage == "settled" and bool(old.counts)
+            old.headless, old.backward, old.stage, old.at = False, True, "ended", reading.start
+            self.saw(reading)
+            # A heal takes back `_late`. Its piece has no ids if they prove nothing.
+            piece = self.piece or RunPiece(pid=self.pid, host=self.host, ranges=())
+            about = Missing(count=0, of=Kind.SPAN, detail=NO_START, piece=piece)
+            late = [self._late(offset)._replace(kind=Kind.HEAL, detail=about)] if claimed else []
+            return late + (self.settle(offset) if old.whole else []), self.clock()
         gaps = self._is_mixed(offset, mixed=old.backward) + self.over(offset)
         facts = self._renew()
         self.stored.stage, self.stored.at = "open", reading.start
         self.saw(reading)
         return gaps, facts
-
-    def _begins_late(self, offset: int, reading: RecordReading) -> list[Record]:
-        """Take a `start` behind the `end` of the same run, as in a reversed file. Return heals and gaps."""
-        state = self.stored
-        claimed = state.stage == "settled" and bool(state.counts)
-        state.headless, state.backward, state.stage, state.at = False, True, "ended", reading.start
-        self.saw(reading)
-        heals = [self._no_longer_late(offset)] if claimed else []
-        return heals + (self.settle(offset) if state.whole else [])
 
     def _renew(self) -> SessionFacts:
         """Begin a new run, unless the current one has neither `start` nor `end` yet. Return the facts of the run."""
@@ -452,12 +451,6 @@ class TracedRun:
 
     def _late(self, offset: int) -> Record:
         return missing(offset, Reason.LATE_JOIN, 0, of=Kind.SPAN, detail=NO_START, piece=self.piece)
-
-    def _no_longer_late(self, offset: int) -> Record:
-        """Return the heal of `_late`. Its piece, without ids if they prove nothing, replaces that of `_late`."""
-        piece = self.piece or RunPiece(pid=self.pid, host=self.host, ranges=())
-        about = Missing(count=0, of=Kind.SPAN, detail=NO_START, piece=piece)
-        return self._late(offset)._replace(kind=Kind.HEAL, detail=about)
 
     @property
     def _is_middle(self) -> bool:

@@ -177,30 +177,27 @@ class MapNames:
             made.clear()
 
     def _method(self, id_: str) -> Method:
-        name = self._wanted("method", id_)
+        name = self._name("method", id_)
         late = "" if name else f'"$name":"method:{id_}",'
         return name, f'{{{late}"method_id":{id_},"receiver":', f'{{{late}"method_id":{id_}}}'
 
     def _thing(self, sort: str, id_: str) -> str:
-        name = self._wanted(sort, id_)
+        name = self._name(sort, id_)
         known = f'"{sort}":{quote(name)}' if name else f'"$late":{{"{sort}":"{sort}:{id_}"}}'
         return f'{known},"{sort}_id":{id_}'
 
-    def _wanted(self, sort: str, id_: str) -> str | None:
-        name = self._name(sort, id_)
+    def _name(self, sort: str, id_: str) -> str | None:
+        name = self.state.names.get(sort, {}).get(id_)
         if name is None:
             self.asked.ask(f"{sort}:{id_}")
         return name
-
-    def _name(self, sort: str, id_: str) -> str | None:
-        return self.state.names.get(sort, {}).get(id_)
 
     def _of_class(self, key: str, owner: str, name: str) -> str:
         members = self.state.members
         if len(name) <= TEXT_MAX and (key in members or len(members) < NAMES_MAX):
             self._held += _cost(name) - (_cost(members[key][1]) if key in members else 0)
             members[key] = (owner, name)
-        of = self._name("class", owner)
+        of = self.state.names.get("class", {}).get(owner)
         return f"{of}#{name}" if of else name
 
     def _learn(self, sort: str, found: dict[str, str]) -> list[tuple[str, str]]:

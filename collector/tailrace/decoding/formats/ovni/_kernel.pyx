@@ -218,7 +218,7 @@ cdef class Scanner:
 
         Return a block and the position in `data` after it. The block is None if it would have less than `rows_min`
         rows, or while another thread calls; stack and order are then unchanged. `order` is the stream's
-        `EventOrderState`, and `thread` a `blocks._Thread`."""
+        `EventOrder`, and `thread` a `decoder._Thread`."""
         cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef Py_ssize_t have = PyBytes_GET_SIZE(data), stop = at
         cdef int why

@@ -67,7 +67,11 @@ def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | st
     head, clock = numbers.head.unpack_from(buffer, at)
     event = EVENTS.get(head[1:])
     jumbo = head[0] & JUMBO
-    if (jumbo and not event.jumbo) if event else not (_printable(head[1:]) and _is_clock(clock)):
+    if event:
+        possible = event.jumbo or not jumbo
+    else:
+        possible = _is_clock(clock) and all(0x21 <= byte <= 0x7E for byte in head[1:])
+    if not possible:
         return "bad_event"
     if jumbo:
         if have < JUMBO_HEAD:
@@ -106,10 +110,6 @@ def find_event(
                 return at, True
         begin = at + 1
     return max(begin, stop - 3), False
-
-
-def _printable(mcv: bytes) -> bool:
-    return all(0x21 <= byte <= 0x7E for byte in mcv)
 
 
 def _is_clock(clock: int) -> bool:
