@@ -300,7 +300,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Advance the clock by `ahead`. What neither unreadable lines nor `base` explain is missing."""
+        """Advance the clock by `ahead`, and report missing lines; unreadable lines and `base` explain some."""
         count = ahead - self.unread
         certain = 0 if self.base < 0 else max(0, count - self.base)
         if certain > 0:

@@ -89,7 +89,7 @@ def layout_of(event: EventType, members: Mapping[str, Any], order: str) -> Paylo
 
 
 def event_bytes(record: Record, half: Half, order: str) -> bytes:
-    """Return the bytes of an event. Of several possible payloads, prefer one of the event's original size."""
+    """Return the bytes of an event. If several payloads are possible, prefer one of the original size."""
     event = EVENTS.get(half.mcv.encode())
     clock = (record.end if half.ends else record.start) or 0
     numbers, given, ways = NUMBERS[order], half.members.get("flags"), []
