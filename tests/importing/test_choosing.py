@@ -425,6 +425,19 @@ def test_the_trace_that_a_copy_was_the_beginning_of_replaces_its_session(tmp_pat
     assert chosen(tmp_path, readings)[0] == {"a.jets": ("s",)}
 
 
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_a_file_that_was_imported_beside_its_copy_names_its_own_session(tmp_path, first):
+    """In whichever order the table gives the sessions: `--again` has read the same content twice."""
+    known = fingerprint(str(_with(tmp_path / "b.jets", WHOLE)))
+    readings = [
+        Reading("import", "jets", name, AsRead(path, 1, known.size, 1, known.crc), closed=True)
+        for name, path in (("a", "/elsewhere/a.jets"), ("b", str(tmp_path / "b.jets")))
+    ]
+    readings.sort(key=lambda reading: reading.session != first)
+    choice = choose({"jets": [str(tmp_path / "b.jets")]}, readings, again=False)
+    assert [(left.of, left.sessions) for left in choice.left_out] == [("", ("b",))]
+
+
 @pytest.mark.parametrize("data", [HEADER, HEADER[:2]], ids=["header", "bytes"])
 @pytest.mark.parametrize("name", LEFT_BESIDE)
 def test_a_trace_that_says_little_is_no_copy_by_its_name(tmp_path, name, data):

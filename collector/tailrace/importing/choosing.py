@@ -163,8 +163,8 @@ class _Kin(Generic[T]):
 
     def of(self, file: str, key: str) -> list[T]:
         name = without_gz(spelled(file))
-        marks = {("name", name), ("key", key), ("copy of", name)}
-        marks |= {("name", of) for of in originals(name)}
+        marks = [("name", name), ("key", key), ("copy of", name)]
+        marks += (("name", of) for of in originals(name))
         return [what for mark in marks for what in self._found.get(mark, ())]
 
 
@@ -297,7 +297,10 @@ class _Group:
         for reading in self._known.by_content.get((mine.size, None), ()):
             if reading.closed and _is_as_earlier_versions_knew(reading.file, file):
                 yield reading
-        for reading in self._known.by_content.get((mine.size, mine.crc), ()):
+        content = mine.size, mine.crc
+        # The session of the file itself comes before those of its copies.
+        near = (each for each in self._near[file] if (each.file.size, each.file.crc) == content)
+        for reading in chain(near, self._known.by_content.get(content, ())):
             if reading.closed and (
                 reading.format != self._format or reading.file.documents == self._documents(file)
             ):
@@ -357,7 +360,7 @@ def _in_one_place(file: str, other: str, size: int, whole: int) -> bool:
     """Return whether the paths of two files, whose first `size` bytes are equal, show that both may contain one stream.
 
     Apart from a suffix `.gz`, they must be equal, or one must be a name that log rotation or compression gives to a copy
-    of the other (`originals`). Then `size` must be `HEAD` or `whole`, the size of the longer file."""
+    of the other (`originals`). If they differ, `size` must be at least `HEAD`, or `whole`, the longer file's size."""
     file, other = without_gz(spelled(file)), without_gz(spelled(other))
     if file == other:
         return True
