@@ -88,8 +88,8 @@ def readings(loaded: Loaded, source: str, paths: Iterable[str]) -> list[Reading]
     show. Those that have not read their file to its end come last. First, commit what an interrupted import has left in
     the spool.
 
-    Raise TailraceError if this fails, or if another collector has an unfinished session that reads one of `paths`: only
-    its spool shows how much of the file the session has read."""
+    Raise TailraceError if this fails, if the table cannot be read, or if another collector has an unfinished session
+    that reads one of `paths`: only its spool shows how much of the file the session has read."""
     wanted = sources_of(source)
     open_ = [reading for reading in _commit_interrupted(loaded) if reading.source in wanted]
     if loaded.config.collector.name == NAME:

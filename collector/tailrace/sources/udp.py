@@ -365,6 +365,7 @@ class SystemSocket:
         return Received.of(received)
 
     def send(self, data: bytes, address: Address) -> None:
+        """Send a datagram. Raise OSError if the kernel refuses it."""
         self._sock.sendto(data, address)
 
     def queue(self) -> KernelQueue:
