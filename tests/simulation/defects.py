@@ -33,9 +33,9 @@ class Defect(NamedTuple):
 
 DEFECTS = {
     "healed-number-takes-a-newer-numbers-mark": Defect(
-        f"{LEDGER}/stream.py",
-        "        if seq >= self.next - window:\n            more += _put(self.recent",
-        "        if True:\n            more += _put(self.recent",
+        f"{LEDGER}/counters.py",
+        "        if seq >= stream.next - self.window:\n            self._put(stream.recent",
+        "        if True:\n            self._put(stream.recent",
     ),
     "older-answer-takes-back-holes": Defect(
         f"{CLIENT}/_link.py",
@@ -73,13 +73,13 @@ DEFECTS = {
     ),
     "doubled-lines-are-stored-twice": Defect(
         f"{INGEST}/session.py",
-        "            Copies(state.info.ledger, state.copies) if datagrams and not numbered else None\n",
-        "            None\n",
+        "        self._copies = Copies(self.limits, state.copies) if datagrams and not numbered else None\n",
+        "        self._copies = None\n",
     ),
     "who-comes-back-lacks-all-before": Defect(
         f"{INGEST}/returning.py",
-        "        if state.id:\n            return None\n",
-        "        if state.name:\n            return None\n",
+        "        earlier = None if state.id else departures.find(",
+        "        earlier = None if state.name else departures.find(",
     ),
     "holes-are-named-for-ten-seconds": Defect(
         f"{INGEST}/announced.py",
