@@ -68,6 +68,11 @@ def test_a_process_without_a_name_is_called_what_it_runs(monkeypatch, argv, exec
     assert said(Session(epoch=0).announcement())[0][1]["process"] == name
 
 
+def test_a_given_name_holds_whatever_the_arguments_are(monkeypatch):
+    monkeypatch.setattr("sys.argv", [b"embedded"])
+    assert said(Session(epoch=0, process="solver").announcement())[0][1]["process"] == "solver"
+
+
 def test_a_report_has_what_was_discarded_with_numbers_as_on_the_wire():
     session = Session(epoch=0)
     packet = session.report({"full": 3, "nested": 0}, [Range(1, 2**32 + 5, 2**32 + 8)])

@@ -190,9 +190,10 @@ class Session:
         self._cost = cost
         self._stated: tuple[int, dict[str, object]] = (-1, {})
         """Number of events in the last goodbye, and what it states of their cost. A repeated goodbye states the same."""
-        script = Path((sys.argv or [""])[0]).name
+        # Look at `sys.argv` only without a given name: in an embedded interpreter, a program may have set it to anything.
+        name = process or Path((sys.argv or [""])[0]).name or Path(sys.executable).name or "python"
         self._fields: dict[str, object] = {
-            "process": (process or script or Path(sys.executable).name or "python")[:_TEXT_MAX],
+            "process": name[:_TEXT_MAX],
             "pid": os.getpid(),
             "host": socket.gethostname()[:_TEXT_MAX],
             "client": CLIENT,
