@@ -199,3 +199,35 @@ def test_it_refuses_a_store_that_has_something_in_it(tmp_path):
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 2
     assert "is not empty" in errors
+
+
+class InterruptedDaemon:
+    """A collector that starts, and whose first stop Ctrl-C interrupts."""
+
+    command = ("serve",)
+    admin = "127.0.0.1:1"
+    pid = 1
+    output = ""
+    stops = 0
+
+    async def start(self):
+        pass
+
+    async def stop(self):
+        self.stops += 1
+        if self.stops == 1:
+            raise KeyboardInterrupt
+        return 0
+
+
+def test_ctrl_c_during_the_stop_leaves_no_collector_behind(tmp_path, monkeypatch):
+    async def nothing(_):
+        return True
+
+    for step in ("_send", "_settle", "_compare"):
+        monkeypatch.setattr(Tour, step, nothing)
+    tour = Tour(tmp_path, tmp_path / "store", [].append, SystemClock(), producers=[])
+    tour._daemon = daemon = InterruptedDaemon()
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(tour.run)
+    assert daemon.stops == 2

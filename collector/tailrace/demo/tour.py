@@ -277,8 +277,10 @@ class Tour:
                 if self._verbose:
                     self._title("Stop the collector")
                 self._shell(f"kill {daemon.pid}")
-            finally:
                 code = await daemon.stop()
+            finally:
+                # A second Ctrl-C may have interrupted the stop: wait for it, or the collector would outlive its directory.
+                await daemon.stop()
             if code:
                 raise TailraceError(f"the collector ended with {code}:\n{daemon.output}")
             # Show the end of the output: the numbers of received and missing events of each source.
