@@ -152,6 +152,11 @@ def test_open_frames_of_an_agent_end_in_their_threads():
     assert repaired("et3", data, "/runs/trace").data == data + b"E 4 100\nE 1 100\nE 2 200\n"
 
 
+def test_an_exit_without_a_frame_does_not_change_the_order_of_threads():
+    data = b"M 1 0 100\nE 1 100\nE 9 200\nM 3 0 300\nM 2 0 200\n"
+    assert repaired("et3", data, "/runs/trace").data == data + b"E 3 300\nE 2 200\n"
+
+
 def test_open_frames_of_et1_end_in_hexadecimal():
     data = b"N a 18 Lx; 0 0 1f\nM 1a 0 1f\nM 1b 2c 1f\n"
     assert repaired("et3", data, "/runs/trace").data == data + b"E 1b 2c 1f\nE 1a 0 1f\n"

@@ -72,9 +72,8 @@ class Lines:
         self.limit = limit
         self._marked = marked
         self._piece = min(PIECE, limit)
-        self.offset = (
-            state.offset
-        )  # Offset of the first byte that has not been returned in a `Piece`.
+        # Offset of the first byte that has not been returned in a `Piece`.
+        self.offset = state.offset
         self._waiting = bytearray(state.waiting)
         self._too_long, self._settled = state.too_long, state.settled
         self._blank = not self._waiting.strip(WHITE)

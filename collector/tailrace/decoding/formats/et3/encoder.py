@@ -208,10 +208,10 @@ class Et3Encoder:
             self._numbers = self._numbers._replace(hexadecimal=True)
         if self._repair:
             self._time = max(self._time, record.start or 0, record.end or 0)
-            frames = self._open[record.stream]
+            frames = self._open[record.stream] if record.id is not None else []
             if frame is not None:
                 frames.append(frame)
-            elif record.kind == Kind.END and record.id is not None:
+            elif record.kind == Kind.END:
                 at = next((i for i, each in enumerate(frames) if each.id == record.id), len(frames))
                 del frames[at:]
         return f"{line}\n".encode()
