@@ -394,10 +394,10 @@ _LATE = {
 """Plans by which the compiled kernel reads the events `OU[` and `OU]`, which `EventReader.read_usual` does not read.
 Clocks may go back between these events."""
 
+_ABOUT = [_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()]
+
 if TYPE_CHECKING or kernels.active():
-    _scan = Scanner(
-        [_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()], OPEN_MAX
-    ).scan
+    _scan = Scanner(_ABOUT, OPEN_MAX).scan
     """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 
 
