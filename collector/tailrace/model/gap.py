@@ -26,9 +26,8 @@ class Reason(StrEnum):
 
 
 FOUND = tuple(reason for reason in Reason if reason is not Reason.DAMAGED)
-"""Reasons of gaps that the ingest finds: all except `DAMAGED`, whose gaps a daemon
-finds when it starts or cleans up the
-table."""
+"""Reasons of gaps that the ingest finds: all except `DAMAGED`. A daemon finds gaps with this reason when it starts or
+cleans up the table."""
 
 OF_CLIENTS = frozenset({Reason.SENDER, Reason.ELSEWHERE})
 """Reasons that clients report for events that they no longer have. The collector does not request these events
@@ -39,7 +38,8 @@ DAMAGED_SESSION = "damaged"
 
 
 class Finding(NamedTuple):
-    """Events of a stream that are missing (kind `gap`), or that arrived after such a report (kind `heal`)."""
+    """Events of a stream that are missing (kind `gap`), or that arrived after they were reported as missing (kind
+    `heal`)."""
 
     kind: str
     stream: str
@@ -58,13 +58,13 @@ class Finding(NamedTuple):
 
 
 class Account(msgspec.Struct):
-    """Numbers of events of a session or source, with the law expected = seen + missing - duplicates."""
+    """Counts of the events of a session or source. They satisfy the equation expected = seen + missing - duplicates."""
 
     expected: int = msgspec.field(default=0, name="expected_events")
     seen: int = msgspec.field(default=0, name="seen_events")
     missing: int = msgspec.field(default=0, name="missing_events")
     duplicates: int = msgspec.field(default=0, name="duplicate_events")
-    # Events of streams beyond `streams_max` or `source_streams_max`, whose losses stay unknown.
+    # Events of streams beyond the limits `streams_max` and `source_streams_max`. Losses in these streams stay unknown.
     uncounted: int = msgspec.field(default=0, name="uncounted_events")
 
     @property

@@ -30,7 +30,7 @@ class Evicted(StrEnum):
 
 
 ASKED_MAX = 65536
-"""Maximum number of keys in `AskedNames`, of which the decoder of one input has one."""
+"""Maximum number of keys in an `AskedNames`. The decoder of one input has at most one `AskedNames`."""
 
 ASKED_BYTES = 192
 """Memory (bytes) of one key in `AskedNames`, if the key has at most `SHORT` characters."""

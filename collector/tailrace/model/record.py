@@ -18,11 +18,12 @@ from tailrace.model.gap import Reason
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
 """Names of attributes that contain keys in place of names, if the names are unknown when the event is decoded.
 
-`$name`: the key of the event's own name. If there are several, one a line, the first with a known name counts.
-`$late`: an object. Its members are the attributes whose values will be names, each with the key of its name."""
+- `$name`: the key of the event's own name. If there are several keys, one on each line, the first key with a known name
+  counts.
+- `$late`: an object that maps each attribute whose value is a name not yet known to the key of this name."""
 
 FLAW_OF_ROW = "$flaw"
-"""Name of the attribute with the rule that a record breaks. It precedes the record's other attributes."""
+"""Name of the attribute that states which rule a record breaks. This attribute precedes all others of the record."""
 
 BEGIN_WORDS = "$begin"
 """Name of a span's attribute: an object with the attributes of the begin record whose values differ in the end
@@ -82,7 +83,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     clock: str | None = None  # unix_ns, monotonic_ns, clk or logical.
     ticks_per_second: float | None = None
     epoch: int | None = None  # Time of tick 0 (Unix ns).
-    starts: bool = False  # Whether a new incarnation begins here, unless no record came before.
+    starts: bool = False  # Whether a new incarnation (producer run) begins here. Ignored if no record came before.
     totals: dict[str, int] | None = None  # Number of records that the producer wrote, by kind.
     ends: bool = False  # Whether the producer has written its last record.
     announces: Announcement | None = None
@@ -205,7 +206,8 @@ def session_record(
     flaw: str | None = None,
     facts: SessionFacts | None = None,
 ) -> Record:
-    """Return a session record: about bytes that are no event, or without bytes about what follows from the input."""
+    """Return a session record. It stands for bytes that are not an event or, with size 0, for a fact about the
+    input."""
     return Record(
         offset, size, Kind.SESSION, stream,
         None, None, name, None, None, None, None, None, attributes, flaw, facts,
