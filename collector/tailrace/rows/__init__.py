@@ -1,5 +1,5 @@
 """Define the rows of the table, from the decoder to the Delta file.
 
-With compiled kernels it does not import pyarrow, which commands that write no rows do not need."""
+With compiled kernels, an import of this package does not import pyarrow, because not all commands write rows."""
 
 from __future__ import annotations

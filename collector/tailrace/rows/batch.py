@@ -134,7 +134,8 @@ class Batch:
         return bool(self.size or self._last)
 
     def at_last(self, write: Callable[[], None]) -> None:
-        """Let the next `take` call `write` once, which adds rows of the spans that are open at that time."""
+        """Make the next call of `take` call `write` once. `write` adds rows for the spans that are open at that
+        time."""
         self._last[write] = None
 
     def keep(self, session: str, at: int, frame: bytes) -> None:

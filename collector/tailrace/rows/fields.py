@@ -51,7 +51,7 @@ def write_flaws(
 
 
 def with_flaw(attributes: str | None, flaw: str | None) -> str | None:
-    """Return the attributes with the flaw (a rule's name) as their first member; unchanged without a flaw."""
+    """Return the attributes with the flaw (the broken rule's name) as first member. Without a flaw, change nothing."""
     if not flaw:
         return attributes
     rest = "," + attributes[1:] if attributes and attributes != "{}" else "}"
@@ -64,8 +64,8 @@ _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def united(ends: str | None, begins: str | None) -> str | None:
     """Return the attributes of a span: the attributes of its end record, then those that only its begin record has.
 
-    If values of the same attribute differ, the object `$begin` holds the begin's value. Objects `$late` (keys in place
-    of names) are merged."""
+    If values of the same attribute differ, the object `$begin` holds the begin's value. The object `$late`, which holds
+    the keys of names that are not yet known, has the members of both records."""
     if begins is None or begins == "{}":
         return ends
     if ends is None or ends == "{}":

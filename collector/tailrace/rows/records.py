@@ -140,7 +140,7 @@ class Records(ABC):
 
     @abstractmethod
     def slice(self, begin: int, stop: int) -> Chunk:
-        """Return the records from index `begin` to index `stop` (exclusive); no part if there are none."""
+        """Return the records from index `begin` to index `stop` (exclusive) as a chunk, which may be empty."""
 
     @abstractmethod
     def moved(self, shift: int) -> Records:
