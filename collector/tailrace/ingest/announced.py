@@ -101,7 +101,7 @@ class Announced:
         return streams
 
     def untell(self, streams: Collection[str], news: Container[str]) -> None:
-        """Undo `next_told` for streams that were not acknowledged. `news` contains those with new events."""
+        """Undo `next_told` for `streams`, which were not acknowledged. `news` contains the streams with new events."""
         counters = self.incarnation.counters
         if counters is not None:
             counters.news = dict.fromkeys(s for s in streams if s in news) | counters.news
@@ -133,7 +133,8 @@ _first = attrgetter("first")
 
 
 class ClientAnswer:
-    """Encoded acknowledgement for a client. The sender sets `taken` to False if it could not send it."""
+    """Encoded acknowledgement for a client. The sender sets `taken` to False if it could not send the
+    acknowledgement."""
 
     __slots__ = ("data", "number", "taken")
 
@@ -188,9 +189,9 @@ def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
 
 
 def _standing(known: Announced, now: int) -> Iterator[tuple[str, int | None, list[_Missing], int]]:
-    """Yield the streams to acknowledge: name, the number below which all events are acknowledged except the missing ones,
-    these, and the number of missing events that are no longer requested. The number is None if the ledger does not
-    check the stream's numbers."""
+    """Yield an entry for each stream to acknowledge: the name, the stated number, the missing ranges, and the number of
+    missing events that are no longer requested. All events below the stated number are acknowledged, except those in
+    the missing ranges. The stated number is None if the ledger does not check the stream's numbers."""
     counters = known.incarnation.counters
     if counters is None:
         return
@@ -289,7 +290,8 @@ class Announcements:
         return known
 
     def add(self, id_: str, incarnation: Incarnation, info: OpenInfo, number: int) -> Announced:
-        """Give the id to the incarnation (program run) that the connection `number` began; return the new session."""
+        """Begin and return a session with an id for the incarnation (program run) that the connection `number`
+        began."""
         incarnation.announce(id_)
         state = self._states[id_] = AnnouncedState(incarnation.state, info, [number], bearer=number)
         self._known[id_] = known = Announced(state, incarnation)

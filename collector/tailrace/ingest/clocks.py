@@ -28,7 +28,7 @@ lag behind one another. With more intervals, one event with a wrong time would b
 class Progress(StrEnum):
     ADVANCING = "advancing"
     STALLED = "stalled"
-    """Events arrive, but for `WINDOW` ns none of them had a later time than the events before."""
+    """Events arrive, but during the last `WINDOW` ns no event had a later time than all events before it."""
     SILENT = "silent"
 
 
@@ -122,7 +122,7 @@ class Paces:
         pace.add(now, tick)
 
     def limit(self, most: int) -> None:
-        """Set the maximum number of measured sessions. Drop those that have been silent longest."""
+        """Set the maximum number of measured sessions. Drop the sessions that have been silent longest."""
         self._most = most
         while len(self._followed) > most:
             session, pace = self._followed.popitem(last=False)

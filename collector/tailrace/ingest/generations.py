@@ -220,8 +220,8 @@ class Generations:
         )
 
     def decide(self, *, anew: bool, now: int) -> None:
-        """End the doubt whether the producer has restarted. If not `anew`, its previous run continues, unless other
-        connections use the current one."""
+        """End the doubt whether the producer has restarted. If it has not (`anew` is false), its previous run
+        continues, unless other connections use the current run."""
         old, new = self.previous, self.current
         id_ = new.state.id
         shared = bool(id_) and self._announcements[id_].state.carriers != [self._state.number]

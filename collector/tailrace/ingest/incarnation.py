@@ -237,7 +237,7 @@ class Incarnation:
         if not isinstance(about, Missing):
             return
         if self._pieces and record.kind == Kind.HEAL and about.piece:
-            self.piece(about.piece)  # takes the gap back
+            self.piece(about.piece)  # The call takes the gap back.
             return
         number, reason = record.counter, record.name or Reason.NETWORK
         claims = [(number, about.count)]
@@ -374,11 +374,12 @@ class Incarnation:
 
     @property
     def has_old_account(self) -> bool:
-        """Return whether late events have made rows that the account in the row of the end does not count."""
+        """Return whether late events have added rows since the account (the counts of rows and events) was written."""
         return self.state.accounted not in (None, self.state.rows)
 
     def amend(self, now: int) -> None:
-        """Write the account again if late events have made rows after the end and no further row is due."""
+        """Write the account (counts of rows and events) again if late events have added rows, and no more can
+        follow."""
         if self.has_old_account and not self.waiting:
             self.own.session("account", self.own.account(self.account), now)
 
@@ -396,7 +397,7 @@ class Incarnation:
     # Methods that write gap rows, and heal rows (which take a reported gap back)
 
     def report(self, now: int) -> None:
-        """Write the gap and heal rows for results of the ledger that have no row yet."""
+        """Write the gap and heal rows for those findings of the ledger that have no row yet."""
         findings, self.references.findings = self.references.findings, []
         if self.counters and self._statements:
             self._statements.heal_numbered()

@@ -298,8 +298,8 @@ class OwnRows:
         self._row(Kind.SESSION, name, about, time=self.wall(now))
 
     def account(self, events: Account) -> dict[str, object]:
-        """Return the attribute by which a reader of the bare table can check that all rows are there. `events` counts
-        the events of this incarnation."""
+        """Return the attribute `account`, the counts of this incarnation's rows and events, by which a reader of the
+        table can check that no row is absent. `events` has the counts of events."""
         state = self.incarnation
         state.accounted = state.rows
         return {
@@ -337,7 +337,8 @@ class OwnRows:
         )  # fmt: skip
 
     def of_pieces(self, found: FoundRuns) -> None:
-        """Write gap and heal rows about runs that are spread over several files, for the sessions of these files."""
+        """Write gap rows, and heal rows (which take gaps back), for sessions whose files contain parts of the same
+        run."""
         for session, finding in found:
             self.finding(finding, session)
             more = finding.events if finding.kind == Kind.GAP else -finding.events
@@ -445,7 +446,7 @@ with a newline."""
 
 _OF_JSON = frozenset({"bad_json", "not_an_object", "hex_number", "not_a_number"})
 _OF_LINES = frozenset({"invalid_utf8", "too_long", "truncated"})
-"""Reasons of unreadable lines that may be no records: in formats of JSON lines, and in any line-based format."""
+"""Reasons of unreadable lines that may not be records: in formats of JSON lines, and in any line-based format."""
 
 _BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[\s\[\],\0\x1a]*\{")
 _LETTER = re.compile(rb"(?:\xef\xbb\xbf)?\s*[A-Z]\s")

@@ -176,7 +176,7 @@ class Beginnings:
     """Limits how many sessions each host of one source begins per second."""
 
     def __init__(self, state: dict[str, int]) -> None:
-        """Continue from `state`: by host, the time (ns) from which the host has its full quota again."""
+        """Continue from `state`, which maps each host to the time (ns) from which it has its full quota again."""
         self._state = state
 
     def exhausted(self, host: str, rate: int, now: int) -> bool:

@@ -268,7 +268,7 @@ class Ingest:
             self.heartbeats.beat(decode(entry.payload, Heartbeat), len(entry.payload), now)
 
     def _started(self, before: int, now: int) -> None:
-        """Process the start of a daemon. None has run since the time `before`."""
+        """Process the start of a daemon. No daemon has run since the time `before`."""
         for _, announcements in sorted(self.shared.announced.items()):
             announcements.started(before, now)
         for source in self.state.departures:
@@ -276,7 +276,7 @@ class Ingest:
         self.heartbeats.end("collector restart", now)
 
     def _of_all(self, kind: EntryKind, now: int) -> None:
-        """Process a tick, or the stop of a daemon."""
+        """Process a tick of the spool (timer entry), or the stop of a daemon."""
         if kind == EntryKind.STOP:
             files = [n for n in sorted(self._sessions) if self._sessions[n].state.file]
             for number in files:

@@ -1,10 +1,10 @@
 """Recognize producers that reconnect without an announcement.
 
-Such a producer gets a new session on each connection. A stream of the new session continues the stream of the same
-name in an earlier session from the same host, if the number and the time of its first event fit. The number must be
-the next one or one of the `reorder_events` after it; with equal epochs, any later number fits, with different ones
-none. The nearest number is chosen. If none fits, the gap row names the earlier session that may contain the missing
-numbers. The earlier session may still be open if it has the same epoch: a broken connection may look alive.
+Such a producer gets a new session on each connection. A stream of the new session continues the stream of the same name
+in an earlier session from the same host, if the number and the time of its first event fit. The number must be the next
+one or one of the `reorder_events` after it; if the epochs are equal, any later number fits; if they differ, none does.
+The nearest number is chosen. If none fits, the gap row names the earlier session that may contain the missing numbers.
+The earlier session may still be open if it has the same epoch: a broken connection may look alive.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ class Departures:
             departure.left += time
 
     def find(self, asks: Siblings, stream: str, count: int, mark: int, now: int) -> Earlier | None:
-        """Return the earlier session from the host of `asks`, the session that received an event, whose stream the event
-        continues; if there is none, the newest session with this stream, or None. `count` is the event's number as
-        sent, and `mark` its fingerprint."""
+        """Return the earlier session of the same host whose stream an event continues. If there is none, return the
+        newest session with this stream, or None. The session `asks` received the event. `count` is the event's number
+        as sent, and `mark` its fingerprint."""
         newest = nearest = None
         present = self._present.get((asks.host, asks.epoch), [])
         if (asks.host, stream) not in self._of and present in ([], [asks]):
@@ -159,9 +159,9 @@ class Departures:
     def _ends(
         self, asks: Siblings, stream: str, oldest: int
     ) -> Iterator[tuple[str, tuple[int, int], bool]]:
-        """Yield the other sessions with the stream, newest first: name, next number and last fingerprint of the stream,
-        and whether the epoch is known to be that of `asks`. Leave out sessions with another epoch, and those that ended
-        before the time `oldest`."""
+        """Yield the other sessions with the stream, newest first. An entry has the session's name, the stream's next
+        number and last fingerprint, and whether the session certainly has the epoch of `asks`. Leave out sessions with
+        another epoch, and sessions that ended before the time `oldest`."""
         host, epoch = asks.host, asks.epoch
         present = reversed(self._present.get((host, epoch), ()))
         for session in islice((each for each in present if each.has(stream)), _LOOKED_AT):
@@ -192,7 +192,7 @@ class Siblings:
         self._datagrams, self.host, self.limits = sender.datagrams, sender.host, sender.limits
         self.name = state.name
         self.numbers = counters.mask + 1
-        """Number of different event numbers as sent."""
+        """Number of values that an event number as sent can have."""
         self._own = own
         self.come()
 

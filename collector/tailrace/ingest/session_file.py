@@ -38,7 +38,8 @@ class SessionFile:
             file.read(data)
 
     def change(self, facts: FileFacts | None, own: OwnRows, now: int) -> None:
-        """Record new facts about the file: path, inode, gzip member, or rest. Without `facts`, no source follows it."""
+        """Record a change of the file's path, inode or gzip member, or of whether it grows. If `facts` is None, no
+        source follows the file any more."""
         file = self._state.file
         if file is None:
             return
@@ -54,7 +55,7 @@ class SessionFile:
             self._rest(file, facts.rest, own, now)
 
     def rest_again(self, own: OwnRows, now: int) -> None:
-        """Write the rest row again, because another file continues the file's run."""
+        """Write the row `rest` (the file has stopped growing) again, because another file continues the file's run."""
         file = self._state.file
         if file and file.facts.rest:
             self._rest(file, file.facts.rest, own, now)
@@ -145,8 +146,8 @@ class SessionFile:
         return decoder.lacking if states_end(decoder) else None
 
     def _end(self, process: int | None) -> dict[str, object]:
-        """Return the attribute `ends` with the name of the stream, if the stream must have an end mark; else no
-        attribute."""
+        """Return the attribute `ends` with the name of the stream if the stream must have an end mark. Otherwise return
+        an empty dict."""
         decoder = self.decoder
         if states_end(decoder) and self._lacking(process) is not None:
             return {"ends": decoder.stream}

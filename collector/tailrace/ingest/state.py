@@ -86,12 +86,13 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     """Number of bytes received so far for the incarnation (producer run), over all its connections."""
     records: int = 0
     rows: int = 0
-    """Number of its rows, without rows about the session and rows of kind `begin`."""
+    """Number of the incarnation's rows, without rows about the session and rows of kind `begin`."""
     of_pieces: int = 0
     """Number of missing events that other files of a split run have revealed; negative if these files have events that
     were reported as missing."""
     accounted: int | None = None
-    """Value of `rows` when the last account was written; None before the end."""
+    """Value of `rows` when the last account (row with the counts of rows and events) was written; None before the
+    end."""
     began: int = 0
     """Time (Unix ns) at which the first record arrived."""
     epoch: int | None = None

@@ -60,7 +60,7 @@ class RecordPlace(NamedTuple):
         return self.chunk[self.part].record(self.row)
 
     def announcement_after(self) -> Announcement | None:
-        """Return the announcement in the record directly after this one; None if that record is no announcement."""
+        """Return the announcement in the record directly after this one; None if that record is not an announcement."""
         behind = self.chunk[self.part].behind(self.row)
         facts = behind.detail if behind else None
         return facts.announces if isinstance(facts, SessionFacts) else None
@@ -108,7 +108,8 @@ class Succession:
         self.report_refused()
 
     def steps(self, chunk: Chunk, now: int, raw: InputBytes) -> Iterator[None]:
-        """Process the records of a chunk; yield between steps. `raw` is stored if they are refused."""
+        """Process the records of a chunk; yield between steps. `raw` has their bytes, which are stored as unreadable if
+        the host may begin no further session."""
         if self._state.refusing:
             self._refuse(_begin(chunk), _length(chunk), raw)
             return
@@ -128,7 +129,7 @@ class Succession:
         self, chunk: Chunk, at: int, alone: Sequence[int], before: Chunk, now: int
     ) -> Generator[None, None, Chunk]:
         """Process the events in `before`, and then the records of `chunk[at]`. `alone` has the indexes of the records
-        that are no events. Return the remaining events of `chunk[at]`, which the caller must still process."""
+        that are not events. Return the remaining events of `chunk[at]`, which the caller must still process."""
         records = chunk[at].lists()
         begin = 0
         pieces: list[Record] = []
@@ -314,7 +315,7 @@ class Succession:
         return generations.current
 
     def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
-        """Return the kind of a record that is no announcement, by its facts and the records before it."""
+        """Return the kind of a record other than an announcement, from its facts and the records before it."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
         if epoch is not None and self._unordered:
