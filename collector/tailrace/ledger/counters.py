@@ -14,7 +14,7 @@ distance of an event's number from the expected number, modulo the counter's ran
 A new stream that continues no earlier session begins at 0, or at its first number if that lies in the upper half of the
 range: billions of missing events are less plausible than a counter that is about to wrap. An event shows a restart if
 its time lies far before the time of the stream's last event and its number does not fit a late event. If several
-different events in a row repeat a number, the number is no counter, and the stream's numbers are no longer checked.
+different events in a row repeat a number, the number is not a counter, and the stream's numbers are no longer checked.
 
 Beyond `streams_max` or `source_streams_max`, a stream is not followed: its events are stored without a number, and a
 gap of unknown size is reported for it.
@@ -431,7 +431,7 @@ class Counters:
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
         """Count an event whose number another event already had. Return the number, or None if it is negative. If
-        several events in a row repeat the latest number, it is no counter: stop checking the stream."""
+        several events in a row repeat the latest number, the number is not a counter: stop checking the stream."""
         stream.extra += 1
         stream.repeats = stream.repeats + 1 if seq == stream.next - 1 else 0
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:

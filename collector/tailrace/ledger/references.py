@@ -1,8 +1,8 @@
 """Track the ids of records, and compare the totals in a footer with the received records (docs/formats/jets.md).
 
 If records refer to an id and no record with this id arrives, one record is missing (reason `unresolved`). The gap is
-reported `reorder_time` after the first reference, or at the footer or the end of the session. A later record heals
-it.
+reported `reorder_time` after the first reference, or at the footer or the end of the session. A later record takes the
+gap back (a heal).
 
 If a footer's total exceeds the received, malformed and `unresolved` records of a kind, the difference is reported
 with the reason `network`. If more records arrived than the total, nothing is reported: two writers may share the
@@ -122,8 +122,9 @@ class References:
             yield "", len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count `records` records of a kind. If a footer's total showed that such records are missing, add a heal for
-        as many records. Leave out records whose id (in `ids`) was reported as missing: `define` adds their heals."""
+        """Count `records` records of a kind. If a footer's total showed that such records are missing, add a heal,
+        which takes a gap back, for as many records. Leave out records whose id (in `ids`) was reported as missing:
+        `define` adds heals for these."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records

@@ -136,7 +136,8 @@ class RunIndex:
         return session not in self._before.alone and session not in self._behind.alone
 
     def has_file(self, session: str) -> bool:
-        """Return whether the run has a piece from a session's file. A file can contain several runs with equal ids."""
+        """Return whether the run has a piece from a session's file. The file may contain other runs with equal ids,
+        too."""
         return session.partition(".")[0] in self._files
 
     def likely(self, since: int) -> Iterator[HeldPiece]:
@@ -222,7 +223,8 @@ class _Side:
 
     def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
         """Add or remove a session. `own` is the lowest id of its piece, and `edge` the lowest id of the run, or None if
-        the run's first event has arrived. Return the other sessions for whose pieces earlier events are known now."""
+        the run's first event has arrived. Return the other sessions that were removed, because earlier events than
+        those in their files are known now."""
         freed: set[str] = set()
         self.alone.pop(session, None)
         if edge != self._edge:
@@ -288,7 +290,8 @@ def ranges_of(run: SplitRun) -> list[IdRange]:
 
 
 def fill(claims: list[IdRange], first: int, last: int) -> list[IdRange]:
-    """Remove the ids from `first` to `last` from `claims`, the ids reported as missing. Return them as ranges."""
+    """Remove the ids from `first` to `last` from `claims`, the ids reported as missing. Return the removed ids as
+    ranges."""
     begin = max(bisect_right(claims, first, key=first_of) - 1, 0)
     stop = bisect_right(claims, last, key=first_of)
     found, left = [], []

@@ -2,8 +2,8 @@
 file.
 
 A decoder sees one file, and reports a file without the run's first or last event as late or cut off. If another piece
-contains the events at such an edge, this gap heals. When the run's beginning and end are known, each id that no piece
-contains is reported as missing.
+contains the events at this edge, the gap is taken back (a heal). When the run's beginning and end are known, each id
+that no piece contains is reported as missing.
 
 Operating systems reuse PIDs. Therefore a piece joins a run only if the PIDs are equal, the hosts are equal or unknown,
 piece and run have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none.
@@ -71,13 +71,14 @@ class SplitRuns:
     def __init__(self, state: SplitRunsState) -> None:
         self.state = state
         self.resting: dict[str, Callable[[int], None]] = {}
-        """For each open session whose file has stopped growing, a function that writes another rest row, which states
+        """For each open session whose file has stopped growing, a function that writes another row `rest`, which states
         this. The argument is the log time (ns)."""
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
         self._index: dict[int, RunIndex] = {}
         self._changed: dict[str, None] = {}
-        """Open sessions for which the ingest must write another rest row, because other files now continue their runs."""
+        """Open sessions for which the ingest must write another row `rest` (the file has stopped growing), because
+        other files now continue their runs."""
         self._places = 0
         self._copies: set[str] = set()
         """Open sessions whose file repeats a part of a complete run."""
@@ -98,15 +99,15 @@ class SplitRuns:
         return session in self._copies if number is None else self._index[number].goes_on(session)
 
     def take_back(self, session: str, first: int, last: int) -> list[IdRange]:
-        """Record that ids which this session reported as missing are no longer missing. Return those that no other
-        file of the run has taken back before."""
+        """Record that ids which this session reported as missing are no longer missing. Return the ids among them that
+        no other file of the run has taken back before."""
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is not None and run.judged:
             return fill(run.claims, first, last) if run.ends == session else []
         return [] if run is None and session in self._copies else [IdRange(first, last)]
 
     def tell(self, now: int) -> None:
-        """Write the rest rows (the file has stopped growing) of files whose run other files now continue."""
+        """Write another row `rest` (the file has stopped growing) for each file whose run other files now continue."""
         while self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
@@ -144,9 +145,9 @@ class SplitRuns:
             self._index[number] = RunIndex(run)
 
     def take(self, session: str, piece: RunPiece, times: tuple[int, int], said: str) -> FoundRuns:
-        """Record `piece`, the part of a run that a session's file now contains. Return new gaps and heals. `times`
-        are the times of its first and last event. `said` is the reason of the gap that the decoder reported for it,
-        or ""."""
+        """Record `piece`, the part of a run that a session's file now contains. Return new gaps, and heals (which take
+        gaps back). `times` are the times of the piece's first and last event. `said` is the reason of the gap that the
+        decoder reported for it, or ""."""
         number = self._run_of.get(session)
         held = HeldPiece(piece, *times)
         if number is None and piece.ranges and self._is_done(held):
@@ -194,8 +195,8 @@ class SplitRuns:
         return found
 
     def _claimed(self, run: SplitRun, session: str, held: HeldPiece) -> FoundRuns:
-        """Record the ids that a decoder found missing in a file with the whole run. Return heals for those that
-        other files contain, or for all of them if they were reported before."""
+        """Record the ids that a decoder found missing in a file with the whole run. Return heals, which take gaps back,
+        for the ids that other files contain, or for all of these ids if they were reported before."""
         if run.judged:
             return _taken_back(session, held, Reason.NETWORK)
         run.ends, run.last, run.judged = session, held.piece.last, True
@@ -268,8 +269,8 @@ class SplitRuns:
         return suiting[0] if len(suiting) == 1 and fits[suiting[0]] else None
 
     def _add(self, number: int, session: str, held: HeldPiece) -> FoundRuns:
-        """Add the part of a run in a session's file to the run, or replace it. Return heals for reported ids that this
-        part contains."""
+        """Add the part of a run in a session's file to the run, or replace the part. If the part contains ids that were
+        reported as missing, return heals, which take these gaps back."""
         run, index = self.state.runs[number], self._index[number]
         before = run.pieces.get(session)
         held.copy = before.copy if before else overlaps(run.ranges, held.piece.ranges)
@@ -290,7 +291,8 @@ class SplitRuns:
         return [(run.ends, _missing(Kind.HEAL, each)) for each in came]
 
     def _judge_all(self, number: int) -> FoundRuns:
-        """Judge a run that has changed, and the other runs of its process: `_is_unsure` compares them with this run."""
+        """Return the findings for a run that has changed, and for the other runs of its process, because `_is_unsure`
+        compares each of these with the changed run."""
         others = islice(reversed(self._runs_of[self.state.runs[number].pid]), LOOKED_AT)
         found = self._judge(number)
         for other in [n for n in others if n != number and self.state.runs[n].whole]:
@@ -298,7 +300,8 @@ class SplitRuns:
         return found
 
     def _judge(self, number: int) -> FoundRuns:
-        """Return the findings from all known parts of a run: gaps for ids that no file contains, and heals."""
+        """Return the findings from all known parts of a run: gaps for ids that no file contains, and heals, which take
+        gaps back."""
         found: FoundRuns = []
         run = self.state.runs[number]
         unsure = self._is_unsure(number)
@@ -320,8 +323,8 @@ class SplitRuns:
             found += [(name, heal) for name in names if name not in kept]
             names[:] = kept
         waits = run.whole and run.pieces[run.ends].piece.waits
-        # Missing ids show missing events only if some piece is known to count its events by id, and each piece of the
-        # process has ids.
+        # Report missing ids only if they certainly stand for missing events: the decoder of at least one piece knows
+        # that the ids number the run's events, and no piece of the process lacks ids.
         due = run.whole and not (run.judged or waits or unsure) and self._index[number].counting
         if due and not any(other.doubted for other in self._alike(run)):
             run.judged = True
@@ -415,8 +418,8 @@ def _claims_of(held: HeldPiece) -> list[IdRange]:
 
 
 def _taken_back(session: str, held: HeldPiece, said: str) -> FoundRuns:
-    """Return heals for the gaps that a decoder reported for the part of a run in a session's file, with the reason
-    `said`; none without a reason."""
+    """Return findings that take back the gaps that a decoder reported for the part of a run in a session's file. `said`
+    is the reason of these gaps, or "" if the decoder reported no gap."""
     if said == Reason.NETWORK:
         return [(session, _missing(Kind.HEAL, each)) for each in _claims_of(held)]
     return [(session, _LATE if said == Reason.LATE_JOIN else _CUT)] if said else []

@@ -5,8 +5,8 @@
   later event, a goodbye or the end of the session makes them missing, so that a wrong report does little harm.
 - A *goodbye* states the number of each stream's next event. Lower numbers that have not arrived form a hole (missing
   numbers that may still arrive).
-- `never_sent` is the client's total of discarded events. Those without a number become a gap without a number, which
-  heals if the numbers are revealed later.
+- `never_sent` is the client's total of discarded events. Those without a number become a gap without a number, which is
+  taken back if the numbers are revealed later.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Statements:
             self._change_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Take back a part of the gap without numbers: numbers found missing since then may belong to its events."""
+        """Take back a part of the gap without numbers, because numbers found missing since then may belong to its
+        events."""
         state = self._counters.state
         less = self._counters.unnumbered - state.unnumbered if state.unnumbered else 0
         if less < 0:
@@ -120,8 +121,9 @@ class Statements:
         return stream
 
     def deny(self, discarded: Iterable[tuple[str, int, int]], finals: Mapping[str, int]) -> bool:
-        """Return whether a discarded event, or one above a stream's stated end, has arrived: the statements then
-        come from another program than the events."""
+        """Return whether a client's statements contradict the events: the first number of a discarded range has
+        arrived, or a stream has reached numbers at or above its stated end. Another program then sent the
+        statements."""
         streams = self._counters.state.streams
         said = [(s, first) for name, first, _ in discarded if (s := streams.get(name))]
         for stream, first in said[:RANGES_MAX]:

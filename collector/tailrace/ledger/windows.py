@@ -190,7 +190,7 @@ class Windows:
         self.count(len(stream.gaps))
 
     def count(self, more: int) -> None:
-        """Add `more`, which may be negative, to the numbers of ranges of this session and of the source."""
+        """Add `more`, which may be negative, to the counts of the session's ranges and of the source's ranges."""
         self.ranges += more
         self._commons.state.ranges += more
 
