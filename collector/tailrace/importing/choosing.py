@@ -173,7 +173,7 @@ def _key(format_: str, file: str) -> str:
 
 
 class _Known:
-    """Index of the sessions of earlier imports, by the name, the inode and the content of the file of each."""
+    """Index of the sessions of earlier imports, by the name, the inode and the content of each session's file."""
 
     def __init__(self, readings: list[Reading]) -> None:
         self._kin = _Kin[Reading]()
@@ -187,7 +187,8 @@ class _Known:
         self._sizes = {size for size, _ in self.by_content}
 
     def near(self, format_: str, file: str) -> list[Reading]:
-        """Return the sessions that may have read `file`, a copy of it, or its original, by the names and inodes."""
+        """Return the sessions that may have read `file`, a copy of it, or its original, to judge by the names and
+        inodes."""
         found = [*self._kin.of(file, _key(format_, file)), *self._by_node.get(_node(file), ())]
         return list({id(reading): reading for reading in found}.values())
 
@@ -197,7 +198,8 @@ class _Known:
 
 
 class _Group:
-    """A group of files that may be copies of each other, and the sessions of earlier imports near each (`_Known`)."""
+    """A group of files that may be copies of each other. For each file, the group also has the sessions of earlier
+    imports that may have read the file, a copy of it, or its original."""
 
     def __init__(self, format_: str, files: list[str], known: _Known) -> None:
         self._format = format_
@@ -279,7 +281,8 @@ class _Group:
         return sorted(self._files, key=order)
 
     def _is_copy(self, file: str, other: str) -> bool:
-        """Return whether `other` begins with all content of `file`, and paths or metadata files show one stream."""
+        """Return whether `other` begins with all content of `file`, and names or metadata show that both are one
+        stream."""
         mine, its = self._prints[file], self._prints[other]
         if mine is None or its is None or not its.begins_with(mine.size, mine.crc):
             return False

@@ -91,8 +91,8 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
     - If `format_` is None, read each file in the first format that recognises the file's first bytes.
     - Omit metadata files of streams, unless `paths` contains them.
 
-    Raise ConfigError if a path does not exist or is no file, or if a file or directory cannot be read. If `unreadable`
-    is true, do not raise ConfigError for unreadable files and directories, but leave them out."""
+    Raise ConfigError if a path does not exist or is not a file, or if a file or directory cannot be read. If
+    `unreadable` is true, do not raise ConfigError for unreadable files and directories, but leave them out."""
     traces: Traces = {}
     named: dict[str, bool] = {}
     """For each file that is not a trace, by its path: whether the user gave this path."""
@@ -161,9 +161,10 @@ def find(paths: Iterable[Path], format_: str | None, *, unreadable: bool = False
 def _entries(
     paths: Iterable[Path], fails: Callable[[str, ConfigError], None]
 ) -> Iterator[tuple[str, str | None, Why | None]]:
-    """Yield each file in `paths` and in the directories in `paths`: its path; the directory in which it was found, or
-    None if `paths` contains the file itself; and why it cannot be imported, or None if it can. Call `fails` for each
-    file or directory that cannot be examined. Raise ConfigError if one of `paths` does not exist or is no file."""
+    """Yield three values for each file in `paths` and in the directories in `paths`: the file's path; the directory in
+    which it was found, or None if `paths` contains the file itself; and why it cannot be imported, or None if it can.
+    Call `fails` for each file or directory that cannot be examined. Raise ConfigError if one of `paths` does not exist
+    or is not a file."""
     for path in paths:
         place = os.path.abspath(path)  # noqa: PTH100 - without "..": a file has one path
         if not _is_directory(path):

@@ -106,8 +106,8 @@ def take(
 
 
 def read_before(loaded: Loaded) -> dict[str, Chosen]:
-    """Return, for each source of files with closed sessions, the files that these sessions have read to their ends, and
-    for each file that has grown since, the sessions that it replaces.
+    """Return a choice of files for each source with closed sessions: the files to leave out, because these sessions
+    have read them to their ends, and the sessions that a file replaces, because it has grown since.
 
     Raise TailraceError if the table or the spool cannot be read."""
     by_source: dict[str, list[Reading]] = {}
@@ -153,8 +153,8 @@ def run(
     within: Mapping[str, str],
     show: Callable[[ImportProgress], None],
 ) -> ImportDone:
-    """Read all files, and call `show` with the progress ten times a second. `within` has the directory in which each
-    file was found, by path; none for a path that the user gave.
+    """Read all files, and call `show` with the progress ten times a second. `within` maps the path of each file that
+    was found in a directory to the directory that the user gave.
 
     Raise TailraceError if the import fails. All data that was read before the error is in the table or the spool."""
     raise_descriptor_limit()

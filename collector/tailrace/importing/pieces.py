@@ -32,7 +32,8 @@ Files whose lines would exceed this number are imported without the search."""
 
 
 def contained(files: list[str], format_: Files, read: Container[str]) -> dict[str, str]:
-    """Return the files that others contain, each with one that is read instead. Earlier imports have read `read`."""
+    """Return each file whose content is in other files, mapped to one of these files, which this import reads or an
+    earlier import has read. `read` contains the files that earlier imports have read."""
     copies: dict[str, str] = {}
     if format_.pieces:
         for find in (partial(filter, format_.pieces), _longer, _merged, _supplemented):
@@ -83,8 +84,9 @@ class _Alike:
         self._sums: dict[str, tuple[int, int] | None] = {}
 
     def pieces(self, copies: Container[str]) -> dict[str, str]:
-        """Return the files that are pieces of others, and those that consist of files which earlier imports have read,
-        each with another file that has its content. `copies` are files that are left out anyway."""
+        """Return each file that is a piece of another file, mapped to this other file, and each file that consists of
+        pieces which earlier imports have read, mapped to the first piece. `copies` are files that are left out
+        anyway."""
         found: dict[str, str] = {}
         for file in sorted(self._files, key=lambda each: -(each.size or 0)):
             if file.path in copies:
@@ -100,7 +102,8 @@ class _Alike:
         return found
 
     def _pieces(self, whole: _File) -> tuple[list[_File], list[_File]]:
-        """Return the pieces of a file, and those that together are all of it. Raise OSError if a file cannot be read."""
+        """Return the files that are pieces of a file, and the pieces that together have all of its content. Raise
+        OSError if a file cannot be read."""
         begins = partial(self._beginning_with, whole)
         at_end: dict[int, list[PieceFile[_File]]] = {}
         alike = self._end.get(whole.last or b"", ())
@@ -157,8 +160,8 @@ class _Alike:
         return piece.size if piece else 0
 
     def _may_leave_out(self, piece: _File, whole: _File) -> bool:
-        """Return False if an earlier import has read a piece, or if documents beside it may differ from the whole
-        file's."""
+        """Return whether the import may leave out a piece: no earlier import has read the piece, and no documents
+        beside the piece can differ from those of the whole file."""
         if spelled(piece.path) in self._read:
             return False
         place = posixpath.dirname(piece.path)
@@ -177,23 +180,24 @@ def _file(path: str) -> _File:
         return _File(path, os.pread(fd, BEGINNING, 0), last, size)
 
 
-# Each of these three functions yields some of the files with the same first record, but not the first of equal files.
+# Each of these three functions selects files of each group of files with the same first record. If all files of a group
+# are equal, the first one is not selected.
 
 
 def _longer(files: list[str]) -> Iterator[str]:
-    """Yield the files that a tool may have merged, if several were merged: all but the one with the fewest records."""
+    """Yield each file that may be a merge of others: all files of a group except the one with the fewest records."""
     for alike in _alike(files):
         yield from sorted(alike, key=_records)[1:]
 
 
 def _merged(files: list[str]) -> Iterator[str]:
-    """Yield the files that a tool may have merged from other files: the one with the most records."""
+    """Yield the file of each group that a tool may have merged from the others: the one with the most records."""
     for alike in _alike(files):
         yield max(reversed(alike), key=_records)
 
 
 def _supplemented(files: list[str]) -> Iterator[str]:
-    """Yield the files to which a tool may have added records in a copy: all but the one with the most records."""
+    """Yield each file that a tool may have copied with further records: all but the one with the most records."""
     for alike in _alike(files):
         most = max(alike, key=_records)
         yield from (file for file in alike if file != most)
@@ -224,8 +228,8 @@ def _alike(files: list[str]) -> list[list[str]]:
 
 
 def _pieces(files: list[str], candidates: Container[str]) -> dict[str, str]:
-    """Return those of the `candidates` all of whose lines are in files that are no candidates: copies of these files or
-    of parts of them. For each, return the first of these files that contains one of its lines."""
+    """Return the candidates that are copies of other files or of parts of them: the other files contain all lines of
+    such a candidate. Map each candidate to the first other file that contains one of its lines."""
     pieces = [file for file in files if file in candidates]
     originals = [file for file in files if file not in candidates] if pieces else []
     if not originals:
@@ -273,8 +277,8 @@ def _note(piece: str, unseen: dict[int, str | list[str]]) -> int | None:
 
 
 def _hashes(file: str) -> Iterator[int]:
-    """Yield the hash of each line with a record in a file, and a hash that no other file has for each damage, because
-    nobody knows which records were there. Raise OSError if the file cannot be read."""
+    """Yield the hash of each line with a record in a file, and for each damaged place a hash that no other file has,
+    because the records there are unknown. Raise OSError if the file cannot be read."""
     for number, line in enumerate(lines(file)):
         if line is None:
             yield hash((file, number))

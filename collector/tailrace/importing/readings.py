@@ -110,7 +110,7 @@ def closed(loaded: Loaded) -> list[Reading]:
 def _refuse_others(
     loaded: Loaded, sources: tuple[str, ...], own: set[str], paths: set[str]
 ) -> None:
-    """Raise StoreError if an open session that reads one of `paths` is not in `own`, the import's own ones."""
+    """Raise StoreError if an open session reads one of `paths`, and is not one of this import's sessions `own`."""
     try:
         engine = Engine(store_path(loaded.config), loaded.config.store.options)
     except StoreError:
@@ -179,7 +179,8 @@ _OF_COPIES = f"""(
   SELECT *, name AS own FROM stored
   WHERE {IS_OWN} AND part.root(session) IN (SELECT session FROM part.copies) AND EXISTS (FROM part.kept_few)
 )"""  # noqa: S608 - our own words
-"""SQL for own rows about sessions of copies. Naming `part.kept_few` makes the catalog fill `part.copies`."""
+"""SQL for the collector's own rows about sessions that read copies. It names `part.kept_few` only because the catalog
+fills `part.copies` together with this table."""
 
 
 def _closes(columns: str, sources: tuple[str, ...], rows: str = "part.kept_sessions") -> str:

@@ -26,7 +26,7 @@ from tailrace.query.filters import RowCondition, quote
 
 class SessionSummary(msgspec.Struct, frozen=True):
     """The numbers of stored and of missing events of one imported file. `missing` is the number of missing events by
-    reason. `unknown`: whether an unknown number of further events is missing."""
+    reason. `unknown` is true if an unknown number of further events is missing."""
 
     path: str
     format: str
@@ -68,7 +68,7 @@ class Summary(msgspec.Struct, kw_only=True):
 
     @property
     def without_events(self) -> bool:
-        """Whether the table has no event of any file that the user asked for."""
+        """Whether the table has no events of the files that the user asked for."""
         return not any(session.events for session in self._all)
 
     def exceeds(self, max_loss: int) -> bool:
