@@ -156,8 +156,8 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
 
     @property
     def pieces(self) -> Mapping[int, RunPiece | None]:
-        """By id of a process: the part of its last run (program execution) that this input has. A process is left out
-        if no other input may have further parts of the run.
+        """Map the id of each process to the part of the process's last run (program execution) that this input has. A
+        process is left out if no other input may have further parts of the run.
 
         The value is None if a part is missing, and event ids do not show whether another input has it."""
         ...

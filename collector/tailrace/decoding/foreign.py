@@ -81,7 +81,8 @@ JSON_SHAPES = (
     (re.compile(rb'\[\s*\{\s*(?:"[a-z]+"\s*:[^{}]*)?"type"\s*:\s*"header"'), "jets_array"),
     (re.compile(rb"(?:\[\s*)?\{[ \t\r]*\n"), "indented_json"),
 )
-"""Patterns for the beginning of JSON that is no trace with one record a line. The first that matches decides."""
+"""Patterns for the beginning of JSON that no decoder reads: all records in one object or array, or a record in several
+lines. Each pattern has a key of `FOREIGN`. The first pattern that matches decides."""
 
 _CR = re.compile(rb"\d[ \t]*\r\s*[#A-Z]")
 """A CR that ends a line: it follows a digit, and the next line begins with a letter or `#`."""
@@ -115,11 +116,12 @@ def foreign(path: str, head: bytes, formats: Iterable[Format] = ()) -> str:
 
 
 def other_format(path: str, head: bytes, own: Format) -> str | None:
-    """Return the name of another format than `own`, the source's, that the first bytes `head` of a file show; "" if they
-    show none. Return None if they are too few to tell, because the first record may be incomplete.
+    """Return the name of the format that the first bytes `head` of a file show, if it is not `own`, the source's
+    format. Return "" if they show no other format, and None if they are too few to tell, because the first record may
+    be incomplete.
 
-    Ask `own` first, because several formats may recognise the same bytes. Return "" if it recognises no content at all,
-    as some plug-ins do."""
+    Ask `own` first, because several formats may recognise the same bytes. Also return "" if `own` recognises no content
+    at all, as is the case for some plug-ins."""
     if not own.files.recognises_content or foreign(path, head, (own,)):
         return ""
     if own.files.recognises(path, head):

@@ -261,7 +261,8 @@ class GuardedDecoder:
         return bool(self.error)
 
     def ask(self, question: Callable[[Any], T], otherwise: T) -> T:
-        """Return the result of `question` for the plug-in's decoder; `otherwise` if the decoder fails or has failed."""
+        """Return the result of the call of `question` with the plug-in's decoder. Return `otherwise` if the decoder
+        fails or has failed before."""
         if self._decoder is None:
             return otherwise
         try:

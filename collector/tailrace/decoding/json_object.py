@@ -37,7 +37,7 @@ def as_object(texts: Texts) -> str | None:
 
 
 def texts_of(text: str | None) -> Texts:
-    """Return the members of a JSON object; none for None. This is the inverse of `as_object`."""
+    """Return the members of a JSON object, or an empty dict for None. This is the inverse of `as_object`."""
     return {} if text is None else {k: str(raw, "utf-8") for k, raw in _raw_members(text).items()}
 
 
@@ -78,7 +78,7 @@ def integral(text: str) -> int | None:
         return None
     try:
         number = Decimal(text)
-    except InvalidOperation:  # The exponent is too long for Decimal, or the text is no number.
+    except InvalidOperation:  # The exponent is too long for Decimal, or the text is not a number.
         return None if text.upper().partition("E")[0].strip("-0.") else 0
     if not number:
         return 0

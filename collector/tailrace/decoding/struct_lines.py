@@ -49,7 +49,7 @@ class StructLines(Generic[Plain, Spelled]):
         self._reserved = reserved
 
     def decode(self, data: bytes, lines: list[bytes]) -> Sequence[Plain | Spelled] | None:
-        """Return the `lines` of `data` as structs: all `plain`, or all `spelled`.
+        """Return the `lines` of `data` as structs: all of the type `plain`, or all of the type `spelled`.
 
         Return None if a line fits neither of them, nests too deeply or is not UTF-8."""
         decoded: Sequence[Plain | Spelled] | None = None
@@ -76,7 +76,8 @@ class StructLines(Generic[Plain, Spelled]):
     def further(
         self, lines: list[bytes], decoded: Sequence[Plain | Spelled | None], again: bytes
     ) -> Sequence[str | None]:
-        """Return each line's fields that its struct lacks, as JSON members like `,"a":1`. `again`: structs as JSON.
+        """Return each line's fields that its struct lacks, as JSON members like `,"a":1`. `again` has the structs as
+        JSON.
 
         Return None for a line that has a repeated field or a reserved name, or that was not decoded."""
         text = b"\n".join(lines) + b"\n"

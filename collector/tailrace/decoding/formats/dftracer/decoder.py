@@ -91,9 +91,9 @@ class DFTracerState(msgspec.Struct):
     tried: int = 0  # Number of attempts to join these lines.
     names: dict[str, str] = {}  # Names of files, hosts and other strings, by key of the hash.
     processes: ProcessesState = msgspec.field(default_factory=ProcessesState)
-    asked: dict[str, bool | None] = {}  # keys without a name (see `AskedNames`)
-    marked: bool = False  # whether the file begins with a byte order mark
-    element: Element = msgspec.field(default_factory=Element)  # the unfinished line or element
+    asked: dict[str, bool | None] = {}  # Keys without a name (see `AskedNames`).
+    marked: bool = False  # Whether the file begins with a byte order mark.
+    element: Element = msgspec.field(default_factory=Element)  # The unfinished line or element.
 
 
 class DFTracerDecoder:
@@ -207,13 +207,13 @@ class DFTracerDecoder:
             self._piece(piece)
 
     def _read(self, data: bytes, at: int, size: int) -> int:
-        """Read whole lines or elements, at most `size` bytes from `at` on. If none ends there, read more of a single
-        one.
+        """Read whole lines or elements, at most `size` bytes from `at` on. If none ends there, or an unfinished one
+        waits, read a part of a single one, up to its end if possible.
 
         Return the position after the bytes that were read."""
         lines, stop = self._lines, 0
         if lines.between or (lines.pending and lines.after_blank):
-            # No bytes wait but blank lines.
+            # No bytes wait, or only blank lines.
             window = at + min(size, lines.limit - lines.pending)
             if stop := data.rfind(b"\n", at, window) + 1:
                 self._feed(data[at:stop])
@@ -260,13 +260,15 @@ class DFTracerDecoder:
         self._offset = stop - len(self._held)
 
     def _read_other(self, offset: int, line: bytes) -> bool:
-        """Read a line or element that `read_usual` cannot read. Return whether a split record needs the next line."""
+        """Read a line or element that `read_usual` cannot read. Return whether newlines have split a record whose end
+        is still missing."""
         self._offset = offset - len(self._held)
         self._line(line, "bad_json" if line.endswith(b"\n") else "cut")
         return bool(self._held)
 
     def _line(self, line: bytes, unreadable: str) -> None:
-        """Read a line while lines of a split record may wait, and try to read these together with it as one record."""
+        """Read a line. If lines of a split record wait, try to read these lines and the new one together as one
+        record."""
         if not self._held:
             self._fresh(line, unreadable)
             return
@@ -323,8 +325,8 @@ class DFTracerDecoder:
             self._pieces(line, [0, *(at for at in starts if at > begin), len(line)], unreadable)
 
     def _read_joined(self, line: bytes) -> bool:
-        """Read a line with Ctrl-Zs between records or brackets, where files were joined. Return False, and read nothing,
-        if it is no such line."""
+        """Read a line with Ctrl-Zs between records or brackets, where files were joined. If the line has no Ctrl-Z, or
+        an unreadable record, read nothing and return False."""
         parts = _JOINT.split(line)
         given = filter(None, map(_record_of, parts[::2]))
         if len(parts) == 1 or any(isinstance(find_fields(record), str) for record in given):
@@ -339,7 +341,8 @@ class DFTracerDecoder:
         return True
 
     def _pieces(self, line: bytes, cuts: list[int], unreadable: str) -> None:
-        """Read a line that is not one record, in parts that begin at the positions `cuts`, except the last one."""
+        """Read in parts a line that is not one record. Each part ends where the next one begins: at a position in
+        `cuts`."""
         member = True  # whether the next part of the line continues a JSON array after a comma
         for begin, stop in itertools.pairwise(cuts):
             why = unreadable if stop == len(line) else "cut"

@@ -39,13 +39,14 @@ _ELEMENT = re.compile(
 
 
 class Element(msgspec.Struct):
-    """The scan of an unfinished element, which finds where the next one begins. Its bytes may come in several parts."""
+    """The scan of an unfinished element, which finds where the next element begins. The bytes may come in several
+    parts."""
 
-    depth: int = 0  # number of open braces
-    string: bool = False  # whether the next byte is in a string
-    escaped: bool = False  # whether a backslash precedes the next byte
-    closed: bool = False  # whether the object has ended, and only separators stand behind it
-    separated: bool = False  # whether a comma or a `]` is among these separators
+    depth: int = 0  # Number of open braces.
+    string: bool = False  # Whether the next byte is in a string.
+    escaped: bool = False  # Whether a backslash precedes the next byte.
+    closed: bool = False  # Whether the object has ended, and only separators stand behind it.
+    separated: bool = False  # Whether a comma or a `]` is among these separators.
 
     def next(self, data: bytes, at: int, stop: int) -> int:
         """Return the position of the next element in `data[at:stop]`, or `stop` if none begins there. The next call
@@ -82,7 +83,8 @@ class Element(msgspec.Struct):
 
 
 def whole_elements(data: bytes, at: int, stop: int) -> list[bytes]:
-    """Return the elements from `at` on that are complete: another element of the same line begins before `stop`."""
+    """Return the complete elements from `at` on, after each of which another element of the line begins before
+    `stop`."""
     found = []
     while whole := _ELEMENT.match(data, at, stop):
         found.append(whole[0])

@@ -242,7 +242,7 @@ def _numbers(record: Record, texts: Texts) -> Texts:
 
 
 def _naming(record: Record, texts: Texts, theirs: Texts) -> str:
-    """Return the field `name` (FH, HH or SH) of a name record. Add the field `args` to `theirs` if it lacks there."""
+    """Return the field `name` (FH, HH or SH) of a name record. If `theirs` has no field `args`, add it."""
     key = msgspec.json.decode(texts[KEY])
     kind, _, value = key.partition(":")
     if "args" not in theirs:

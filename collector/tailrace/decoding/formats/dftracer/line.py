@@ -73,7 +73,7 @@ class RecordReading(NamedTuple):
     name: str
     before: Texts
     after: Texts
-    # Role of the record: whether the record changes how later ones are read.
+    # Kind of the record. Some kinds change how later records are read.
     role: Literal["event", "counter", "aggregate", "metadata", "start", "end", "unit", "other"]
     category: str | None = None
     start: int | None = None

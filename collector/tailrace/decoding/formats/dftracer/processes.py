@@ -102,8 +102,8 @@ class Processes:
 
     @property
     def usual(self) -> list[tuple[int, TracedRun]]:
-        """The current process, then others whose records the compiled kernel may read, each with its number. Each is
-        the latest process with its PID."""
+        """Processes with their numbers: the current one, then others whose records the compiled kernel may read. Each
+        of the others is the latest process with its PID."""
         found = [(self.number, self.current)]
         if self.number != self._rest:
             before = itertools.islice(reversed(self.runs.items()), 1, USUAL_MAX)
@@ -116,9 +116,9 @@ class Processes:
 
     @property
     def pieces(self) -> dict[int, RunPiece | None]:
-        """By the process's number, the part of each process's last run (program execution) that is in this file. If ids
-        do not show the part, the value is None for a run whose end is missing (`TracedRun.lacking`), and a process with
-        any other run is left out."""
+        """The part of each process's last run (program execution) that is in this file, by the process's number. If ids
+        do not show the part, the value is None for a run whose end is missing (`TracedRun.lacking`); for any other run,
+        the process is left out."""
         found = {number: (run.piece, run.lacking) for number, run in self.runs.items()}
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
@@ -144,13 +144,15 @@ class Processes:
         return True
 
     def find(self, data: bytes) -> bool:
-        """Turn to the process whose PID an unreadable record has. Return whether the process changed."""
+        """Make the process whose PID stands in an unreadable record the current one. Return whether the current process
+        changed."""
         found = _PID.search(data)
         number = self._newest.get(_plain(found[1].decode()), self._rest) if found else None
         return number is not None and self.go(number)
 
     def turn(self, pid: str, host: str) -> bool:
-        """Turn to the process with this PID and host (or ""). Return whether the process changed."""
+        """Make the process with this PID and host (or "") the current one. Return whether the current process
+        changed."""
         now = self.current
         pid, host = _plain(pid), host if len(host) <= _HOST_MAX and host.isascii() else ""
         if pid == now.pid and host in ("", now.host):

@@ -40,7 +40,7 @@ class IdsState(msgspec.Struct):
 
 
 class Ids:
-    """The ids of a run's events, as the ranges of ids that are still missing.
+    """The ids of a run's events, stored as the ranges of ids that are still missing.
 
     `believed` becomes false if missing ids prove nothing any more, for example because ids repeat."""
 
@@ -105,7 +105,7 @@ class Ids:
         self._judge()
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
-        """Mark sorted ranges of ids as seen. `breaks`: number of events whose id is not 1 higher than the id before.
+        """Mark sorted ranges of ids as seen. `breaks` counts the ids that are not 1 higher than the id before.
 
         Return False, and mark nothing, if more than `HOLES_MAX` ranges may have been missing at the same time. This
         depends on the order of arrival, so the caller must use `add`."""
@@ -169,24 +169,23 @@ NO_END, NO_START = "no_end", "no_start"
 
 class TracedRunState(msgspec.Struct):
     stage: str = "before"  # "before", "open" (after `start`), "ended", or "settled" (gaps reported)
-    ticks: int = 10**6  # ticks per second of this run's clock
-    coming: int | None = None  # ticks per second of the next run's clock
-    told: bool = False  # whether any record has stated the unit of time
-    measured: bool = False  # whether a time_metric has stated the unit
-    blanks: bool = False  # whether the file begins with two blanks (unfinished, release 1.0)
-    counts: bool | None = None  # whether the release numbers its events by id
-    phase: str = ""  # spelling of `ph` ("1" or "X") in the record with the unit of time
-    last: int = 0  # id of the record `end`
-    unnumbered: int = 0  # number of malformed records whose id is not visible
-    claimed: list[
-        tuple[int, int]
-    ] = []  # ranges of ids that were reported as gaps and have not come
-    numbered: bool = False  # whether an event had an id
-    headless: bool = False  # whether `end` came without `start`
-    whole: bool = False  # whether `end` says that the configuration excludes aggregates
-    at: int | None = None  # time of the process's last `start` or `end`
-    backward: bool = False  # whether `start` came after `end`, as in a reversed file
-    mixed: bool = False  # whether times show that lines of several runs are out of order
+    ticks: int = 10**6  # Ticks per second of this run's clock.
+    coming: int | None = None  # Ticks per second of the next run's clock.
+    told: bool = False  # Whether any record has stated the unit of time.
+    measured: bool = False  # Whether a time_metric has stated the unit.
+    blanks: bool = False  # Whether the file begins with two blanks (unfinished, release 1.0).
+    counts: bool | None = None  # Whether the release numbers its events by id.
+    phase: str = ""  # Spelling of `ph` ("1" or "X") in the record with the unit of time.
+    last: int = 0  # Id of the record `end`.
+    unnumbered: int = 0  # Number of malformed records whose id is not visible.
+    # Ranges of ids that were reported as gaps and have not come.
+    claimed: list[tuple[int, int]] = []
+    numbered: bool = False  # Whether an event had an id.
+    headless: bool = False  # Whether `end` came without `start`.
+    whole: bool = False  # Whether `end` says that the configuration excludes aggregates.
+    at: int | None = None  # Time of the process's last `start` or `end`.
+    backward: bool = False  # Whether `start` came after `end`, as in a reversed file.
+    mixed: bool = False  # Whether times show that lines of several runs are out of order.
     ids: IdsState = msgspec.field(default_factory=IdsState)
 
 
@@ -208,7 +207,8 @@ class TracedRun:
         return RANGE_BYTES * (self.ids.ranges + len(self.stored.claimed))
 
     def give_up(self) -> None:
-        """Evict the ranges of missing and of reported ids, if any. The run then returns no more gaps for ids."""
+        """Evict the ranges of missing ids and of reported ids. If there were any, the run returns no more gaps for
+        ids."""
         if self.held:
             self._given_up += len(self.stored.claimed)
             self.stored.claimed = []
@@ -224,7 +224,8 @@ class TracedRun:
 
     @property
     def usual(self) -> bool:
-        """Whether the compiled kernel may read events of this run: the unit of time is known, and no heal is due."""
+        """Whether the compiled kernel may read events of this run: the unit of time is known, and no reported id must
+        be taken back."""
         return self.stored.told and not self.stored.claimed
 
     def clock(self) -> SessionFacts:
@@ -293,7 +294,7 @@ class TracedRun:
             claimed = old.stage == "settled" and bool(old.counts)
             old.headless, old.backward, old.stage, old.at = False, True, "ended", reading.start
             self.saw(reading)
-            # A heal takes back `_late`. Its piece has no ids if they prove nothing.
+            # The heal takes back the gap `_late`. The piece in it has no ids if they prove nothing.
             piece = self.piece or RunPiece(pid=self.pid, host=self.host, ranges=())
             about = Missing(count=0, of=Kind.SPAN, detail=NO_START, piece=piece)
             late = [self._late(offset)._replace(kind=Kind.HEAL, detail=about)] if claimed else []
@@ -318,12 +319,14 @@ class TracedRun:
         return msgspec.structs.replace(self.clock(), starts=again)
 
     def _is_mixed(self, offset: int, *, mixed: bool) -> list[Record]:
-        """Note whether lines of several runs are `mixed`, so that reported ids prove nothing: take these back."""
+        """Note whether lines of several runs are `mixed`. Missing ids then prove nothing: take the reported ids
+        back."""
         self.stored.mixed = self.stored.mixed or mixed
         return self._take_back(offset) if self.stored.mixed else []
 
     def ends(self, offset: int, reading: RecordReading) -> list[Record]:
-        """End the run at an `end` record. Return its gaps, unless aggregates (of several events) may still follow."""
+        """End the run at an `end` record. Return the run's gaps, unless aggregates (of several events) may still
+        follow."""
         state = self.stored
         again = state.stage in {"ended", "settled"}
         early = state.stage == "open" and state.at is not None and (reading.start or 0) < state.at
@@ -370,7 +373,8 @@ class TracedRun:
         return gaps
 
     def heals(self, offset: int, number: int | None) -> list[Record]:
-        """Return heals for reported ids, after a record behind the gap. `number` is the record's id, if it has one."""
+        """Return heals, which take reported ids back, after a record that follows the gap. `number` is the record's id,
+        if it has one."""
         claimed = self.stored.claimed
         if not claimed:
             return []
@@ -461,7 +465,8 @@ class TracedRun:
     def lost(self, offset: int, data: bytes, number: int | None) -> list[Record]:
         """Update the run with a malformed record, which is reported by itself: mark its id, if visible, as seen.
 
-        `number` is the id, if the record is JSON. Return a heal if the missing event was reported before."""
+        `number` is the id, if the record is JSON. If the missing event was reported before, return a heal, which takes
+        the gap back."""
         if number is None and (numbered := _NUMBERED.match(data)):
             number = int(numbered[1])
         if number is not None:

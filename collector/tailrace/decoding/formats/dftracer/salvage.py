@@ -71,7 +71,8 @@ class _UnsureError(Exception):
 
 
 def find_fields(record: bytes) -> FoundFields | str:
-    """Return the fields of a record, perhaps repaired, or bad_json, not_an_object or too_deep."""
+    """Return the fields of a record, repaired if necessary, or the reason for a refusal: bad_json, not_an_object or
+    too_deep."""
     found = read_object(record)
     if not isinstance(found, str):
         # The tracer does not escape backslashes, so a backslash is a flaw even in valid JSON.
@@ -85,7 +86,7 @@ def find_fields(record: bytes) -> FoundFields | str:
 
 
 def _without_commas(record: bytes) -> tuple[bytes, str] | None:
-    """Return the record without commas before closing brackets, or None. The result may still be no JSON."""
+    """Return the record without commas before closing brackets, or None. The result may still be invalid JSON."""
     fewer = _STRING_OR_COMMA.sub(lambda found: found[0].removeprefix(b","), record)
     return (fewer, COMMA) if len(fewer) < len(record) else None
 

@@ -103,7 +103,7 @@ def read_usual(
     """Read successive `lines` from `offset` on, and append the records of usual lines to `records`.
 
     `other` reads any other line. It returns True if newlines have split a record whose end is still missing; the next
-    line is then passed to `other`, too. `waits`: whether the beginning of such a record precedes the first line."""
+    line is then passed to `other`, too. `waits` is true if the beginning of a split record precedes the first line."""
     reading = _UsualReading(names, processes, records)
     for found in lines:
         whole = found.whole
@@ -130,8 +130,8 @@ class _UsualReading:
         self._look()
 
     def _look(self) -> None:
-        """Read what the lines of the current process depend on. The PID `_own` is None while the module `line` must
-        read all its records."""
+        """Store the facts about the current process by which its lines are read. Its PID `_own` is None while the
+        module `line` must read all its records."""
         self._run = run = self._processes.current
         self._own = int(run.pid) if run.pid and run.usual else None
         self._host, self._other_phase = run.host, run.other_phase
@@ -211,11 +211,12 @@ class _UsualReading:
     def _attributes(
         self, about: str, raw: Raw | UnsetType, more: str, told: dict[str, str]
     ) -> tuple[str | None, str] | None:
-        """Return the JSON text of a record's attributes, and the hash of its host or "". The attributes are `about`,
-        the names of file and host, `more`, and the arguments `raw`.
+        """Return the JSON text of a record's attributes, and the hash of its host or "". The text consists of the
+        members `about`, the names of file and host, the members `more`, and the member `args`, whose text is `raw`.
 
-        The names come from `told`, or are found by their hashes in `raw`; unknown names are under `$late`. Return None
-        if the module `line` must read the record."""
+        `told` has names that the record itself contains. For hashes in `raw`, the names that the file has defined are
+        added, and the object `$late` with the keys of all others. Return None if the module `line` must read the
+        record."""
         host, args, members = "", "" if raw is UNSET else str(raw, "utf-8"), joined(told)
         if raw is not UNSET and ('hash"' in args or "\\u" in args):
             try:

@@ -107,7 +107,8 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys to which events refer, and for which no document has a name. `SPECIFICATION` traces need no fields."""
+        """Keys to which events refer, and for which no document has a name. A trace of the form `SPECIFICATION` needs
+        no names of fields."""
         asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]

@@ -57,7 +57,7 @@ from tailrace.model.record import (
 
 
 def read_other(offset: int, size: int, line: Line) -> Record:
-    """Return the record of a line that is no event: a comment, or a line with an unknown letter."""
+    """Return the record of a line that is not an event: a comment, or a line with an unknown letter."""
     if line.kind == "comment":
         kind, name, about = Kind.ANNOTATION, "comment", {"text": quote(line.comment or "")}
     else:

@@ -150,26 +150,26 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
     name: ClassVar[FormName] = AGENT
     stacks: Stacks = msgspec.field(default_factory=Stacks)
-    time: int = 0  # number of entries and exits that were read or are known to be missing
-    lost: int = 0  # number of entries and exits in `time` that are missing
-    trusted: bool = False  # whether the times of deaths show missing lines
-    ahead: int = 0  # time of the last death minus the number of entries and exits read before it
-    agreeing: int = 0  # number of deaths with equal `ahead`, each after another entry or exit
-    agreed_at: int = -1  # number of entries and exits read before the last death in `agreeing`
-    disagreements: int = 0  # how often `ahead` changed before deaths were trusted
-    unread: int = 0  # number of unreadable lines since the last trusted death
-    # number of lines before the first two deaths that agree which nothing explains, so that they may lie before the
-    # input; -1 as long as no deaths agree
+    time: int = 0  # Number of entries and exits that were read or are known to be missing.
+    lost: int = 0  # Number of entries and exits in `time` that are missing.
+    trusted: bool = False  # Whether the times of deaths show missing lines.
+    ahead: int = 0  # Time of the last death minus the number of entries and exits read before it.
+    agreeing: int = 0  # Number of deaths with equal `ahead`, each after another entry or exit.
+    agreed_at: int = -1  # Number of entries and exits read before the last death in `agreeing`.
+    disagreements: int = 0  # How often `ahead` changed before deaths were trusted.
+    unread: int = 0  # Number of unreadable lines since the last trusted death.
+    # Number of lines that the first two agreeing deaths show as missing, and nothing explains, so that they may lie
+    # before the input. -1 as long as no deaths agree.
     base: int = -1
-    late: bool = False  # whether `NO_START` is reported
-    excused: int = 0  # number of unmatched exits whose entry may be an unreadable line
-    died: int = 0  # highest time of a death
-    died_at: int = -1  # number of entries and exits read before this death
-    claimed: int = 0  # number of lines that deaths report as missing; -1 once deaths are out of order and ignored
-    # missing and late lines that became known with the last line; None stands for a new run of the program
+    late: bool = False  # Whether `NO_START` is reported.
+    excused: int = 0  # Number of unmatched exits whose entry may be an unreadable line.
+    died: int = 0  # Highest time of a death.
+    died_at: int = -1  # Number of entries and exits read before this death.
+    claimed: int = 0  # Number of lines that deaths report as missing; -1 once deaths are out of order and ignored.
+    # Missing and late lines that became known with the last line. None stands for a new run of the program.
     found: list[MissingLines | None] = []
-    mixed: bool = False  # whether there were lines that end with a clock
-    clock: int = 0  # last field of the last line that may end with a clock
+    mixed: bool = False  # Whether there were lines that end with a clock.
+    clock: int = 0  # Last field of the last line that may end with a clock.
 
     def tick(self, last: str) -> LineContext:
         """Count an entry or exit whose last field is `last`. Return the context of the line.
@@ -192,7 +192,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return last, frames, self.time, None
 
     def death(self, time: int) -> int:
-        """Read the death of an object, whose `time` may show missing lines. Return the time for the death's record."""
+        """Read the death of an object. Its `time` may show missing lines. Return the time for the record of the
+        death."""
         if self.mixed or self.claimed < 0 or time > TIME_MAX:
             return time  # The time of the death is damaged or from another clock, so it must not change the counted clock.
         lines = self.time - self.lost
@@ -208,7 +209,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Handle an exit without an open frame: the beginning may be missing, if that is possible."""
+        """Handle an exit without an open frame. If its entry is not in the input, remember the exit in `stacks` or, if
+        the thread has no open frame at all, report that the beginning may be missing."""
         if not self.stacks.lacks(stream, method):
             return
         if frames := self.stacks.frames[stream]:
@@ -231,14 +233,15 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return count
 
     def take_back(self) -> None:
-        """Heal missing entries that may stand behind their exits (`Stacks.behind`): the beginning may be missing."""
+        """Take back reports of missing entries that may stand behind their exits (`Stacks.behind`). Report instead that
+        the beginning may be missing."""
         for stream, count in self.stacks.behind.items():
             self._heal(MissingLines(count, detail="unmatched_exit", of=Kind.BEGIN, stream=stream))
         self.stacks.behind.clear()
         self._begin_late()
 
     def settle(self, *, ended: bool) -> None:
-        """Take back missing entries that may be open frames, when the input pauses or has `ended`."""
+        """Take back reports of missing entries that may be open frames, when the input pauses or has `ended`."""
         for stream, frames in self.stacks.frames.items():
             self.stacks.explain(stream, frames)
         self.stacks.settled = self.stacks.number
@@ -260,7 +263,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return int(last) == self.time if letter == "D" else last in self.stacks.frames
 
     def _refuse_clock(self, number: int, step: int) -> None:
-        """Raise OtherFormError if the last field is probably a clock. `step`: 1 for an entry or exit, otherwise 0."""
+        """Raise OtherFormError if the last field is probably a clock. `step` is 1 for an entry or exit, else 0."""
         if not 0 <= number < CLOCK_LIKELY:
             return
         if not any(int(thread) >= CLOCK_LIKELY for thread in self.stacks.frames):
@@ -272,7 +275,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self.clock = number
 
     def _behind(self) -> None:
-        """Trust the times of deaths: only a tool writes a time below the clock. After `DOUBT` changes, do not."""
+        """Trust the times of deaths, because only a tool writes a time below the clock. Do not trust them after `DOUBT`
+        changes of `ahead`."""
         if self.disagreements >= DOUBT:
             return
         if not self.trusted and self.agreed_at == self.time - self.lost:
@@ -281,7 +285,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """Trust the times of deaths after `TRUST` equal values of `ahead`. Trusted ones show missing lines."""
+        """Trust the times of deaths after `TRUST` equal values of `ahead`. If they are trusted, report missing
+        lines."""
         lines = self.time - self.lost
         if self.trusted:
             self._claim(ahead - self.lost)
@@ -340,7 +345,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
 HOLES_MAX = 256
 """Maximum number of stored ranges of missing clock times. Beyond it, the oldest range is removed, and a late line in
-that range heals no gap."""
+that range takes no gap back."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
@@ -411,10 +416,10 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return 0
 
     def take_back(self) -> None:
-        """Do nothing, because late lines heal their own gaps."""
+        """Do nothing, because late lines take their own gaps back."""
 
     def settle(self, *, ended: bool) -> None:
-        """Do nothing, because late lines heal their own gaps."""
+        """Do nothing, because late lines take their own gaps back."""
 
     def unreadable(self) -> None:
         self.unread += 1
@@ -454,7 +459,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", None, time, "repeated_time"
 
     def _fill(self, at: int, time: int) -> None:
-        """Remove a late line's time from the range `holes[at]`, and heal one line if some are reported."""
+        """Remove a late line's time from the range `holes[at]`, and take one line back from the reported ones."""
         hole = self.holes[at]
         if hole.claimed:
             self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))

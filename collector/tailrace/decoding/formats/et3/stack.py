@@ -37,7 +37,8 @@ class Stacks(msgspec.Struct):
     # by thread, exits without an entry: the number of the innermost frame when they came, and the number of these exits
     # by method
     doubted: dict[str, list[tuple[int, dict[str, int]]]] = {}
-    unplaced: int = 0  # number of doubted exits of threads that were forgotten
+    # number of exits without an entry in threads whose exits in `doubted` were forgotten
+    unplaced: int = 0
     # by thread, number of entries that are reported missing and may be frames that no exit ended. They wait for
     # `AgentForm.take_back`
     behind: dict[str, int] = {}
@@ -110,7 +111,8 @@ class Stacks(msgspec.Struct):
         return count
 
     def explain(self, thread: str, frames: list[OpenFrame]) -> None:
-        """Count the frames that were never ended in `behind` if their entries are reported missing by earlier exits."""
+        """Find `frames` that may be the entries which earlier exits of their methods lacked; no exit has ended these
+        frames. For each, forget a doubted exit or, if the entry was reported missing, count it in `behind`."""
         passed = self.passed.get(thread, {})
         for method, number, _ in frames:
             if number > self.settled and passed.get(method, 0) < 0:
@@ -168,7 +170,7 @@ class Stacks(msgspec.Struct):
             self.whole = False
 
     def _dispel(self, thread: str, method: str) -> bool:
-        """Forget the last doubted exit of a method. Return whether there was one."""
+        """Forget the last exit of a method in `doubted` (exits without an entry). Return whether there was one."""
         for _, exits in reversed(self.doubted.get(thread, [])):
             if method in exits:
                 _add(exits, method, -1)

@@ -156,7 +156,8 @@ def read_body(body: bytes) -> Body:
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
-    """Return the JSON of attributes that are scalars with ordinary names, or None, and `values` for `learn_layout`."""
+    """Return attributes as JSON, and their `values` for `learn_layout` if it can store the layout. Return None twice if
+    some attribute is not a scalar with an ordinary name."""
     keys: set[str] = set()
     fields: list[str] = []
     values: list[BodyValue] = []
@@ -201,7 +202,8 @@ def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
     8192
 )  # The cache of this function takes at most about 4 MiB of memory, because most names are short.
 def _head(raw: bytes) -> tuple[str, int]:
-    """Return an attribute's name as a JSON key, and its type. Raise IndexError or UnicodeDecodeError for others."""
+    """Return an attribute's name as a JSON key, and its type. Raise IndexError or UnicodeDecodeError if the name is not
+    ordinary or the attribute is incomplete."""
     kind = raw[2 + raw[1]]
     name = raw[2:-1].decode()
     if name.startswith("$"):

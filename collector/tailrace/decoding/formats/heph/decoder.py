@@ -59,7 +59,7 @@ def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
 
 
 def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
-    """Return why no packet can begin at `at`, or None. Look only at bytes before `stop`."""
+    """Return the reason why no packet can begin at `at`, or None if one can. Look only at bytes before `stop`."""
     have = stop - at
     if have < 8:
         return None if data[at : at + 4] in MAGICS else "bad_magic"
@@ -141,7 +141,7 @@ class HephState(msgspec.Struct):
 
     offset: int = 0
     waiting: bytes = b""
-    # Reason of the malformed bytes directly before `waiting`; malformed bytes that follow get the same reason.
+    # Reason of the malformed bytes directly before `waiting`; bytes without a magic that follow get the same reason.
     run: str = ""
 
 
@@ -295,7 +295,8 @@ class HephDecoder:
         return self._malformed(data, at, stop, fault, records)
 
     def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
-        """Add a malformed record and return its size. Its reason is that of malformed bytes directly before it."""
+        """Add a malformed record and return its size. If no magic begins it, its reason is that of malformed bytes
+        directly before it, if any."""
         offset = self._offset + at
         if fault == "bad_magic" and self._run and self._run_end == offset:
             fault = self._run

@@ -19,7 +19,7 @@ versions may add types. A record gets only the first of its flaws in this order:
 of single fields, flaws of the line's position. NULs at the beginning of a line are malformed: a log rotation emptied
 the file while the producer continued to write. A file with a readable line but no footer gets a `truncated` gap of
 unknown size at its end, or before the header of the next producer. Connections and datagrams may lack a footer. A file
-whose first readable line is no header may be the rest of a split file: it gets a `late_join` gap of unknown size. If
+whose first readable line is not a header may be the rest of a split file: it gets a `late_join` gap of unknown size. If
 this line is the footer, and the header comes behind other lines, the file was reversed.
 
 A header behind lines without a header, or behind lines that follow a footer, may stand in a file that was sorted or
@@ -47,7 +47,8 @@ if TYPE_CHECKING or kernels.active():
     """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 
 IN_SESSION = frozenset({"headless", "open"})
-"""Stages of `JetsState` for lines between header and footer. A file that ends in one of them lacks its footer."""
+"""Stages of `JetsState` for lines between header and footer. A file that ends in one of these stages lacks its
+footer."""
 
 NO_END, NO_START = "no_end", "no_start"
 """Details of the gap records for a missing footer and for a missing header."""
@@ -56,11 +57,11 @@ NO_END, NO_START = "no_end", "no_start"
 class JetsState(msgspec.Struct):
     lines: LinesState = msgspec.field(default_factory=LinesState)
     # "start", "headless" (lines without a header), "open" (after a header) or "closed" (after a footer). A file that
-    # begins with a footer is a piece or was reversed: "footer", and "reversed" after a line that is no header
+    # begins with a footer is a piece or was reversed: "footer", and "reversed" after a line that is not a header.
     stage: str = "start"
-    file: bool = False  # whether the input is a file whose end was not yet reached
-    totals: dict[str, int] = {}  # totals of the footer with which the file begins
-    unordered: bool = False  # whether lines of the file may stand before the header of their run
+    file: bool = False  # Whether the input is a file whose end was not yet reached.
+    totals: dict[str, int] = {}  # Totals of the footer with which the file begins.
+    unordered: bool = False  # Whether lines of the file may stand before the header of their run.
 
 
 class JetsDecoder:

@@ -147,7 +147,7 @@ def _both(record: Record, texts: Texts) -> tuple[Texts, Texts]:
     keys = [key for key in texts if key not in {BEGIN_WORDS, FLAW_OF_ROW}]
     names = [key for key in ("record_id", "id") if _names(texts.get(key), record.id)]
     # Fields of a begin line that have a column are not in the attributes, so attributes of these names come from the
-    # end line. Only a `parent_id` of the begin line that is no id is in the attributes, too.
+    # end line. There is one exception: the attributes contain a `parent_id` of the begin line that is not an id.
     bad_parent = texts.get(FLAW_OF_ROW) == '"bad_parent"' and "parent_id" not in changed
     of_ids = {"id"} if bad_parent else {"id", "parent_id"}
     columns = [

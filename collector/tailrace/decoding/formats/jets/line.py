@@ -1,6 +1,6 @@
 """Read lines of JETS into records: one line (`read_line`), or the most frequent lines in bulk (`read_usual`), with the
-same results. The frequent lines are records, their ends, events and annotations. The fastest ones have integer ids below
-2^63 and only fields of the specification.
+same results. The frequent lines are records, their ends, events and annotations. Lines with integer ids below 2^63 and
+only fields of the specification are read fastest.
 
 The module `decoder` describes columns, attributes and dialects. An unreadable line becomes a malformed record, with its
 id if that is readable, and a reason from `json_object.read_object` or one of these reasons:
@@ -83,7 +83,7 @@ def read_line(offset: int, line: bytes) -> Record:
     except _MalformedError as refused:
         lost = None
         if "type" in fields and fields["type"].value == "record" and "id" in fields:
-            # Lines that refer to the record are no orphans if its id is readable.
+            # Lines that refer to the record are not orphans if its id is readable.
             with suppress(_MalformedError):
                 lost = _id(fields, "id", set())
         return malformed(offset, line, str(refused))._replace(id=lost)
@@ -416,7 +416,7 @@ def _parent(raw: Raw) -> int | str | None:
 
 @lru_cache(4096)
 def _integer(text: str, least: int, end: int) -> int:
-    """Return the value of a JSON number. Raise ValueError if it is no integer, below `least`, or not below `end`."""
+    """Return the value of a JSON number. Raise ValueError if the value is not an integer from `least` to `end` - 1."""
     number = int(text) if text.lstrip("-").isdecimal() else integral(text)
     if number is None or not least <= number < end:
         raise ValueError(text)
@@ -432,7 +432,8 @@ _NUMBERS: dict[str, Callable[[Raw], object]] = {
 
 
 def _spelled(plain: type[_Line]) -> type[Struct]:
-    """Return the struct `plain` with numbers and ids as JSON texts, which its method `record` reads first."""
+    """Return a struct like `plain` whose numbers and ids are JSON texts. Its method `record` reads these texts
+    first."""
     keys = plain.__struct_fields__
     numbers = [(key, _NUMBERS[key]) for key in keys if key in _NUMBERS]
     of_plain: Any = plain.record

@@ -224,7 +224,7 @@ class OvniDecoder:
         state.offset += at
 
     def _events(self, at: int, records: list[Record]) -> int:
-        """Read whole events from `at` on. Return the position of the first bytes that are no whole event."""
+        """Read whole events from `at` on. Return the position of the first bytes that are not a whole event."""
         state, order, waiting = self._state, self._order, self._waiting
         numbers, usual = self._numbers, self._reader.read_usual
         noted = at
@@ -259,7 +259,7 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Decode complete late events that wait to be sorted with further ones, as perhaps none follow."""
+        """Decode complete late events that wait to be sorted together with further events, because none may follow."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True

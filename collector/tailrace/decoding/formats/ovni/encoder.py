@@ -34,7 +34,7 @@ Members = dict[str, Any]
 """The attributes of a record, by name."""
 
 PAYLOAD_MAX = 16
-"""Maximum size (bytes) of the payload of an event without a size field (no jumbo)."""
+"""Maximum size (bytes) of the payload of an event without a size field (not a jumbo)."""
 
 _read_values = msgspec.json.Decoder(Members).decode
 
@@ -110,7 +110,7 @@ def _packed(layout: PayloadLayout, members: Mapping[str, Any]) -> bytes:
 
 
 def _plain_flags(payload: bytes) -> int:
-    """Return the flags of an event without a size field (no jumbo)."""
+    """Return the flags of an event without a size field (not a jumbo)."""
     return max(len(payload) - 1, 0)
 
 
@@ -165,7 +165,8 @@ class OpenStream:
         self._state = ""
 
     def whole(self, half: Half, id_: int | None) -> Half:
-        """Return an end event with all fields, although a row of its own lacks those that its begin has."""
+        """Return an end event with all its fields. If the end has a row of its own, add the fields that only its begin
+        has."""
         event = EVENTS.get(half.mcv.encode())
         if half.ends and event and layout_of(event, half.members, "<") is None:
             begun = next((each for each in reversed(self._open) if each.id == id_), None)

@@ -50,7 +50,7 @@ share), and the bytes after the fields."""
 
 
 class _Reading(NamedTuple):
-    """The columns of an event's record that depend on the role of the event."""
+    """The columns of an event's record that depend on the event's role (`EventType.role`)."""
 
     kind: Kind
     name: str | None

@@ -82,7 +82,7 @@ def event_size(buffer: bytes | bytearray, at: int, numbers: Numbers) -> int | st
 
 
 def plain_payload(flags: int) -> int:
-    """Return the size (bytes) of the payload of an event without a size field (no jumbo)."""
+    """Return the size (bytes) of the payload of an event without a size field (not a jumbo)."""
     low = flags & 0xF
     return low + 1 if low else 0
 

@@ -136,7 +136,7 @@ class Names:
         self.asked.ask(key)
         return None, _ask(key)
 
-    # Methods of the type `Naming`, which name an event of a role
+    # Methods of the type `Naming`. Each of them names events of a certain role (`EventType.role`).
 
     def of_task(self, event: EventType, values: tuple[int, ...]) -> Named:
         """Name an event about a task's body by the label of the task's type."""
@@ -150,7 +150,8 @@ class Names:
         return self.of_type(event.mcv[0], values[0])
 
     def of_created(self, event: EventType, values: tuple[int, ...]) -> Named:
-        """Store a created task, and name its event by its type. The members have the key for other streams' events."""
+        """Store a created task, and name its event by its type. The members have the key by which events of other
+        streams refer to the task."""
         model = event.mcv[0]
         task, type_ = values
         self.learn_task(model, task, type_)
@@ -213,7 +214,7 @@ _NAMINGS: dict[str, Naming] = {
     "set": Names.of_set,
     "create": Names.of_created,
 }
-"""How to name an event, by its role."""
+"""The method that names an event, by the role of the event (`EventType.role`)."""
 
 
 def _ask(key: str) -> str:

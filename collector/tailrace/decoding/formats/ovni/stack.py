@@ -20,7 +20,8 @@ Open = tuple[str, str, int]
 
 
 class StackState(msgspec.Struct):
-    """The open spans on the shared stack and of separate channels, and the number of begun spans."""
+    """The open spans of one thread: `nested` is the shared stack, and `alone` has the spans of separate channels.
+    `begun` is the number of spans that have begun."""
 
     nested: list[Open] = []
     alone: list[Open] = []
@@ -53,7 +54,7 @@ class Stack:
             self.evicted += given
 
     def begin(self, channel: str, key: str, *, own: bool) -> tuple[int, int | None]:
-        """Open a span. Return its id, and the id of its parent or None. `own`: its channel has a separate stack."""
+        """Open a span. Return its id, and the id of its parent or None. `own` is true for a separate channel."""
         state = self.state
         spans = state.alone if own else state.nested
         around = (id_ for other, _, id_ in reversed(spans) if not own or other == channel)
@@ -65,7 +66,7 @@ class Stack:
         return state.begun, parent
 
     def end(self, channel: str, key: str, *, own: bool) -> tuple[int | None, str | None]:
-        """Close a span. Return its id, or None if no open span matches, and the flaw of the end or None."""
+        """Close a span. Return the span's id (None if no open span matches), and the end's flaw (None without one)."""
         spans = self.state.alone if own else self.state.nested
         crossed = None
         for i in range(len(spans) - 1, -1, -1):

@@ -33,7 +33,8 @@ from struct import Struct
 from typing import NamedTuple
 
 OWN = frozenset({"alone", "mark"})
-"""Roles of begins and ends whose spans nest only with spans of the same channel, on a separate stack."""
+"""Roles (kinds) of begin and end events whose spans nest only within their own channel, and are kept apart from the
+stack of all other spans."""
 
 JUMBO = frozenset({"type", "deltas"})
 
