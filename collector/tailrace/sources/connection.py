@@ -28,7 +28,7 @@ CUT = "eof without close_notify"
 
 
 class Channel:
-    """The bytes of a connection without TLS."""
+    """Receives and sends the bytes of a connection without TLS."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -210,7 +210,7 @@ class Connection:
         return self.receive()
 
     def put_back(self, data: bytes, ended: str | None) -> None:
-        """Store received bytes and, if the connection has ended, the reason, for the next `receive`."""
+        """Store received bytes for the next call of `receive`, and the reason if the connection has ended."""
         self.ready = True
         self._back = (data, ended)
 

@@ -262,7 +262,8 @@ class ConnectionSource(Source):
             intake.close(number, "collector restart")
 
     def take_in(self, connection: Connection, intake: Intake) -> str | None:
-        """Receive from a connection into its session. Return the reason why no more bytes will follow, or None."""
+        """Receive bytes from a connection, and append them to its session. Return the reason why no more bytes will
+        follow, or None."""
         data, ended = connection.receive()
         self._take(connection, data, intake)
         if ended == Refusal.TLS:

@@ -48,7 +48,7 @@ class ConnectedPeer(NamedTuple):
 
 
 class Listener(ABC):
-    """A listening socket: the operations in which TCP and unix sockets differ."""
+    """The operations of a listening socket in which TCP and unix sockets differ."""
 
     transport: str
     crowd: Refusal

@@ -94,7 +94,7 @@ def _bound(at: _Bind, kind: socket.SocketKind, *, shared: bool) -> socket.socket
 
 
 def has(sock: socket.socket, listen: str, kind: socket.SocketKind) -> bool:
-    """Return whether a socket has this kind and is bound to this address. Port 0 stands for any port."""
+    """Return whether a socket has the given kind and is bound to the given address. Port 0 stands for any port."""
     try:
         wanted = _resolved(listen, kind)
         host, port, *_ = sock.getsockname()
@@ -127,11 +127,12 @@ _OBSTACLES = {
         "`ip -brief address` lists this host's; wait for this one, or change the key",
     ),
 }
-"""By error number, why an address is not available, and what to do."""
+"""For each error number, a text that explains why an address is not available and what to do."""
 
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
-    """Return the error of a key whose address cannot be bound: an AddressError if it may become available later."""
+    """Return the exception to raise for a configuration key whose address cannot be bound: an AddressError if the
+    address may become available later."""
     kind: type[ConfigError] = AddressError
     remedy = "change the key, or wait and start again"
     if isinstance(error, PermissionError):
@@ -169,7 +170,8 @@ _SO_RXQ_OVFL = 40
 
 class Listening:
     """One address that this process keeps bound from `open` until `close`. `make` returns a new socket or raises
-    OSError. `slot` stores the socket for the next process, and `fits` says whether a stored one has this address."""
+    OSError. `slot` stores the socket for the next process, and `fits` returns whether a stored socket has this
+    address."""
 
     def __init__(
         self,
@@ -321,8 +323,8 @@ def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening
 
 
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
-    """Bind the sockets of all network sources whose addresses are available, and return these addresses by key. Skip a
-    unix socket, which changes a file, and a shared address, which takes datagrams from running collectors, because the
+    """Bind the sockets of all network sources whose addresses are available, and return these addresses by key. Bind no
+    unix socket, which changes a file, and no shared address, which takes datagrams from running collectors, because the
     daemon may still refuse to start."""
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():

@@ -47,7 +47,8 @@ class Intake(Protocol):
         """Begin a session and return its number."""
 
     def append(self, kind: EntryKind, number: int, payload: bytes, /) -> int:
-        """Append an entry to a session: `DATA` with at most CHUNK_MAX bytes of a byte stream, or packed `DATAGRAMS`."""
+        """Append a log entry for a session: `DATA` with at most CHUNK_MAX bytes of a byte stream, or packed
+        `DATAGRAMS`."""
 
     def now(self) -> int:
         """Return the log's time (Unix ns), which never goes back."""
@@ -56,17 +57,19 @@ class Intake(Protocol):
         """Convert a wall-clock time (Unix ns) to log time."""
 
     def moment(self) -> AbstractContextManager[None]:
-        """Give all entries that are appended in the `with` block the same log time."""
+        """Return a context manager. All log entries that are appended in its `with` block get the same log time."""
 
     def drops(self, count: int, since: int, socket: int, total: int) -> None:
-        """Record that the kernel dropped `count` datagrams at a socket since the log time `since`, and that `total` is
-        its count of all drops there.
+        """Record that the kernel has dropped `count` datagrams at a socket after the log time `since`. `total` is the
+        kernel's count of all datagrams that it has dropped at this socket.
 
-        Call this before appending the datagrams that the kernel queued after the drops. If datagrams from before the
-        drops were read together with them, append both and make this call within one `moment`."""
+        Call this method before the datagrams that the kernel queued after the drops are appended. If datagrams from
+        before the drops were read together with the later ones, make this call and append all of them in one `with`
+        block of `moment`, so that all have the same log time."""
 
     def drops_before(self, socket: int) -> tuple[int, int]:
-        """Return the recorded number of datagrams that the kernel has dropped at a socket, and the record's log time."""
+        """Return the last recorded count of datagrams that the kernel has dropped at a socket, and the log time of that
+        record."""
 
     def loss(self, number: int, loss: FileLoss) -> None: ...
 
@@ -91,8 +94,8 @@ class FileIntake(Intake, Protocol):
         dialect: str,
         replaces: tuple[str, ...] = (),
     ) -> int:
-        """Begin a session for a file of which nothing was read. Return the session's number. Its rows later replace
-        those of the sessions `replaces`, which have read the same file before."""
+        """Begin a session for a file of which nothing was read. Return the session's number. The session's rows later
+        replace the rows of the sessions `replaces`, which have read the same file before."""
 
     def session(self, number: int) -> str:
         """Return the id of an open session."""
@@ -109,13 +112,13 @@ class FileIntake(Intake, Protocol):
     def take_up(
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | Literal["claimed", "later"]:
-        """Return the sessions without a source that have read a newly found file or its possible original, for this
-        source to continue. Return `claimed` if another source claims the file (see `FileFinder`), and `later` if not all
-        input of the sessions is decoded yet."""
+        """Return the sessions that this source continues from now on: those that no source follows at present and that
+        have read a newly found file or its possible original. Return `claimed` if another source claims the file (see
+        `FileFinder`), and `later` if not all input of the sessions is decoded yet."""
 
     def is_awaited(self, path: str, head: bytes) -> bool:
-        """Return whether another source knows a file that it does not follow yet, and that may be a copy of a file
-        which had the path `path` and begins with `head`."""
+        """Return whether another source knows, but does not follow yet, a file that may be a copy of a certain file.
+        This file had the path `path` and begins with `head`."""
 
     def let_go(self, number: int) -> None:
         """Record that this source no longer finds the session's file, so that another source can continue the session."""
@@ -125,11 +128,12 @@ class FileFinder(Protocol):
     """The methods by which file sources agree on which source reads a file."""
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether another source must not read a file that it has found and that begins with `head`."""
+        """Return whether this source claims a file that another source has found, so that the other source must not
+        read the file. The file begins with `head`."""
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows a file that it does not follow yet, and that may be a copy of a file which
-        had the path `path` and begins with `head`."""
+        """Return whether this source knows, but does not follow yet, a file that may be a copy of a certain file. This
+        file had the path `path` and begins with `head`."""
 
 
 class Outcome(StrEnum):
@@ -262,7 +266,7 @@ class Refusal(StrEnum):
     NEW_SESSIONS = "too many new sessions"
     """The peer's host began more sessions than `new_sessions_rate` allows."""
     PEERS = "too many peers"
-    """The source knew `peers_max` datagram peers, and this peer made room for a new one."""
+    """The source knew `peers_max` datagram peers, and dropped this peer to make room for a new one."""
     NEW_PEERS = "too many new peers"
     """A datagram came from an unknown peer, after more new peers than `new_peers_rate` allows."""
     OUTSIDE = "outside"

@@ -160,7 +160,8 @@ class Peers:
 
 
 class Newcomers:
-    """Limits the number of new peers to `rate` a second, with bursts of up to `beforehand` more after a quiet time."""
+    """Limits the number of new peers to `rate` a second. After a quiet time, a burst of up to `beforehand` more is
+    allowed."""
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -399,8 +400,8 @@ class PumpedSocket(SystemSocket):
 
     # A shorter pause costs more CPU time for each datagram (docs/decisions/sources.md, D91).
     rest = REST_MAX
-    """Pause (seconds) between two calls of `read`. A kill loses the datagrams that the thread received since the
-    last."""
+    """Pause (seconds) between two calls of `read`. If the process is killed, the datagrams that the thread has received
+    since the last call are lost."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -567,7 +568,8 @@ class UdpSource(Source):
         self._counted = now + 1
 
     def _count_last_drops(self, intake: Intake) -> None:
-        """Report the drops after the last datagram that was read, by the socket's counter."""
+        """Report the datagrams that were dropped after the last datagram that was read, according to the socket's
+        counter."""
         self._measure_queue()
         with intake.moment():
             self._count_drops(self._figures.kernel_drops, intake)

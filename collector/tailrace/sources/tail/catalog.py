@@ -99,20 +99,20 @@ class Catalog:
         return self._by_key.get(self._key(path), [])
 
     def ended_akin(self, path: str) -> list[Ended]:
-        """Return the ended files that may be copies or originals of the file at a path."""
+        """Return the files with ended sessions that may be copies or originals of the file at a path."""
         return self._ended.get(self._key(path), [])
 
     def relatives(self, file: Followed) -> list[Followed]:
-        """Return the other known files of a file's group of possible copies."""
+        """Return all other known files in the group of possible copies to which a file belongs."""
         return [other for other in self._by_key.get(self._all[file], ()) if other is not file]
 
     def juniors(self, file: Followed) -> list[Followed]:
-        """Return the files of this file's group of possible copies that were found after this file."""
+        """Return those files in a file's group of possible copies that were found after the file."""
         return [other for other in self.relatives(file) if other.known > file.known]
 
     def add(self, file: Followed, key: str | None = None) -> None:
-        """Add a file to the group of `key`, by default the key of its path. A newly found file takes over the rank of
-        the earlier file at its path, or else gets the next rank."""
+        """Add a file to the group of possible copies with the key `key`, by default the key of the file's path. A newly
+        found file takes over the rank of the earlier file at its path, or else gets the next rank."""
         key = self._key(file.location.path) if key is None else key
         self._all[file] = key
         if not file.known:
@@ -146,7 +146,7 @@ class Catalog:
         self._aliases[path] = file
 
     def remove(self, file: Followed) -> str:
-        """Remove a file from the catalog; return the key of its group."""
+        """Remove a file from the catalog. Return the key of the file's group of possible copies."""
         key = self._all.pop(file)
         self._by_key[key].remove(file)
         if not self._by_key[key]:
@@ -214,8 +214,8 @@ class Catalog:
     # The following methods determine which file is a copy of another file.
 
     def is_copy(self, file: Followed, now: float) -> bool | None:
-        """Return whether a file must wait because it may be a copy of a known file or of an ended file. Return None
-        while a comparison is unfinished. Raise OSError if a file cannot be read."""
+        """Return whether a file must not be read yet, because it may be a copy of a known file or of a file whose
+        session has ended. Return None while a comparison is unfinished. Raise OSError if a file cannot be read."""
         # Call `_has_original` first: it also checks other files for changes, which may end their sessions.
         if (found := self._has_original(file, now)) is not False:
             return found
@@ -223,8 +223,9 @@ class Catalog:
         return ended is not None and len(file.head()) < len(ended.head)
 
     def _has_original(self, file: Followed, now: float) -> bool | None:
-        """Return whether a file must wait for a possible original: an alike file that is followed, or that was found
-        earlier and may still be followed. Return None while a comparison is unfinished. Raise OSError on failure."""
+        """Return whether a file must not be read yet, because another file with the same beginning may be its original.
+        The other file is followed, or was found earlier and may be followed later. Return None while a comparison is
+        unfinished. Raise OSError if a file cannot be read."""
         head, group = file.head(), self._by_key[self._all[file]]
         for elder in group[: group.index(file)]:
             if elder.phase is Phase.NEW:
@@ -246,8 +247,8 @@ class Catalog:
         return False
 
     def _may_repeat(self, file: Followed, other: Followed, now: float) -> bool | None:
-        """Return whether `file` must wait as a possible copy of `other`, a followed file with the same beginning. Return
-        None while the comparison is unfinished. Raise OSError if a file cannot be read."""
+        """Return whether `file` must not be read yet, because it may be a copy of `other`, a followed file with the
+        same beginning. Return None while the comparison is unfinished. Raise OSError if a file cannot be read."""
         if other.location.gone is not None or file.is_proven:
             return True
         # Do not compare yet while `file` may grow, or while `other` has unread bytes that `file` may contain.
@@ -283,7 +284,7 @@ class Catalog:
         return False
 
     def replaced(self, file: Followed, now: float) -> list[Followed]:
-        """Check the files of a file's group for changes. Return those that were replaced by another file at their path."""
+        """Check the other files of a file's group for changes. Return the files whose paths now lead to other files."""
         found = []
         for other in self.relatives(file):
             with suppress(OSError):  # the next check of `other` reports the error
@@ -292,8 +293,8 @@ class Catalog:
         return found
 
     def yielding(self, file: Followed) -> list[Followed]:
-        """Return the group's followed files without content so far: possible copies of `file`, which is followed
-        instead."""
+        """Return the followed files in the group of `file` from which no content was read so far. They may be copies of
+        `file`, which is followed in their place."""
         return [
             other
             for other in self.relatives(file)
@@ -301,8 +302,8 @@ class Catalog:
         ]
 
     def begun_copy(self, file: Followed) -> Followed | None:
-        """Return a followed compressed file whose content so far begins the content of `file`, or None. Raise OSError on
-        failure."""
+        """Return a followed compressed file whose content, as far as it was read, is the beginning of the content of
+        `file`. Return None if there is no such file. Raise OSError on failure."""
         head = file.head()
         for other in self.relatives(file):
             known = other.handoff.content
@@ -313,7 +314,8 @@ class Catalog:
         return None
 
     def ended_like(self, file: Followed) -> Trail | None:
-        """Return the trail of an ended file that begins like `file`, or None. Raise OSError if `file` cannot be read."""
+        """Return the trail of a file whose session has ended and that begins like `file`, or None. Raise OSError if
+        `file` cannot be read."""
         head = file.head()
         for ended in self._ended.get(self._all[file], ()):
             # A new file at the path of an ended file counts as a new run of the program, not as a copy.
@@ -322,8 +324,9 @@ class Catalog:
         return None
 
     def claims(self, path: str, device: int, inode: int, head: bytes) -> bool:
-        """Return whether this source follows the file at `path` or a possible original, or knows the file, which begins
-        like an ended file. Another source must not read the file then. The file begins with `head`."""
+        """Return whether another source must not read the file at `path`, which begins with `head`: this source follows
+        the file or a possible original of the file, or knows the file and has ended the session of another file that
+        begins in the same way."""
         known = self.of_node((device, inode))
         if known is not None and known.phase not in WAITING:
             return True
@@ -343,15 +346,16 @@ class Catalog:
         )
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether a waiting file may be a copy of another source's file at `path`, which begins with `head`."""
+        """Return whether a file that this source does not read yet may be a copy of the file at `path`, which another
+        source reads and which begins with `head`."""
         return any(
             file.phase in WAITING and file.location.path != path and _begins_alike(file, head)
             for file in self.akin(path)
         )
 
     def heir(self, file: Followed, now: float) -> Followed | None:
-        """Return the waiting copy that continues the session of a removed file, or None. Prefer the copy that was found
-        first. Raise OSError if a copy cannot be read."""
+        """Return the copy, not read so far, that continues the session of a removed file, or None. Prefer the copy that
+        was found first. Raise OSError if a copy cannot be read."""
         if file.handoff.number is None:
             return None
         for other in sorted(self.waiting(file), key=attrgetter("known")):
@@ -362,7 +366,8 @@ class Catalog:
         return None
 
     def _may_repeat_another(self, file: Followed, copy: Followed) -> bool:
-        """Return whether `copy` may be a copy of another file than the removed one. Raise OSError if that fails."""
+        """Return whether `copy` may be a copy of a file other than the removed `file`. Raise OSError if a file cannot
+        be read."""
         # gzip may be writing `copy` from another file, with too few bytes so far to tell from which.
         head = copy.head()
         if relation(file.handoff.content.head, head) == "same":
@@ -378,7 +383,8 @@ class Catalog:
 
 
 def _begins_alike(file: Followed, head: bytes) -> bool:
-    """Return whether a file begins like `head`. A file that was removed and cannot be read does not."""
+    """Return whether a file begins like `head`. Return False if the file cannot be read, for example because it was
+    removed."""
     try:
         return relation(file.head(), head) != "other"
     except OSError:

@@ -1,4 +1,5 @@
-"""Compare the contents of files, to find files whose content other files have: copies, pieces and merged files.
+"""Compare the contents of files, to find each file whose content is also in other files: copies, pieces and merged
+files.
 
 `split` cuts a file into pieces, `tail` copies its last piece, and `cat` joins files. The events of the long file
 and those of the pieces are the same. Names prove nothing, so contents are compared: the long file is read once, and
@@ -8,12 +9,12 @@ another one follows, if the pieces are the whole file, or if the bytes state whe
 
 Followed files are read while they grow, because nothing distinguishes a piece from a new trace then. Once files no
 longer change, they are compared with each other (`Repeats`). In a format whose tools merge traces, the records of a
-file are compared with those of other files in any order. A file whose content is in others is reported, and views leave
-out its session. If the file grows, the report is void.
+file are compared with those of other files in any order. If all content of a file is in other files, the source reports
+the file to the daemon, and views leave out the file's session. If the file grows, the report is void.
 
-Reports never form a circle, so views show each event. In most formats, a report names a longer file. In a format whose
-traces are split and merged, the ledger joins the pieces of a run, and the session that was read first has the run's
-gaps. Therefore a report names files that were read earlier.
+Reports never form a circle, so views show each event. In most formats, a report names a longer file as the one that has
+the content. In a format whose traces are split and merged, the ledger joins the pieces of a run, and the session that
+was read first has the run's gaps. Therefore a report names files that were read earlier.
 
 To bound the work, only files with equal first bytes, last bytes or first records are compared, one at a time, in short
 steps."""
@@ -45,7 +46,8 @@ ALIKE_MAX = 16
 piece, because each comparison costs a checksum."""
 
 AHEAD = 4096
-"""Number of bytes of the long file that must be known to find the pieces which may begin there."""
+"""Number of bytes after an offset of the long file that must be known to find the pieces that may begin at this
+offset."""
 
 SETTLED = 5.0
 """Time (seconds) without a change after which a file is compared with others."""
@@ -64,7 +66,7 @@ T = TypeVar("T")
 
 
 class Compared:
-    """A comparison of a file with another file, from which bytes were read.
+    """A comparison of a file with another file, of which this source has read at least a part.
 
     - `part`: the part of the other file that was read; None if the session of that file has ended.
     - `changed_as`: the size and times that the compared file had at the comparison.
@@ -97,7 +99,8 @@ class CopyProof:
         self.is_found = False
         self._content: ContentSum | Trail | None = ContentSum(fd)
         self._checks: dict[ReadPart, ContentCheck | bool] = {}
-        """For each read part of another file, the comparison of this file with the part, or later its result."""
+        """For each read part of another file, the comparison of this file with the part or, once it is finished, the
+        result."""
 
     @property
     def is_summing(self) -> bool:
@@ -168,8 +171,9 @@ class _Candidate(Generic[T]):
 class Cover(Generic[T]):
     """Finds the pieces in the content of a long file, which is passed to `feed` part by part.
 
-    `beginning_with` returns files that may be pieces, by the next bytes of the long file (`AHEAD`, or fewer at its end)
-    and their offset. `at_end` has files that may be its last piece, by the offset at which they would begin."""
+    `beginning_with` returns the files that may be a piece which begins at an offset of the long file. It is called with
+    the bytes from this offset on (`AHEAD`, or fewer at the end of the file) and the offset. `at_end` has the files that
+    may be the last piece, by the offset of the long file at which this piece would begin."""
 
     def __init__(
         self,
@@ -182,9 +186,9 @@ class Cover(Generic[T]):
         self._at = 0
         self._open: list[_Candidate[T]] = []
         self._found: dict[int, list[_Candidate[T]]] = {0: []}
-        """By the offset at which they end: the places that have the content of a piece."""
+        """Places in the long file that have the content of a piece, by the offset at which the place ends."""
         self._heads: dict[int, bytes] = {}
-        """The next bytes (`HEAD`) at each offset at which a piece ends."""
+        """The bytes (at most `HEAD`) that follow a piece in the long file, by the offset at which the piece ends."""
         self._times: Counter[PieceFile[T]] = Counter()
         """How often each piece was found, at most `ALIKE_MAX` times: a file may repeat one record."""
 
@@ -200,7 +204,8 @@ class Cover(Generic[T]):
 
     @property
     def awaited(self) -> list[bytes]:
-        """Return the bytes (`HEAD`) that follow each piece that was found: another piece may begin with them."""
+        """Return the bytes (at most `HEAD`) that follow each piece that was found. Another piece may begin with these
+        bytes."""
         return [self._heads[end] for end in self._found if end and end in self._heads]
 
     def feed(self, data: bytes) -> None:
@@ -208,8 +213,9 @@ class Cover(Generic[T]):
         self._go(self._at + max(0, len(self._data) - AHEAD))
 
     def found(self, *, dated: bool) -> tuple[list[T], list[T]]:
-        """Return all pieces of the file that count, and those that together are the whole file, in order, or none. Pass
-        all content of the file to `feed` before, unless `is_over`."""
+        """Return two lists: all pieces of the file that count, and those that together are the whole file, in order.
+        The second list is empty if no pieces do. Pass all content of the file to `feed` before this call, unless
+        `is_over`."""
         if not self.is_over:
             self._go(self._at + len(self._data))
         whole: list[_Candidate[T]] = []
@@ -268,8 +274,8 @@ IndexPlace: TypeAlias = tuple[FileIndex, bytes]
 
 
 class RecordSum:
-    """Sums the hashes of a file's records, whatever their order, and finds other files by their first records in it. A
-    line of more than `LINE_MAX` bytes counts as several."""
+    """Sums the hashes of a file's records, so that their order does not matter, and collects the files whose first
+    record is among these records. A line of more than `LINE_MAX` bytes counts as several records."""
 
     def __init__(self, firsts: FileIndex) -> None:
         self.total = 0
@@ -308,9 +314,9 @@ class Repeats:
         self._first: FileIndex = {}
         """Files by their first record, in a format whose tools merge traces."""
         self._awaiting: FileIndex = {}
-        """Files of which the first pieces are known, by the first bytes of the next piece."""
+        """Files of which some pieces were found, by the bytes with which a further piece would begin."""
         self._places: dict[Followed, list[IndexPlace]] = {}
-        """Where each file stands in these indexes."""
+        """For each file, its entries in the four indexes above."""
         self._queue: dict[Followed, None] = {}
         self._steps: Iterator[None] | None = None
         self._named = 0
@@ -321,11 +327,11 @@ class Repeats:
 
     @property
     def due(self) -> float:
-        """Return the time of the next step: now, or never."""
+        """Return the time of the next step: minus infinity if there is work to do now, otherwise infinity."""
         return float("-inf") if self.has_work else float("inf")
 
     def settle(self, file: Followed, now: float) -> None:
-        """Let `step` compare a file that has not changed for `SETTLED` seconds with other such files, once."""
+        """Let `step` compare a file that has not changed for `SETTLED` seconds with other unchanged files, once."""
         if now - file.location.changed_at < SETTLED or (known := _content(file)) is None:
             return
         if self._settled.get(file) == known:
@@ -376,7 +382,8 @@ class Repeats:
         return keys
 
     def _compare(self, whole: Followed) -> Iterator[None]:
-        """Find the pieces and parts of a file, in steps."""
+        """Find, in steps, the pieces of a file and the files that were merged into it (its parts), and report them to
+        the daemon."""
         if whole not in self._settled:
             return
         at_end = self._ending_with(whole)
@@ -405,7 +412,8 @@ class Repeats:
             self._places[whole].append((self._awaiting, head))
 
     def _parts(self, whole: Followed, records: RecordSum) -> Generator[None, None, list[Followed]]:
-        """Return the files that together have exactly the records of a file, in any order; or none."""
+        """Return the files that together have exactly the records of the file `whole`, in any order. Return an empty
+        list if there are no such files."""
         total, parts = records.end(), [file for file in records.files if file is not whole]
         for part in parts:
             own = RecordSum({})
@@ -417,8 +425,8 @@ class Repeats:
     def _read(
         self, file: Followed, take: Callable[[bytes], object], is_enough: Callable[[], bool] = bool
     ) -> Generator[None, None, bool]:
-        """Pass the content of a file to `take` in steps, until `is_enough`. Return whether all content was passed and
-        is what the source has read."""
+        """Pass the content of a file to `take` in steps, until `is_enough` returns True. Return whether all content was
+        passed and equals the content that the source has read."""
         if (known := self._settled.get(file)) is None:
             return False
         content = ContentSum(file.location.open(), take)
@@ -432,8 +440,9 @@ class Repeats:
         return sound and (content.trail.offset, content.trail.crc) == known
 
     def _report_later(self, whole: Followed, pieces: list[Followed], parts: list[Followed]) -> None:
-        """Report the file `whole` if it was read after its parts, or the pieces and parts that were read after it. Only
-        the session that was read first has the gaps of a run (`ledger.split_runs`)."""
+        """Report to the daemon the file `whole`, if it was read after all its parts. If it was read before all its
+        parts, report the parts, and the pieces that were read after it. Only the session that was read first has the
+        gaps of a run (`ledger.split_runs`)."""
         if parts and all(_number(part) < _number(whole) for part in parts):
             self._report(whole, parts)
         elif all(_number(part) > _number(whole) for part in parts):
@@ -442,7 +451,8 @@ class Repeats:
                     self._report(piece, [whole])
 
     def _is_begun(self, whole: Followed) -> bool:
-        """Return whether another file may be the first piece of a file, or have its first record."""
+        """Return whether another file may be the first piece of the file `whole`, or begins with the same first
+        record."""
         head = whole.handoff.content.head
         if any(True for _ in self._beginning_with(whole, head, 0)):
             return True
@@ -455,7 +465,8 @@ class Repeats:
     def _beginning_with(
         self, whole: Followed, data: bytes, at: int
     ) -> Iterator[PieceFile[Followed]]:
-        """Yield the files that may begin at the offset `at` of the file `whole`, where `data` stands."""
+        """Yield the files whose content may begin at the offset `at` of the file `whole`. `data` has the bytes from
+        there on."""
         for size in range(1, min(len(data), HEAD) + 1):
             alike = self._begin.get(data[:size], {})
             for file in alike if len(alike) <= ALIKE_MAX else ():
@@ -479,7 +490,8 @@ class Repeats:
         return PieceFile(file, file.handoff.content.head, *self._settled[file])
 
     def _report(self, file: Followed, others: list[Followed]) -> None:
-        """Report that other files together have all content of `file`, unless a file has changed."""
+        """Report to the daemon that the files `others` together have all content of `file`, unless one of the files has
+        changed."""
         if file.copied_in or any(self._settled.get(f) != _content(f) for f in (file, *others)):
             return
         file.repeats(tuple(self._intake.session(_number(other)) for other in others))

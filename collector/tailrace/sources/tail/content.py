@@ -128,8 +128,8 @@ was read before."""
 
 class Compressed:
     """A reader of a compressed file from the gzip member `member` on. It skips content within `known`, which was passed
-    on before. With `certain`, that content was read from this file, not from another one, of which this file may be an
-    unfinished copy."""
+    on before. `certain` states that the content `known` was read from this file. Otherwise it was read from another
+    file, of which this file may be an unfinished copy."""
 
     def __init__(self, member: Member, known: Trail, *, certain: bool) -> None:
         self._raw = RawBytes(Trail(member.raw))
@@ -143,7 +143,8 @@ class Compressed:
         self._skipped: Trail | None = None
         self._certain = certain
         self.hole: SparseRange | None = None
-        """A hole that was read and is not reported yet. Until then, the decompressor must not be dropped."""
+        """A hole that was read and is not reported to the daemon yet. Until it is, the decompressor must not be
+        dropped."""
 
     @property
     def trail(self) -> Trail:
@@ -162,7 +163,8 @@ class Compressed:
 
     @property
     def repeated(self) -> tuple[int, int]:
-        """Return how many bytes to read again, and how many to decompress again, without the dropped decompressor."""
+        """Return how many compressed bytes must be read again, and how many bytes of content decompressed again,
+        because the decompressor was dropped. Return zeros if there is a decompressor."""
         if self._inflater is not None:
             return 0, 0
         begun = self._begun
@@ -260,7 +262,8 @@ def head(fd: int) -> bytes:
 
 
 def inflated(fd: int, size: int) -> bytes:
-    """Return at most `size` first bytes of a compressed file's content. Raise OSError if the file cannot be read."""
+    """Return the first bytes of a compressed file's content, at most `size`. Raise OSError if the file cannot be
+    read."""
     inflater = Inflater(BEGIN)
     content = b""
     for at in range(0, RAW_MAX, BEGINNING):
@@ -350,7 +353,8 @@ class ReadPart:
         return same
 
     def distrust(self) -> bool:
-        """Record that bytes between the trail's first and last bytes have changed. Return whether that is news."""
+        """Record that bytes between the trail's first and last bytes have changed. Return whether this was not known
+        before."""
         trail = self.trail
         news, trail.crc = trail.crc is not None, None
         return news
@@ -395,7 +399,8 @@ class Fingerprint(NamedTuple):
     begins: dict[int, int]
 
     def begins_with(self, size: int, crc: int) -> bool:
-        """Return whether the first `size` bytes, a size that was passed to `fingerprint`, have the checksum `crc`."""
+        """Return whether the first `size` bytes have the checksum `crc`. `size` must be a size that was passed to
+        `fingerprint`."""
         return self.begins.get(size) == crc
 
 

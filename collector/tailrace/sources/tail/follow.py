@@ -39,7 +39,8 @@ class Followed:
         self.known = 0
         """The file's sequence number in the order of discovery, from 1; 0 before the discovery."""
         self.rank = 0
-        """The sequence number of the first file that was found at this path; files of a group are sorted by it."""
+        """The sequence number of the first file that was found at this path. A group of possible copies is sorted by
+        this number."""
         self.phase = Phase.NEW
         self.handoff = Handoff(desk)
         self.size = 0
@@ -60,14 +61,16 @@ class Followed:
         """Whether the modification time has changed but not the size, so that bytes may have been overwritten."""
         self._resting = Resting(desk)
         self.copied_in: tuple[str, ...] = ()
-        """Ids of the sessions whose files together were reported to have all content of this file."""
+        """Ids of other sessions whose files together have all content of this file, as the source has reported to the
+        daemon."""
         self._compared: dict[Followed | Trail, Compared] = {}
-        """Comparisons of this file with its possible originals: known files, or the content of ended files."""
+        """Comparisons of this file with its possible originals: known files, or the content of files whose sessions
+        have ended."""
         self._proof: CopyProof | None = None
         """The comparison that proves whether this file is a copy; None after this file has changed."""
         self.waited_from: float | None = None
-        """Time at which the file began to wait as a possible copy, or a proven copy last changed; None if it does not
-        wait."""
+        """Time since which the file has waited as a possible copy: the begin of the wait, or the last change of a file
+        that was proven to be a copy. None if the file does not wait."""
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
@@ -178,7 +181,8 @@ class Followed:
             os.close(fd)
 
     def has_read(self, other: Followed) -> bool:
-        """Return whether this session has read the waiting file `other`, which has the same device and inode."""
+        """Return whether this session has read the file `other`, which waits to be read and has the same device and
+        inode."""
         # If neither creation times nor contents decide, return True, so that no file is read twice.
         at, birth = other.location, self.location.birth
         if birth and at.birth:
@@ -211,8 +215,8 @@ class Followed:
         return judge(known, head, last, grown=True).verdict == "same"
 
     def has(self, data: bytes, at: int) -> bool:
-        """Return whether the file has these bytes at an offset. Return True for a compressed file without reading it.
-        Raise OSError if the file cannot be read."""
+        """Return whether the file has the given bytes at an offset. Return True for a compressed file without reading
+        it. Raise OSError if the file cannot be read."""
         return not self._part.is_plain or os.pread(self.location.open(), len(data), at) == data
 
     def rest(self, now: float) -> None:
@@ -225,19 +229,19 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def repeats(self, sessions: tuple[str, ...]) -> None:
-        """Report that the files of other sessions together have all content of this file."""
+        """Report to the daemon that the files of the sessions `sessions` together have all content of this file."""
         self.copied_in = sessions
         self.handoff.tell(self.facts)
 
     def let_rest(self, now: float) -> None:
-        """Close a file, whose bytes are all read, until it changes, if it rests or is unchanged for `KEPT_OPEN`
-        seconds."""
+        """Close the file until it changes, if it rests (has stopped growing) or has not changed for `KEPT_OPEN`
+        seconds. Call this only if all its bytes were read."""
         rests = self._resting.told is not None or now - self.location.changed_at >= KEPT_OPEN
         if rests and self._confirmed and self._signature:
             self.location.close_until(self._signature)
 
     def moved(self, path: str) -> None:
-        """Record that a search has found the file at `path`; report a new path to the daemon."""
+        """Record that a search has found the file at `path`. Report the path to the daemon if it is new."""
         if self.location.find_again(path) | self._resting.is_followed():
             self.handoff.tell(self.facts)
         self.handoff.moved()
@@ -253,7 +257,8 @@ class Followed:
             self.waited_from = self._desk.clock.monotonic()
 
     def shadow(self, ended: Trail) -> None:
-        """Begin to read the file only to compare it with the content of an ended file. Raise OSError if that fails."""
+        """Begin to read the file only to compare it with the content of a file whose session has ended. Raise OSError
+        if that fails."""
         self._go_on_after(ended)
         self.phase = NEXT[FileEvent.CHOSEN_AS_SHADOW][self.phase]
 
@@ -310,8 +315,8 @@ class Followed:
         return self._proof is not None and self._proof.is_found
 
     def proves(self, other: Followed) -> bool | None:
-        """Continue the comparison with `other`. Return whether this file is a copy of what was read; None while
-        unfinished. Raise OSError if a file cannot be read."""
+        """Continue the comparison with `other`. Return whether this file is a copy of what was read from `other`; None
+        while unfinished. Raise OSError if a file cannot be read."""
         try:
             fd = self.location.open()
             if self._proof is None:
@@ -322,7 +327,8 @@ class Followed:
             raise
 
     def is_part_of(self, other: Followed) -> bool | None:
-        """Return whether `other` begins with all bytes of this file; None while unfinished. Raise OSError on failure."""
+        """Return whether the bytes of this file are the beginning of `other`; None while the comparison is unfinished.
+        Raise OSError on failure."""
         if not self._suffices(other.size):
             return False
         known = self._compared.get(other)
@@ -347,7 +353,8 @@ class Followed:
         return known.found
 
     def was_read_as(self, content: Trail) -> bool | None:
-        """Return whether this file has the content of an ended file; None while unfinished. Raise OSError on failure."""
+        """Return whether this file has the content of a file whose session has ended; None while the comparison is
+        unfinished. Raise OSError on failure."""
         if content.offset != self.size or content.crc is None:
             return False
         known = self._compared.get(content)
@@ -373,8 +380,8 @@ class Followed:
         return Trail(self.size, os.pread(fd, HEAD, 0), last)
 
     def other_format(self) -> str | None:
-        """Return the name of another format than the source's that the file's first bytes show; "" if they show none, and
-        None if they are too few to tell. Raise OSError if the file cannot be read."""
+        """Return the name of the format that the file's first bytes show, if it is not the source's format. Return ""
+        if they show no other format, and None if they are too few to tell. Raise OSError if the file cannot be read."""
         check = self.format
         if check.is_due(self._signature):
             head, own = content.beginning(self.location.open()), FORMATS[self._desk.config.format]
@@ -421,8 +428,8 @@ class Followed:
         return True
 
     def close(self, reason: str, *, copied: bool) -> None:
-        """Close the session, and report unread bytes as lost: none if nothing was read and the file may have a copy
-        (`copied`)."""
+        """Close the session, and report unread bytes to the daemon as lost. Report none if nothing was read and another
+        file may be a copy of this file (`copied`)."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
 
     def _hand_on(self, piece: bytes | SparseRange | InflationBegun | LostPart) -> None:
@@ -466,8 +473,8 @@ class Followed:
             self.handoff.tell(self.facts)
 
     def _examine(self, found: int) -> None:
-        """Find out whether the file, now of size `found`, has the bytes that were read; if not, end its session. Raise
-        OSError if the file cannot be read."""
+        """Find out whether the file, whose size is now `found`, still has the bytes that were read. If not, end its
+        session. Raise OSError if the file cannot be read."""
         fd = self.location.open() if self.taken else None
         before, self.size = self.size, found
         if fd is None:
@@ -512,7 +519,8 @@ class Followed:
         self.reset(FileEvent.REWRITTEN)
 
     def _end(self, reason: str, unread: int) -> None:
-        """End the session, which is opened first if necessary to report that `unread` bytes were lost."""
+        """End the session. If `unread` bytes were lost, report this first, and open the session for the report if
+        necessary."""
         # Report nothing for a file that may be a copy or that another source follows.
         if unread and self.phase in {Phase.NEW, Phase.CROWDED, Phase.FOLLOWED}:
             self._hand_on(LostPart("unread", unread))

@@ -96,7 +96,7 @@ class Trail:
 
 
 class ContentCheck:
-    """Reads all bytes that were read from a file again, in parts, and compares their checksum."""
+    """Reads again, in parts, all bytes that were read from a file, and compares their checksum."""
 
     def __init__(self, trail: Trail) -> None:
         self._left = trail.offset
@@ -121,7 +121,7 @@ class Judgement(NamedTuple):
 
 def judge(trail: Trail, head: bytes, last: bytes, *, grown: bool) -> Judgement:
     """Compare the bytes that were read with the present ones at their offsets (`head`, `last`), by rules 2 to 4 in this
-    module's docstring. `grown`: the file has more bytes than were read."""
+    module's docstring. `grown` states that the file has more bytes than were read."""
     if differing(trail.head, head, 0):
         return Judgement("rewritten")
     behind = differing(trail.last, last, trail.offset - len(trail.last))
@@ -150,7 +150,8 @@ def look(fd: int, trail: Trail) -> tuple[bytes, bytes]:
 
 
 def follows_on(known: Trail, again: Trail) -> bool:
-    """Return whether content decompressed again may equal `known`, by the first and last bytes of both."""
+    """Return whether content that was decompressed again may equal the content `known`: their first and last bytes are
+    equal."""
     size = min(len(known.last), len(again.last))
     ends = not differing(known.last[-size:], again.last[-size:], known.offset - size)
     return (ends or not size) and (not again.head or relation(known.head, again.head) != "other")
@@ -166,7 +167,8 @@ def differing(before: bytes, now: bytes, offset: int) -> int:
 
 
 class FormatCheck:
-    """A check whether a file's first bytes show another format. It is due again when the file has changed."""
+    """A check whether a file's first bytes show another format than the source's. It is due again when the file has
+    changed."""
 
     __slots__ = ("_changed_as", "_first", "found", "is_bare")
 

@@ -57,7 +57,8 @@ def statement(detail: str, lost: int) -> bytes:
 
 
 def read_statement(data: bytes, *, last: bool) -> StatedMember | bool:
-    """Return the loss that a gzip member at the start of `data` states; False for none, True if it needs more data."""
+    """Return the loss that a gzip member at the start of `data` states; False if it states no loss, and True if more
+    data is needed."""
     if found := _MEMBER.match(data):
         lost = min(int(found[2]), 2**63 - 1)
         return StatedMember(cast("LossDetail", found[1].decode()), lost, found.end())
@@ -157,7 +158,7 @@ class Inflater:
 
     @property
     def waits(self) -> bool:
-        """Return whether the input ends in a gzip member, in a possible beginning of one, or in NULs that fill no
+        """Return whether the input ends in a gzip member, in a possible beginning of one, or in NULs that do not fill a
         block."""
         return self._member is not None or bool(self._input) or not self._is_padded
 

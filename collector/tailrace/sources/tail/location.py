@@ -146,8 +146,9 @@ def followed(path: str) -> str | None:
 
 
 class TailDescriptors:
-    """The open file descriptors of one source: at most `limit`, and half of the number that the process may open. A
-    further file closes the least recently used one, except *pinned* ones, which may have no path any more."""
+    """The open file descriptors of one source: at most `limit`, and half of the number that the process may open. To
+    open a further file, close the least recently used file that is not *pinned*. A pinned file may have no path any
+    more."""
 
     def __init__(self, limit: int, roots: Roots) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -266,8 +267,8 @@ class Location:
 
     @property
     def may_return(self) -> bool:
-        """Return whether the file's directory is gone, perhaps moved for a while, and the file is not known to be
-        deleted."""
+        """Return whether the file may come back: its directory is gone, perhaps moved for a while, and the file is not
+        known to be deleted."""
         try:
             self._system.stat(os.path.dirname(self.path))  # noqa: PTH120 - as fast as it can be
         except MISSING:
@@ -346,7 +347,8 @@ class Location:
         return True
 
     def _is_same(self, found: os.stat_result, birth: int) -> bool:
-        """Return whether a file is this one, and not a later file with its inode, as far as creation times are known."""
+        """Return whether a file is this file and not a later one that has got the same inode, as far as creation times
+        are known."""
         later = self.birth and birth and birth != self.birth
         return (found.st_dev, found.st_ino) == self.node and not later
 

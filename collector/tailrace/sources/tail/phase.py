@@ -23,11 +23,12 @@ class Phase(Enum):
     FOLLOWED = "followed"
     """The file is read into a session."""
     SHADOW = "shadow"
-    """The file begins like an ended file, and is read only to find out whether it has more content."""
+    """The file begins like a file whose session has ended, and is read only to find out whether it has more content."""
 
 
 class FileEvent(Enum):
-    """A decision about a file, or a change of the file."""
+    """An event that moves a file to another phase: either the source decides something about the file, or the file
+    itself changes."""
 
     MAY_BE_COPY = auto()
     OF_OTHER_SOURCE = auto()
@@ -39,7 +40,7 @@ class FileEvent(Enum):
     GIVEN_UP = auto()
     """The source stops reading the file, because it may be a copy of another file, which is read instead."""
     LONGER = auto()
-    """A file in the phase `SHADOW` has more content than the ended file."""
+    """A file in the phase `SHADOW` has more content than the file whose session has ended."""
     REWRITTEN = auto()
 
 
@@ -48,8 +49,8 @@ WAITING = Phase.NEW, Phase.COPY, Phase.FOREIGN, Phase.CROWDED, Phase.LEFT_OUT
 READ = Phase.FOLLOWED, Phase.SHADOW
 """Phases in which the file is read, into a session or only for a comparison."""
 
-# For each event, the phase of a file after the event, by its phase before. An event cannot happen in a phase that is
-# not listed.
+# For each event, the phase of a file before the event is mapped to its phase after the event. An event cannot happen in
+# a phase that is not listed.
 NEXT: dict[FileEvent, dict[Phase, Phase]] = {
     FileEvent.MAY_BE_COPY: dict.fromkeys(WAITING, Phase.COPY),
     FileEvent.OF_OTHER_SOURCE: dict.fromkeys(WAITING, Phase.FOREIGN),

@@ -144,7 +144,8 @@ class _Listing(NamedTuple):
     known: dict[frozenset[Parts], tuple[list[_Place], list[_Place]]]
 
     def below(self, wanted: frozenset[Parts]) -> tuple[list[_Place], list[_Place]]:
-        """Return the directories and links of this directory to search for paths that match one of `wanted`."""
+        """Return the directories and links in this directory that must be searched for paths which match one of
+        `wanted`."""
         if (found := self.known.get(wanted)) is None:
             found = self.known[wanted] = (
                 _places(self.prefix, self.directories, wanted, hidden=False),
@@ -173,7 +174,8 @@ class Search:
         failed: Callable[[str], None],
         within: Mapping[str, str] = _NONE,
     ) -> None:
-        """Prepare a search. `within` maps each file that an import found to the directory that no link may leave."""
+        """Prepare a search. In an import, `within` maps each file that the import has found to a directory: no link of
+        the file may lead out of the directory."""
         self._patterns = [parse(pattern) for pattern in patterns]
         self._roots = roots
         self._within = within

@@ -68,8 +68,8 @@ class Writers:
         self._seen: dict[int, _Seen] = {}
 
     def find(self, writer: Writer, file: os.stat_result, birth: int) -> Process | None:
-        """Return the running process that certainly writes a file, or None. `birth` is its creation time (Unix ns, or
-        0)."""
+        """Return the running process that certainly writes a file, or None. `birth` is the file's creation time (Unix
+        ns, or 0)."""
         seen = self._look(writer.pid)
         if seen.process is None:
             return None
@@ -134,7 +134,7 @@ class Writers:
 
 
 def _after(path: Path, word: str) -> list[str]:
-    """Return the words after the first one of the line that begins with `word`."""
+    """Return the words of the line that begins with `word`, except the first word."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line.split()[1:] for line in lines if line.startswith(word)), [])
 
@@ -284,7 +284,7 @@ class Handoff:
         self.sent: dict[str, int] = {}
         """CRC-32 of each document that was passed to the session, by the document's name."""
         self.is_moved = False
-        """Whether the file has another path now, and the documents beside it were not passed on yet."""
+        """Whether the file has a new path, and the documents beside this path were not passed on to the daemon yet."""
         self._desk = desk
 
     def lose(
@@ -337,7 +337,8 @@ class Resting:
 
     def __init__(self, desk: Desk, told: Rest | None = None) -> None:
         self.told = told
-        """The last report: why the file has stopped growing, and since when; None while the file may grow."""
+        """The last report to the daemon: why the file has stopped growing, and since when. None while the file may
+        grow."""
         self._desk = desk
         self._process: Process | None = None
         self._sought = False
@@ -350,7 +351,8 @@ class Resting:
         self._sought = self._missed = False
 
     def is_followed(self) -> bool:
-        """Record that the source follows the file; return whether it was reported as `unfollowed`."""
+        """Record that the source follows the file. Return whether the last report to the daemon was that no source
+        follows it."""
         told = self.told
         if told is None or told.why != "unfollowed":
             return False
@@ -358,9 +360,9 @@ class Resting:
         return True
 
     def look(self, path: str, birth: int, written: int, unchanged: float, pending: int) -> bool:
-        """Find out why a file, read to its end and unchanged for `unchanged` seconds, has stopped growing. Return
-        whether this must be reported. `written` is the time of the last write (Unix ns), and `pending` the number of
-        bytes after the last complete gzip member. Raise OSError on failure."""
+        """Find out why a file that was read to its end and has not changed for `unchanged` seconds has stopped growing.
+        Return whether this must be reported to the daemon. `written` is the time of the last write (Unix ns), and
+        `pending` the number of bytes after the last complete gzip member. Raise OSError on failure."""
         if self.told is not None and self.told.why in {"process_gone", "ended"}:
             return False
         why = self._why(path, birth, written, unchanged)

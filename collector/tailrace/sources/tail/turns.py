@@ -108,7 +108,8 @@ class Inflaters:
         return float("-inf") if self._line else self._next_again
 
     def must_wait(self, file: Followed) -> bool:
-        """Return whether a compressed file must wait until `begin` yields it."""
+        """Let a compressed file wait in order of arrival, unless its turn has begun. Return whether the file waits:
+        `begin` yields the file once it may be read."""
         if file.compressed is None or file in self._active:
             return False
         self._line[file] = None

@@ -42,7 +42,7 @@ READS_AT_ONCE, READ_SECONDS = 100, 0.002
 SLEEP_MIN = 0.001
 
 END_OF_FILE, AT_REST = "end of file", "at rest"
-"""Why the session of a file ends that was read to its end: by an import, or by the last run of a collector."""
+"""Reasons for the end of a session whose file was read to its end: by an import, and by the last run of a collector."""
 UNREADABLE = "unreadable"
 
 
@@ -54,13 +54,14 @@ class Chosen(NamedTuple):
     sessions have read to their ends."""
 
     replaces: Mapping[str, tuple[str, ...]]
-    """For each path, the earlier sessions whose rows the new session of this path replaces."""
+    """For each path, the earlier sessions whose rows are replaced by the rows of the path's new session."""
     within: Mapping[str, str] = {}
     left_out: frozenset[str] | None = None
 
 
 Wait = float | Literal["others", "room"]
-"""The condition for the next step: these seconds have passed, other tasks have run, or there is room for chunks."""
+"""The condition for the next step: a number of seconds has passed, other tasks have run, or there is room for
+chunks."""
 
 
 class Watch:
@@ -181,7 +182,7 @@ class Watch:
         self._documents_due = self._clock.monotonic() + self._catalog.idle_interval(len(documents))
 
     def _compare(self) -> Iterator[Wait]:
-        """Continue the comparison of files that no longer change by one step."""
+        """Make one step in the comparison of files that no longer change."""
         if self._repeats.has_work:
             try:
                 self._repeats.step()
@@ -224,8 +225,8 @@ class Watch:
             self._enqueue(file)
 
     def _decide(self, file: Followed, now: float) -> bool:
-        """Decide whether a waiting file is read from now on. Raise OSError if it cannot be read. Return False if the
-        file must be kept until the next check, even if it was deleted."""
+        """Decide whether a file that was not read so far is read from now on. Raise OSError if it cannot be read.
+        Return False if the file must be kept until the next check, even if it was deleted."""
         self._turns.give_back(file)
         at = file.location
         nothing = not file.size or not at.is_readable
@@ -260,8 +261,9 @@ class Watch:
         return True
 
     def _passes_over(self, file: Followed) -> bool:
-        """If an earlier session has read this file, forget it, so that no other file waits for it, and remember its
-        content, so that its copies are not read. Return whether that is so. Raise OSError if it cannot be read."""
+        """Return whether an earlier session has read this file to its end. If so, forget the file, so that no other
+        file waits for it, but remember its content, so that copies are not read. Raise OSError if the file cannot be
+        read."""
         path = file.location.path
         if path not in self._left_out or not file.size or not file.location.is_readable:
             return False
@@ -291,11 +293,12 @@ class Watch:
         self._turns.take(file)
 
     def _is_left_out(self, file: Followed, now: float) -> bool:
-        """Return whether a file's first bytes show another format, or are too few to show any. Raise OSError on failure.
+        """Return whether a file is not to be read now, because its first bytes show another format or are too few to
+        show any. Raise OSError on failure.
 
-        The configuration decides about a file whose path it has, and an import about all files. A file that shows no
-        format is read, because it may be a damaged trace; with an incomplete first record, after `FIRST_RECORD_SECONDS`.
-        A file without any record, for example with only an opening bracket, waits."""
+        The first bytes do not matter if the configuration has the file's path, or in an import. A file that shows no
+        format is read, because it may be a damaged trace; if its first record is incomplete, only after
+        `FIRST_RECORD_SECONDS`. A file without any record, for example with only an opening bracket, waits."""
         at = file.location
         if not self._is_judged(file):
             return False
@@ -314,9 +317,9 @@ class Watch:
         return at.is_readable and not self._chosen and not self._discovery.search.is_named(at.path)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
-        """Return "yes" if another source claims a file, "no" if the file may get a new session, and "later" if this
-        source now continues an earlier session of it or its possible original, or if the ingest does not know yet. Raise
-        OSError on failure."""
+        """Return "yes" if another source claims a file, and "no" if the file may get a new session. Return "later" if
+        this source now continues an earlier session of the file or of its possible original, or if input of such a
+        session is not decoded yet. Raise OSError on failure."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if isinstance(former, str):
@@ -446,7 +449,7 @@ class Watch:
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """Remove a file from the catalog. Check the waiting files of its group soon, because they may be its copies."""
+        """Remove a file from the catalog. Soon check the unread files of its group, because they may be its copies."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
@@ -469,7 +472,7 @@ class Watch:
         self._inflaters.grown(file)
 
     def _set_back(self, file: Followed, error: OSError, now: float) -> None:
-        """Count an error of a file, and check it again after a growing delay. In an import, close the file."""
+        """Count an error of a file, and check the file again after a growing delay. In an import, close the file."""
         if error.errno != errno.ENOENT:
             self._complaints.failed(name_of(error))
         if error.errno == errno.ESTALE:
@@ -481,8 +484,8 @@ class Watch:
 
 
 class TailSource(Source):
-    """The source that follows files; with `once`, only until the present ones are read, about which it has facts
-    (`chosen`)."""
+    """A source that follows files. With `once`, it ends when the present files are read; `chosen` has facts about these
+    files."""
 
     def __init__(
         self,
