@@ -58,7 +58,8 @@ class Checkpoints:
     @property
     def needed_from(self) -> int | None:
         """Return the lowest log position that the kept checkpoints need, or None if there are fewer than `KEPT`. Raise
-        FullError if they cannot be read now, but perhaps later; LostError or SyncError if the directory cannot."""
+        FullError if the checkpoints cannot be read now, but perhaps later, and LostError or SyncError if the directory
+        cannot be read."""
         with opening(self.directory):
             files = self._files()
         if len(files) < KEPT:

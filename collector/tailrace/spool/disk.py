@@ -297,8 +297,8 @@ class Disk:
 
 
 class LockedDirectory:
-    """A directory that this process has locked, together with its file `lock`, which has the pid: users may remove the
-    file, and some file systems cannot lock directories."""
+    """A directory that this process has locked, together with the file `lock` in it, which has the pid. Both are
+    locked, because users may remove the file, and some file systems cannot lock directories."""
 
     def __init__(self, path: Path, fd: int, disk: Disk) -> None:
         self.path = path

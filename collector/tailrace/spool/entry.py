@@ -18,7 +18,7 @@ class EntryKind(IntEnum):
     """The kinds of log entries. The numbers are part of the disk format. No kind is 0, so zero bytes are no entry."""
 
     START = 1
-    """A daemon started. The payload is msgpack."""
+    """A daemon started. The payload is the version of Tailrace as text."""
     OPEN = 2
     """A session began. The payload is msgpack (`OpenInfo`)."""
     DATA = 3

@@ -120,7 +120,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Payload of an OPEN entry, which begins a session, with the configured limits, which a replay must use, too."""
+    """Payload of an OPEN entry, which begins a session. It has the configured limits, because a replay must use the
+    same ones."""
 
     source: str
     format: str
@@ -140,7 +141,7 @@ class OpenInfo(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     node: str | None = None
     job: str | None = None
-    """The job of the producer, in which it has `rank` and `node`; None if unknown."""
+    """The job to which the producer belongs; `rank` and `node` are its place in the job. None if unknown."""
     collector: str = ""
     """Name of the collector that receives the session; empty for the collector `main`."""
     replaces: tuple[str, ...] = ()

@@ -95,7 +95,8 @@ class Scan(NamedTuple):
 
 
 def scan(buffer: bytes, position: int, salt: int = 0) -> Scan:
-    """Decode the entries in `buffer` up to its end or the first bad frame. `position` is its log position."""
+    """Decode the log entries in `buffer` up to its end or the first bad frame. `position` is the log position of
+    `buffer`."""
     entries: list[Entry] = []
     view = memoryview(buffer)
     offset = synced = 0

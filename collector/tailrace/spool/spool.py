@@ -223,8 +223,8 @@ class Spool:
         return self.shortage is not None or (crowded and len(self._segments) > 1)
 
     def append(self, kind: EntryKind, session: int, payload: bytes = b"") -> int:
-        """Append an entry with the current time to the entries in memory, and return its position. Raise ValueError if
-        the payload or the session number is too large."""
+        """Append a log entry with the current time to the entries in memory, and return its position. Raise ValueError
+        if the payload or the session number is too large."""
         if len(payload) > PAYLOAD_MAX or session not in _SESSIONS:
             raise ValueError(
                 f"an entry of {len(payload)} bytes of session {session}: at most {PAYLOAD_MAX}, and a u64"
