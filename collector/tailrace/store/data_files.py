@@ -155,8 +155,8 @@ _LOWEST_BYTE = slice(0 if sys.byteorder == "little" else 3, None, 4)
 
 
 def few_first(rows: pa.Table) -> tuple[pa.Table, int]:
-    """Move the rows of rare kinds (`FEW_KINDS`) to the front. Return all rows, and the number of moved rows. Move none
-    in a table of fewer than `ROWS_MIN` rows, or if they form more than `RUNS_MAX` runs."""
+    """Move the rows of rare kinds (`FEW_KINDS`) to the front. Return all rows, and the number of moved rows. Move no
+    rows in a table of fewer than `ROWS_MIN` rows, or if the rows of rare kinds form more than `RUNS_MAX` runs."""
     if rows.num_rows < ROWS_MIN:
         return rows, 0
     marks = _marks(rows.column("kind").chunks)

@@ -71,7 +71,8 @@ def sync_newest(root: Path) -> int:
 
 
 def unsynced_max(root: Path) -> int:
-    """Return how many of the newest table versions may still lack a sync: more if the store has many collectors."""
+    """Return how many of the newest table versions may not be synced yet. The number is higher if the store has many
+    collectors."""
     with suppress(OSError):
         return max(UNSYNCED_MAX, 3 + len([*(root.parent / COLLECTORS).iterdir()]))
     return UNSYNCED_MAX
@@ -132,7 +133,8 @@ CHECKPOINT_EVERY = 20
 newest checkpoint (0.4 ms of CPU each). A checkpoint takes 13 to 33 ms (D100)."""
 
 CHECKPOINT_DUE = 100
-"""Number of versions above any collector's last checkpoint at which a collector writes a new one."""
+"""If another collector has written the newest checkpoint, a collector writes the next one only after this number of
+versions."""
 
 
 def occupy_thread(directory: Path) -> None:
@@ -163,7 +165,8 @@ class LocalVersions:
         return sum(version > newest for version in log.versions())
 
     def checkpoint(self, table: DeltaTable, *, keep: int) -> bool:
-        """Sync and shorten the log as `checkpoint` does. Return False if another collector has recently done so."""
+        """Sync and shorten the log as `checkpoint` does. Return False if another collector has recently written a
+        checkpoint."""
         newest = max(DeltaLog(self.root).checkpoints(), default=-1)
         if newest > self._checkpoint and self.since_checkpoint() < CHECKPOINT_DUE:
             return False

@@ -226,8 +226,8 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def same_values(table: DeltaTable, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each data file the columns of which its statistics in the Delta log state one value, with the
-    value."""
+    """Return, for each data file, the columns that have the same value in all rows, with this value, as far as the
+    file's statistics in the Delta log show it."""
     actions = table.get_add_actions(flatten=True)
     found: dict[str, dict[str, str]] = {path: {} for path in actions.column("path").to_pylist()}
     for column in columns:

@@ -244,7 +244,8 @@ class Journal:
             self._noted = {version for version in self._noted if version >= versions.stop}
 
     def note_rows(self, path: str, counts: Counter[Group]) -> None:
-        """Add how many rows of each group a data file has, unless these are more than `GROUPS_MAX`. Raise OSError."""
+        """Add the number of rows of each `Group` in a data file, unless there are more than `GROUPS_MAX` groups. Raise
+        OSError if that fails."""
         if len(counts) <= GROUPS_MAX:
             self._append([JournalLine(None, None, {}, {path: list(counts.items())})])
 

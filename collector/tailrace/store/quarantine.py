@@ -2,8 +2,8 @@
 
 Each session has a file of frames (`model.quarantine`) of at most `session_size`. Before all files together exceed
 `max_size`, the least recently written file is removed. If its session continues, its new file begins with a hole: a
-frame without a reason, in place of the removed bytes. So does the part of a file that another program has cut off. File
-sizes are rounded up to whole blocks, which also limits the number of files."""
+frame without a reason, in place of the removed bytes. If another program has cut off a part of a file, a hole takes its
+place, too. File sizes are rounded up to whole blocks, which also limits the number of files."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Quarantine:
     def write(self, session: str, at: int, data: bytes) -> bool:
         """Write the bytes of a frame at offset `at` of the session's file. Return False if a limit would be exceeded.
 
-        `at` counts the session's earlier frames, including those that were not written, so a replay writes the same
-        bytes to the same offsets. Raise FullError or StoreError if the write fails; the call may be repeated."""
+        The offset `at` includes the session's earlier frames that were not written, so a replay writes the same bytes
+        to the same offsets. Raise FullError or StoreError if the write fails; the call may be repeated."""
         name = file_name(session)
         size = max(at + len(data), self._sizes.get(name, 0))
         if size > self.config.session_size or _charge(size) > self.config.max_size:

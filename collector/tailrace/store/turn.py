@@ -46,7 +46,8 @@ DELAY = 0.05
 
 
 class UpkeepState(msgspec.Struct):
-    """The times (Unix ns) of the last merges, vacuums, and vacuums of all files."""
+    """The times (Unix ns) of the last merge (`merged`), the last vacuum (`vacuumed`), and the last vacuum of all files
+    (`swept`)."""
 
     merged: int = 0
     vacuumed: int = 0

@@ -55,8 +55,8 @@ class Jump(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The days to delete: those before `below`, or none if it is None. If a long time without rows is the reason to
-    keep days older than `retention_age`, `held` is this time."""
+    """The days to delete: those before `below`, or no days if `below` is None. If a long time without rows is the
+    reason to keep days older than `retention_age`, `held` is this time."""
 
     below: int | None
     held: Jump | None
@@ -143,7 +143,8 @@ class Plan(NamedTuple):
     """The due steps of an upkeep, in order.
 
     - `delete_below`, `held`: the fields of `Retention`.
-    - `vacuum`: `removed` for files that the log lists as removed, `all` to add files that the log does not mention.
+    - `vacuum`: `removed` to delete the files that the log lists as removed, `all` to delete also those that the log
+      does not mention.
     - `second`: whether the merges are second merges, into files of `compact_size`."""
 
     delete_below: int | None
@@ -215,7 +216,8 @@ def _small(files: Sequence[DataFile]) -> Counter[int]:
 
 
 def _due(last: int, every: int, now: int) -> bool:
-    """Return whether a step is due. It also is if `last` is in the future: the clock was corrected since."""
+    """Return whether a step is due. It is also due if `last` is in the future, because then the clock was corrected
+    since."""
     return not last <= now < last + every
 
 
