@@ -99,8 +99,8 @@ class DaemonProgress(NamedTuple):
     """Position in the spool up to which a start has decoded the entries whose rows the table has already."""
 
     def lives_on(self, before: DaemonProgress) -> bool:
-        """Return whether rows were committed, an operation was refused, or the start went on decoding since
-        `before`."""
+        """Return whether the daemon has advanced since `before`: rows were committed, an operation was refused, or the
+        start has decoded more."""
         return self[1:] != before[1:]
 
 
@@ -312,7 +312,8 @@ def collecting(
 ) -> Iterator[Daemon]:
     """Open a collector on a store, yield it, and close its files at the end of the block.
 
-    - `chosen`: by the name of a source of files, which of its files it leaves out, and which sessions a file replaces.
+    - `chosen`: for each source of files, by its name: the files that it leaves out, and the sessions that a file's new
+      session replaces.
     - `descriptors`: passes sockets to the service manager, which keeps the sockets open across a restart.
     - `held`: sockets that are already open for sources.
     - `memory`: if given, the daemon counts how many earlier daemons were killed during their start (see `Starts`).

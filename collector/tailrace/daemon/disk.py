@@ -50,8 +50,8 @@ def _refills(
     clock: Clock,
     position: int | None,
 ) -> bool:
-    """Return whether the spool of the collector `who` can restore its rows from `position` on; all rows if that is
-    None. Raise FullError if a full disk prevents the check."""
+    """Return whether the spool of the collector `who` can restore the collector's rows from `position` on, or all its
+    rows if `position` is None. Raise FullError if a full disk prevents the check."""
     path = Path(who.spool)
     if not path.is_dir():
         return False

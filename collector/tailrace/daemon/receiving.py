@@ -47,9 +47,9 @@ from tailrace.spool.payloads import OpenInfo
 class Configured:
     """The sources of the current configuration by name, and their addresses, even while a source does not run.
 
-    With `once`, a source ends when it has read its input. `chosen` has, by the name of a source of files, which files
-    the source leaves out, and which sessions a file replaces. `held` are sockets that are already open. Raise
-    ConfigError if a source cannot be created."""
+    With `once`, a source ends when it has read its input. `chosen` has, by the name of a source of files, the files
+    that the source leaves out, and the sessions that a file's new session replaces. `held` are sockets that are already
+    open. Raise ConfigError if a source cannot be created."""
 
     def __init__(
         self,

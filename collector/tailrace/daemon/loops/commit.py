@@ -79,7 +79,8 @@ class Saving:
         )
 
     def snapshot(self) -> UnfinishedSnapshot:
-        """Return a snapshot of the ingest's state, for `save` once the table has all rows of the decoded entries."""
+        """Return a snapshot of the ingest's state. Pass it to `save` once the table has all rows of the spool entries
+        decoded so far."""
         self.under_way = True
         # Omit bytes of unfinished records from this position on: the spool keeps them until the second checkpoint after
         # this one.
@@ -243,7 +244,7 @@ class Committing:
         self._may_begin = Flag()
 
     def begin(self) -> None:
-        """Let commits begin, because all entries whose rows are in the table are decoded."""
+        """Let commits begin, because all spool entries whose rows were in the table at the start are decoded."""
         self.said_missing = _said_missing(self._ingest)
         self._may_begin.set()
 
@@ -303,8 +304,8 @@ class Committing:
             pipeline.put({CommitPhase.LANDING: Stage.IDLE})
 
     def settled(self, *, last: bool) -> Steps[None]:
-        """Commit all rows of the decoded entries, and save a checkpoint, unless the store is lost. With `last`, later
-        calls of `relieve` request no further commit."""
+        """Commit all rows of the decoded spool entries, and save a checkpoint, unless the store is lost (its path leads
+        elsewhere). With `last`, later calls of `relieve` request no further commit."""
         self.relieve()
         self._ending = last
         pipeline = self.pipeline
@@ -315,15 +316,16 @@ class Committing:
             yield Wait(LOOK_SECONDS, wanted)
 
     def _patience(self) -> float:
-        """Return how long (seconds) a batch may wait for more rows, after the wait of its rows for the spool's sync."""
+        """Return how long (seconds) a batch may wait for more rows: `commit_interval`, less the time for which its rows
+        have already waited for the spool's sync, or at least half of it. The watchdog shortens the wait."""
         config, watchdog_seconds = self._context.config, self._context.watchdog_seconds
         interval: float = config.store.commit_interval
         patience = max(interval - config.spool.sync_interval, interval / 2)
         return min(patience, watchdog_seconds / 4) if watchdog_seconds else patience
 
     def _must_wait(self) -> bool:
-        """Return whether the next batch must wait for the end of the current commit: while that is refused, or while
-        the spool needs a checkpoint and the last snapshot is not saved yet."""
+        """Return whether the next batch must wait for the end of the current commit: while this commit is refused, or
+        while the spool needs a checkpoint and the last snapshot is not saved yet."""
         pipeline = self.pipeline
         relief = pipeline.demand is Demand.RELIEF
         refused = pipeline.stages[CommitPhase.LANDING] is Stage.REFUSED
@@ -335,7 +337,8 @@ class Committing:
             self.pipeline.ask(Demand.RELIEF)
 
     def _take(self) -> TakenBatch | None:
-        """Take what the ingest has produced. Return None if that is nothing, unless the spool needs a checkpoint."""
+        """Take the batch of rows that the ingest has produced. Return None if there are no rows, unless the spool needs
+        a checkpoint."""
         relief = self.pipeline.take() is Demand.RELIEF
         batch = self._ingest.batch.take()
         if not len(batch) and not relief:

@@ -68,7 +68,7 @@ def restored(spool: Spool, checkpoint: Checkpoint | None, committed: int) -> Ing
 
 
 def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
-    """Decode an entry again, step by step, and discard its rows, which are in the table."""
+    """Decode an entry of the spool again, step by step, and discard its rows, which are in the table."""
     yield from ingest.steps(entry)
     ingest.batch.take()
     ingest.rejected.clear()
@@ -77,8 +77,8 @@ def repeat(ingest: Ingest, entry: Entry) -> Iterator[None]:
 def replay(
     spool: Spool, ingest: Ingest, committed: int, health: Health, working: Callable[[], None]
 ) -> None:
-    """Decode again all entries from the ingest's position up to `committed`. Call `working` before each entry. Raise
-    FullError if no file descriptor is free."""
+    """Decode again all spool entries from the ingest's position up to `committed`. Call `working` before each entry.
+    Raise FullError if no file descriptor is free."""
 
     def pass_over(error: UnreadableError) -> None:
         health.degrade(Condition.DAMAGE, str(error))
@@ -104,7 +104,7 @@ def _entries_from(
     end: int,
     damaged: Callable[[UnreadableError], None] = lambda _: None,
 ) -> Iterator[Entry]:
-    """Yield the durable entries between two positions. Call `damaged` for bytes that the disk has lost."""
+    """Yield the durable entries of the spool between two positions. Call `damaged` for bytes that the disk has lost."""
     while position < end:
         try:
             entries = spool.read(position, min(READ_BYTES, end - position))
@@ -120,7 +120,8 @@ TURN_BYTES = CHUNK_MAX // 4
 """Number of decoded bytes after which other tasks run. Each switch to other tasks costs 10 µs."""
 
 SHORT_ENTRY = TURN_BYTES // 32
-"""Minimum number of bytes by which an entry counts for `TURN_BYTES`, because even a short entry takes some time."""
+"""Minimum number of bytes by which a spool entry counts for `TURN_BYTES`, because even a short entry takes some
+time."""
 
 TURN_SECONDS = 0.01
 """Time (seconds) of decoding after which other tasks run, even within an entry. A record of 23 bytes can begin a
@@ -176,7 +177,7 @@ class Decoding:
         return len(batch) >= store.commit_rows or batch.bytes >= store.commit_bytes
 
     def caught_up(self, given_up: Callable[[], bool]) -> Steps[None]:
-        """Wait until all durable entries are decoded, or until `given_up` returns True."""
+        """Wait until all durable entries of the spool are decoded, or until `given_up` returns True."""
         while self.behind and not given_up():
             yield Wait(LOOK_SECONDS, self._idle)
 
@@ -244,7 +245,7 @@ class Decoding:
         self._committing.between.over()
 
     def _look(self) -> None:
-        """Call `replayed` once, when all entries whose rows the table had at the start are decoded."""
+        """Call `replayed` once, when all spool entries whose rows the table had at the start are decoded."""
         if self._replayed and self._ingest.position >= self._committed:
             replayed, self._replayed = self._replayed, None
             replayed()

@@ -226,11 +226,13 @@ class Loops:
         return ahead
 
     def answer(self) -> Steps[None]:
-        """Return the loop that answers clients, once all entries that the spool had at the start are decoded."""
+        """Return the loop that answers clients. It begins to answer once all entries that the spool had at the start
+        are decoded."""
         return self.acknowledging.run(self.decoding.reached(self.left))
 
     def tick(self) -> Steps[None]:
-        """Check clock, limits and free space. Append a tick while missing events may still arrive or sources wait."""
+        """Check clock, limits and free space. Append a tick entry to the spool while missing events may still arrive or
+        sources wait."""
         while True:
             yield Wait(TICK_SECONDS, together=True)
             self.timekeeping.look()

@@ -38,8 +38,8 @@ Steps = Generator[Step, Any, T]
 
 
 class Between:
-    """Delays calls until no entry is half decoded. The decoding loop calls `begun` before each entry, and `over` after
-    it. Between these calls, other loops may only read the ingest's state."""
+    """Delays calls until no entry of the spool is half decoded. The decoding loop calls `begun` before each entry, and
+    `over` after it. Between these calls, other loops may only read the ingest's state."""
 
     def __init__(self) -> None:
         self._within = False
@@ -55,7 +55,7 @@ class Between:
             self._calls.pop(0)()
 
     def do(self, call: Callable[[], T]) -> Steps[T]:
-        """Make a call as soon as no entry is half decoded, and return its result."""
+        """Make a call as soon as no entry of the spool is half decoded, and return its result."""
         if not self._within:
             return call()
         results: list[T] = []

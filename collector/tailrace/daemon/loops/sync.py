@@ -78,7 +78,7 @@ class Gate:
         self.of_connections = RoomQueue(lambda: self.closed)
         self.of_files = RoomQueue(lambda: self.behind)
         self.turned = Flag()
-        """Flag that is set and cleared at once when entries have been decoded."""
+        """Flag that is set and cleared at once when entries of the spool have been decoded."""
         for queue in (self.of_datagrams, self.of_connections, self.of_files):
             self.opened.add(queue.wake)
         self.turned.add(self.of_files.wake)
@@ -111,7 +111,8 @@ class Gate:
 
     @property
     def behind(self) -> bool:
-        """Return whether files must not be read: connections must not, or too many bytes are not decoded yet."""
+        """Return whether files must not be read, because connections must not be read either, or because too many bytes
+        are not decoded yet."""
         undecoded = self.spool.end - self.ingest.position
         # While the table refuses rows, decoding stands still. Then undecoded bytes are no reason to stop reading files.
         return self.closed or (undecoded > BEHIND_MAX and not self._store_refuses())
@@ -172,7 +173,8 @@ class Syncing:
                 self.admit()
 
     def all_synced(self) -> Steps[None]:
-        """Wait until all entries that were appended before this call are synced, or the files of the spool are lost."""
+        """Wait until all spool entries that were appended before this call are synced, or the files of the spool are
+        lost."""
         spool = self._spool
         end = spool.end
         spool.hurry()
