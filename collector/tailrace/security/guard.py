@@ -399,8 +399,8 @@ OPEN = Guard()
 
 
 def guard(owner: str, config: AdminConfig | TcpConfig, clock: Clock) -> Guard:
-    """Return the access control for a listener's configuration. `owner` is its section, such as "sources.runs".
-    Raise ConfigError if a file cannot be used."""
+    """Return the access control for a listener's configuration. `owner` is the section of the listener in the
+    configuration, such as "sources.runs". Raise ConfigError if a file cannot be used."""
     made, wrong = _made(config, clock)
     if wrong:
         raise ConfigError([f"{owner}.{key}: {message}" for key, message in wrong.items()])

@@ -214,8 +214,8 @@ def refusal(request: Request, *, may_see: bool) -> Response | None:
 
 
 def has_token(request: Request, accepts: Callable[[bytes], bool] | None) -> bool:
-    """Return whether a request has a token in its header `Authorization` that `accepts` accepts. None requires no
-    token."""
+    """Return whether a request has a token in its header `Authorization` that `accepts` accepts. If `accepts` is None,
+    no token is required."""
     if accepts is None:
         return True
     given = request.headers.get("authorization", "")

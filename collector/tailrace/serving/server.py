@@ -66,7 +66,8 @@ class Server:
         self._open: dict[trio.CancelScope, Conversation] = {}
         """Open connections, oldest first, by the cancel scope that ends them."""
         self._scarce: set[trio.CancelScope] = set()
-        """Those that have one of the last descriptors. While there are any, each new connection replaces another one."""
+        """Open connections that have one of the last descriptors. While there is such a connection, each new connection
+        replaces another one."""
         self._short, self._long = _Turn(), _Turn()
 
     async def serve(
@@ -181,7 +182,7 @@ class _Turn:
 def _is_scarce(descriptor: int) -> bool:
     """Return whether a connection has one of the last descriptors, which the table needs (`sources.source.RESERVE`).
 
-    The endpoint may have half of them, since it must answer while connections of sources have all others."""
+    The endpoint may use half of these descriptors, because it must answer while sources use all other descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return descriptor >= limit - RESERVE // 2
 
