@@ -47,7 +47,8 @@ class Timeline:
 
     @contextmanager
     def moment(self) -> Iterator[None]:
-        """Stop the log's time within a `with` block, so that all entries in it have the same time."""
+        """Stop the log's time within a `with` block, so that all log entries that are appended in the block have the
+        same time."""
         self._moment = self.now()
         try:
             yield

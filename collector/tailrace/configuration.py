@@ -44,14 +44,14 @@ def choose(config: Path | None, store: str | None, listen: str | None = None) ->
 
 
 def refused() -> list[str]:
-    """Return a line for each format of another package that is installed, but that Tailrace refuses to use."""
+    """Return one message for each format that an installed package adds and that Tailrace refuses to use."""
     from tailrace.decoding.formats import REFUSED  # noqa: PLC0415 - a query needs no decoder
 
     return [str(each) for each in REFUSED]
 
 
 def transports() -> dict[str, tuple[str, ...]]:
-    """Return for each format, by its name, the types of sources that support it."""
+    """Return the types of sources that support each format, by the name of the format."""
     from tailrace.decoding.formats import FORMATS  # noqa: PLC0415 - a query needs no decoder
 
     return {format_.name: format_.transports for format_ in FORMATS.values()}

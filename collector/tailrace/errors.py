@@ -1,4 +1,4 @@
-"""Define all exceptions of the collector: one for each action that the caller can take.
+"""Define all exceptions of the collector. Each one calls for another action of the caller, such as to wait or to end.
 
 A command that fails exits with status 1, unless the exception states another one. Bad *input* never raises an
 exception: the collector adds a record (`Kind.MALFORMED`), a count and a quarantine entry."""
@@ -57,7 +57,7 @@ class BrokenOffError(StoreError):
 
 
 DELETED = "the table's files were deleted while they were read; ask again"
-"""Text of a BrokenOffError after which the user must repeat the question."""
+"""Text of a BrokenOffError that asks the user to repeat the query."""
 
 
 class MemoryLimitError(StoreError):

@@ -132,7 +132,8 @@ class SessionStatus(msgspec.Struct, kw_only=True):
 
 
 class Awaited(msgspec.Struct, kw_only=True):
-    """A stream of a source, and how many of its events may still arrive. They do not count as missing yet."""
+    """A stream of a source, and how many events of the stream may still arrive. These events do not count as missing
+    yet."""
 
     session: str
     stream: str
@@ -187,7 +188,7 @@ class SourceStatus(msgspec.Struct, kw_only=True):
     state_bytes: int
     """Memory (bytes) that the state of the source's sessions takes. `ledger.source_state_max` is its limit."""
     evicted: dict[str, int]
-    """Number of entries removed from the sessions' state because of a limit, by kind of entry."""
+    """Number of items that were evicted from the state of the sessions because of a limit, by kind of item."""
     unassigned_drops: int
     restarts: int
     sessions_opened: int

@@ -36,7 +36,8 @@ def identity(fd: int) -> Identity:
 
 
 def found(path: Path) -> Identity | None:
-    """Return the device and inode of the file at a path, or None if it is missing. Raise FullError if that is unknown."""
+    """Return the device and inode of the file at a path, or None if there is no file. Raise FullError if the path
+    cannot be examined."""
     try:
         status = path.stat()
     except OSError as error:

@@ -63,9 +63,9 @@ def begin() -> None:
 
 
 def never_wait(*numbers: int) -> None:
-    """Start one thread for each of these standard streams. The thread does all writes to the stream, so that the
-    process neither waits nor fails. If a thread cannot start, the stream stays as it is. `numbers` are file
-    descriptors (`STDOUT`, `STDERR`)."""
+    """Start one thread for each given standard stream. The thread does all writes to its stream, so that the process
+    neither waits nor fails. If a thread cannot start, the stream stays as it is. `numbers` are file descriptors
+    (`STDOUT`, `STDERR`)."""
     for number in numbers:
         stream = _streams.get(number)
         if stream is not None and stream.queue is None:
@@ -80,7 +80,8 @@ def dropped_lines() -> int:
 
 
 def spell_drops(spell: Callable[[int], str]) -> None:
-    """Set the function that returns the message about dropped lines on standard error. Its argument is their number."""
+    """Set the function that returns the message about dropped lines on standard error, given the number of these
+    lines."""
     stream = _streams.get(STDERR)
     if stream is not None and stream.queue is not None:
         stream.queue.spell = spell

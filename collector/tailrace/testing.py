@@ -213,7 +213,8 @@ def check_resumed(sample: TraceSample, place: int, other: Format | None = None) 
 
 
 def check_waiting(sample: TraceSample, place: int) -> None:
-    """Check that a decoder's state can do without the bytes of an unfinished record, as in checkpoints."""
+    """Check that a decoder's state can be saved without the bytes of an unfinished record, as in checkpoints, and is
+    unchanged once these bytes are put back."""
     format_, decoder = sample.format, sample.decoder()
     decoder.feed(sample.data[:place])
     state = decoder.state

@@ -59,7 +59,8 @@ class Ticks(NamedTuple):
 
     @classmethod
     def stated(cls, rate: float | None) -> Ticks:
-        """Return the ticks of a stated rate. A rate with which no time can be computed counts as unknown."""
+        """Return the `Ticks` for a rate that a session states. A rate with which no time can be computed counts as
+        unknown."""
         return cls(rate if rate is not None and 1e-28 <= rate < 1e18 else None)
 
     def ns(self, ticks: int) -> int:
@@ -164,7 +165,7 @@ class Facts(NamedTuple):
 
 
 def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey, SessionClock]:
-    """Return the clocks of the sessions with drawn rows (`extents`) or a row in the view `sessions`, sorted."""
+    """Return the clock of each session that has drawn rows (`extents`) or a row in the view `sessions`, sorted."""
     of_rows = {(e.source, e.session): e for e in extents}
     known = {(f.source, f.session): f for f in facts}
     for key, facts_of in known.items():
@@ -181,7 +182,8 @@ def placed(extents: Iterable[Extent], facts: Iterable[Facts]) -> dict[SessionKey
 
 
 def axis(of: Facts | SessionClock) -> SessionKey:
-    """Return the key of the time axis of a session without wall time: its source, and its run or itself."""
+    """Return the key of the time axis of a session without wall time: the session's source, and either its run or, if
+    it belongs to no run, the session itself."""
     return (of.source, f"run {of.run}" if of.run else f"session {of.session}")
 
 
@@ -265,9 +267,9 @@ class Gap(NamedTuple):
 def between(
     session: SessionClock, before: int | None, behind: int | None
 ) -> tuple[int, int, str] | None:
-    """Return the begin and end (ns) of a gap, and a text that states where it lies, or None if begin or end is
-    unknown. `before` and `behind` are the times of the events around it. If one is None, the session's first or last
-    time takes its place."""
+    """Return the begin and end (ns) of a gap, and a text that states where it lies, or None if begin or end is unknown.
+    `before` and `behind` are the times of the events before and after the gap. If one of them is None, the session's
+    first or last time takes its place."""
     begin = session.first if before is None else before
     end = session.last if behind is None else behind
     if begin is None or end is None or begin < 0:
