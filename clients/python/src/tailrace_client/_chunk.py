@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
     """The sequence number of the chunk's last event plus one."""
 
     def places(self) -> Iterator[tuple[int, int]]:
-        """Yield each event's number and the offset (bytes) of its packet in the chunk."""
+        """Yield the number of each event, with the offset (bytes) of the event's packet in the chunk."""
         at, data = 0, self.data
         while at + 16 <= len(data):
             if data[at : at + 4] == _MAGIC:

@@ -82,9 +82,10 @@ class Kept(NamedTuple):
 
 
 class NoSignals:
-    """A context manager within which a write fails by its error alone. The kernel also sends SIGPIPE if no process reads
-    any more, and SIGXFSZ if a file reaches the limit of its size. Python ignores both, but the program may have set
-    their default, which ends the process, or a handler of its own. Each thread needs its own object."""
+    """A context manager within which a failed write raises an error but causes no signal. Otherwise the kernel also
+    sends SIGPIPE if no process reads any more, and SIGXFSZ if a file reaches the limit of its size. Python ignores
+    both, but the program may have set their default, which ends the process, or a handler of its own. Each thread needs
+    its own object."""
 
     __slots__ = ("_blocked", "_earlier")
 

@@ -119,9 +119,9 @@ class Emitter:
             self._sender.begin(self.recorder, session)
 
     def _cost(self, events: int) -> dict[str, int] | None:
-        """Return what the session's events cost: their number, how many of them were timed, and CPU times in ns, estimated
-        for `emitting`, and measured for `sending` in the thread that sends, and for the whole `program` since the session
-        began. Return None if a time is unknown."""
+        """Return what the session's events cost: the number of events, how many of them were timed (`sampled`), and CPU
+        times (ns). The time for `emitting` is an estimate. `sending` is measured in the thread that sends, and
+        `program` in the whole process since the session began. Return None if a time is unknown."""
         if self.recorder is None or self._sender is None:
             return None
         sampled, taken = self.recorder.sampled
@@ -197,8 +197,8 @@ class Emitter:
         return self._sender is not None and self._sender.flush(timeout)
 
     def close(self, timeout: float = 1.0) -> bool:
-        """Wait for earlier events as `flush` does, send the goodbye and close the connection, all within `timeout`
-        seconds. Return whether all events were delivered, as `flush` does."""
+        """Wait for earlier events as `flush` does, send the goodbye (the packet that ends the session) and close the
+        connection, all within `timeout` seconds. Return whether all events were delivered, as `flush` does."""
         return self._sender is not None and self._sender.close(timeout)
 
 

@@ -384,12 +384,12 @@ def _plain_or_text(item: Any) -> object:  # noqa: ANN401 - whatever JSON does no
 
 
 _LEVELS_MAX = 16
-"""Maximum number of levels of nested mappings whose values are looked at one by one."""
+"""Maximum number of levels of nested mappings whose values are converted one by one."""
 
 
 def _plain(item: object, seen: set[int], level: int = 0) -> object:
-    """Return what `json.dumps` makes of an item, or of each value of a mapping, otherwise its text. `seen` has the mappings
-    that were looked at already."""
+    """Return an item as JSON can represent it, or as text if JSON cannot. Convert the values of a mapping one by one.
+    `seen` has the ids of the mappings that were converted already."""
     if isinstance(item, Mapping) and level < _LEVELS_MAX and id(item) not in seen:
         seen.add(id(item))
         return {
@@ -403,8 +403,8 @@ def _plain(item: object, seen: set[int], level: int = 0) -> object:
 
 
 def _text(item: object) -> str:
-    """Return an item's `repr`, an integer beyond 4300 digits, which Python refuses, in hexadecimal ones, and only the
-    name of the type if neither is possible."""
+    """Return the `repr` of an item, or only the name of its type if that fails. Return an integer in hexadecimal
+    digits, because Python refuses to write more than 4300 decimal ones."""
     try:
         return hex(item) if isinstance(item, int) else repr(item)
     except Exception:  # noqa: BLE001 - as above

@@ -1,8 +1,9 @@
 """Decide which data a client sends next, and process the collector's answers and timeouts, for one caller at a time.
 
-After a reconnect, chunks wait for an answer, because connections that break before it would all carry the same chunks.
-Over UDP, the link does not wait, but a window limits the unanswered bytes. Datagrams overtake one another, so each one
-announces the session until the collector answers or, if the client asks for no answers, the first `ANNOUNCEMENTS` do.
+After a reconnect, chunks wait for an answer of the collector. Otherwise, connections that break before the answer would
+all carry the same chunks. Over UDP, the link does not wait, but a window limits the unanswered bytes. Datagrams
+overtake one another, so each datagram announces the session until the collector answers. If the client asks for no
+answers, only the first `ANNOUNCEMENTS` datagrams do.
 
 If the dialogue `asks` for answers, only an answer makes an event durable. Otherwise an event is delivered once the
 kernel has accepted it.
@@ -51,7 +52,8 @@ class Contact:
         self.error: str | None = None
         self.opened_at = self.answered_at = _NEVER
         self.greeted_at = _NEVER
-        """Time (seconds) since which the client has waited for the collector's first answer. A new question restarts the wait."""
+        """Time (seconds) since which the client has waited for the collector's first answer. A new question to the
+        collector restarts the wait."""
 
     @property
     def has_answered(self) -> bool:
@@ -93,14 +95,15 @@ class Introductions:
         self._left = 0
         """Number of further datagrams that must announce the session, if the client asks for no answers."""
         self._delayed = False
-        """Whether the events in the queue had to wait, so that the times in their datagrams no longer show who sent
-        them."""
+        """Whether the events in the queue had to wait, so that the collector cannot tell by the times in their
+        datagrams which program has sent them."""
 
     def begin(self) -> None:
         self._left = ANNOUNCEMENTS
 
     def is_due(self, *, held: bool) -> bool:
-        """Return whether the next datagram must announce the session. `held`: events must wait for an answer."""
+        """Return whether the next datagram must announce the session. `held` states that events must wait for an
+        answer."""
         queue = self._queue
         self._delayed = not queue.idle and (self._delayed or held)
         speaks = queue.speaks(only_packets=held)
@@ -117,10 +120,11 @@ class Introductions:
 ALL = -1
 
 _EAGER_SECONDS = 0.5
-"""Time (seconds) for which the link asks at short intervals while the collector has never answered a datagram."""
+"""Time (seconds) for which the link requests an answer at short intervals while the collector has never answered a
+datagram."""
 
 _ENDS_PER_PACKET = 32
-"""Maximum number of streams in one packet that states the last numbers of streams. Such a packet fits into any
+"""Maximum number of streams in one packet that states the last event numbers of streams. Such a packet fits into any
 datagram."""
 
 _PATIENCE_SECONDS = (ANSWER_SECONDS, 32.0)
@@ -247,19 +251,22 @@ class Link:
             self._contact.greeted_at = self._now()
 
     def end(self) -> None:
-        """Request a goodbye after all recorded events. The goodbye is repeated until the collector answers."""
+        """Request that the goodbye, the packet that ends the session, is sent after all recorded events. The link
+        repeats it until the collector answers."""
         self.gather()
         self._farewell.want()
 
     def end_unanswered(self) -> None:
-        """Send all data that the kernel accepts now, and a requested goodbye, without waiting for answers."""
+        """Send all data that the kernel accepts now, and a requested goodbye (the packet that ends the session),
+        without waiting for answers."""
         self.attend()
         if self.is_open and not self._farewell.sent:
             self._send_goodbye_early()
 
     def give_up(self, *, ended: bool) -> int:
-        """Stop recording, and count all unsent and unanswered events as discarded. `ended`: a goodbye was delivered.
-        Return the number of unsent events that no goodbye counts, because another thread recorded them meanwhile."""
+        """Stop recording, and count all unsent and unanswered events as discarded. `ended` states that a goodbye, the
+        packet that ends the session, was delivered. Return the number of unsent events that the goodbye did not count,
+        because another thread recorded them later."""
         self._contact.error = self.last_error
         self.recorder.close()
         late = 0
@@ -276,12 +283,14 @@ class Link:
 
     @property
     def has_more(self) -> bool:
-        """Whether the latest goodbye leaves out an event, or an event or goodbye is unsettled."""
+        """Whether an event is not counted in the latest goodbye (the packet that ends the session), or an event or the
+        goodbye still waits to be sent or to be answered."""
         uncounted = self.fresh or self._farewell.numbers != self.recorder.next_numbers()
         return uncounted or self.fate.unsettled
 
     def drop(self) -> int:
-        """Discard events that were being recorded when the link was closed. Return how many of them no goodbye counts."""
+        """Discard events that were being recorded when the link was closed. Return how many of them the goodbye (end of
+        the session) did not count."""
         self.fresh = False
         return self._losses.close_late(self.recorder.take(), self._farewell.numbers)
 
@@ -422,8 +431,8 @@ class Link:
     # The following methods send announcements and questions, and read answers.
 
     def _announce(self, now: float) -> None:
-        """Announce the session again in a datagram, and request an answer if events have been unsettled for too
-        long."""
+        """Announce the session again in a datagram, if this is due. Request an answer if events have been unsettled
+        (neither known to be durable nor lost) for too long."""
         dialogue, queue, contact = self.dialogue, self.queue, self._contact
         if self._nobody:
             asking = not self._retry.left(now)
@@ -443,8 +452,8 @@ class Link:
             self._send_ends()
 
     def _send_ends(self) -> None:
-        """Send the last number of each stream with forgotten events, so that the answer contains these streams even if
-        none of their events has arrived."""
+        """Send the last event number of each stream of which the queue has forgotten events, so that the answer
+        contains the stream even if none of its events has arrived."""
         dialogue, queue = self.dialogue, self.queue
         ends = iter(queue.forgotten.ends(dialogue.turn).items())
         while queue.waiting_packets < WAITING_PACKETS_MAX:
@@ -464,7 +473,8 @@ class Link:
         return due
 
     def _send_goodbye_early(self) -> None:
-        """Send the goodbye before all events are settled, so that the collector may know which are missing."""
+        """Send the goodbye (the packet that ends the session) before all events are settled, so that the collector may
+        know which events are missing."""
         if self._farewell.wanted and self.transport.datagrams:
             for packet in self._farewell.packets():
                 with suppress(OSError):

@@ -57,16 +57,17 @@ def connect(
     up to a second. Raise ValueError for an invalid `address`. An invalid TAILRACE_ADDRESS is not the program's mistake: the
     call gives a RuntimeWarning, and the process emits nothing.
 
-    `buffer_bytes` is the maximum memory for events that are not delivered yet. `clock` returns a simulator's own time, in
-    integer nanoseconds, instead of wall time. `process` is a name for users, by default the program's name. `credentials` apply
-    to TCP and TLS; the default is the credentials in the environment: TAILRACE_TOKEN or TAILRACE_TOKEN_FILE,
-    TAILRACE_TLS_AUTHORITY, TAILRACE_TLS_CERTIFICATE and TAILRACE_TLS_KEY. `acknowledge`: whether the client asks the collector
-    which events are durable. Pass False for a peer that never answers, such as a socket that only stores bytes. `labels`
-    describe the run (revision, job, parameters) in the column `producer` of the view `sessions`. Raise ValueError if the labels
-    take more than 400 bytes as JSON.
+    `buffer_bytes` is the maximum memory for events that are not delivered yet. `clock` returns a simulator's own time,
+    in integer nanoseconds, instead of wall time. `process` is a name for users, by default the program's name.
+    `credentials` apply to TCP and TLS; the default is the credentials in the environment: TAILRACE_TOKEN or
+    TAILRACE_TOKEN_FILE, TAILRACE_TLS_AUTHORITY, TAILRACE_TLS_CERTIFICATE and TAILRACE_TLS_KEY. `acknowledge` states
+    whether the client asks the collector which events are durable. Pass False for a peer that never answers, such as a
+    socket that only stores bytes. `labels` describe the run (revision, job, parameters) in the column `producer` of the
+    view `sessions`. Raise ValueError if the labels take more than 400 bytes as JSON.
 
-    The exit of the interpreter, or of a `multiprocessing` worker, waits up to a second for events that are not delivered yet. A
-    process that is ended by a signal or `os._exit` sends no goodbye."""
+    The exit of the interpreter, or of a `multiprocessing` worker, waits up to a second for events that are not
+    delivered yet. A process that is ended by a signal or `os._exit` does not tell the collector that its session has
+    ended."""
     global current, _off_answer, _warned, _again, _is_wanted  # noqa: PLW0603 - one emitter a process
     _switch_off(1.0)
     _off_answer, _warned = False, False
@@ -130,8 +131,8 @@ def flush(timeout: float = 1.0) -> bool:
 
 
 def close(timeout: float = 1.0) -> bool:
-    """Wait for earlier events as `flush` does, send the goodbye and switch the emitter off, all within `timeout`
-    seconds. Return whether all events were delivered, as `flush` does."""
+    """Wait for earlier events as `flush` does, send the goodbye (the packet that ends the session) and switch the
+    emitter off, all within `timeout` seconds. Return whether all events were delivered, as `flush` does."""
     emitter = _switch_off(timeout)
     return _warn_unless(emitter, _off_answer) if emitter else _answer_while_off()
 

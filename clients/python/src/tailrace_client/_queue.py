@@ -10,10 +10,11 @@ The queue keeps a chunk that is `sent`, or to be sent `again`, until an answer o
 durable. If the buffer is full, the queue forgets the oldest sent chunk (`Forgotten`), never a new one. A chunk without
 sequence numbers is released as soon as the kernel has it, and every chunk if `keep` is False.
 
-A position is the number of bytes put before, in the order of recording.
+The position of an event is the number of bytes that were put into the queue before it, in the order of recording.
 
-A forgotten event is lost if the client asked the question (`turn`) after it had sent the event, and the answer reports
-the event in a hole or above the highest number that the collector has.
+The client asks a *question* by an announcement of the session with a new number (`turn`), which the collector answers.
+A forgotten event is lost if the client sent the event before the question, and the answer reports the event in a hole
+or above the highest number that the collector has.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class _Past(NamedTuple):
 
 
 class Forgotten:
-    """By stream, ranges of events that the queue no longer keeps and that may or may not have arrived."""
+    """For each stream, the ranges of events that the queue no longer keeps and that may or may not have arrived."""
 
     def __init__(self) -> None:
         self._pasts: dict[int, list[_Past]] = {}
@@ -101,7 +102,8 @@ class Forgotten:
         self._pasts.clear()
 
     def settle(self, answer: Answer) -> list[tuple[int, Range]]:
-        """Remove the ranges whose arrival or loss an answer shows. Return the lost ones, each with its position."""
+        """Remove the ranges of which an answer shows whether they have arrived or are lost. Return each lost range with
+        its position."""
         lost: list[tuple[int, Range]] = []
         for stream in self._pasts.keys() & answer.below.keys():
             still: list[_Past] = []
@@ -133,8 +135,8 @@ _Spans = list[tuple[int, int]]
 
 
 def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
-    """Return the events of a range that an answer reports as missing: those in its holes, and those from its
-    acknowledged number on."""
+    """Return two lists of events of a range that an answer reports as missing: events in the answer's holes, and events
+    from the stream's acknowledged number on."""
     below = answer.below[stream]
     at = past.first
     holes: _Spans = []
@@ -154,15 +156,15 @@ _OVERHEAD_BYTES = 256
 """Approximate memory (bytes) of a kept chunk in addition to its data."""
 
 _UNREACHABLE_MAX = 64
-"""Maximum number of ranges in one report of events that the client cannot send again. The collector requests further
-ranges again."""
+"""Maximum number of ranges in one report of events that the client cannot send again. The collector asks again for
+further ranges."""
 
 _SPANS_MAX = 64
 """Maximum number of acknowledged spans that the queue remembers for each stream."""
 
 _DOUBTFUL_MAX = 4
 """Maximum number of spans of each stream with events that the collector may have given up. Further spans are merged,
-because another collector that asks for the events accepts events behind only few holes."""
+because another collector that asks for the events accepts later events of the stream only behind a few holes."""
 
 _PIECES_MAX = 512
 """Maximum number of buffers that one system call sends. Linux accepts up to 1024."""
@@ -202,7 +204,7 @@ class Queue:
 
     def __init__(self, room: int, release: Callable[[int], None], *, late: int = 0) -> None:
         """Keep at most `room` bytes, and call `release(size)` for each chunk that is dropped. `late` is the number of
-        later questions that may arrive before an event."""
+        questions to the collector that may arrive before an event although they were sent after it."""
         self.keep = True
         """Whether the client asks the collector which events are durable."""
         self.put_bytes = 0
@@ -219,7 +221,7 @@ class Queue:
         self._durable: dict[int, list[tuple[int, int]]] = {}
         """Acknowledged ranges by stream, in ascending order: the first number, and the last number plus one."""
         self._doubtful: dict[int, list[tuple[int, int]]] = {}
-        """Ranges of which the collector has given up some events. Its answers do not state which."""
+        """Ranges in which the collector has given up some events. The collector's answers do not state which events."""
         self._doubt_below: dict[int, int] = {}
         """For each stream, the number below which the collector may have given up an event."""
         self.lost_at = inf
@@ -423,7 +425,8 @@ class Queue:
 
     def unreachable(self, answer: Answer) -> tuple[list[Range], list[Range]]:
         """Return the parts of an answer's holes that the client can no longer send: events that it discarded, and
-        events that another collector has acknowledged. Doubtful events are in neither."""
+        events that another collector has acknowledged. Neither list contains events that the collector may have given
+        up."""
         discarded, durable = list[Range](), list[Range]()
         for gone in islice(self._unreachable(answer), _UNREACHABLE_MAX):
             spans = self._durable.get(gone.stream, ())
@@ -513,8 +516,8 @@ class Queue:
         return [*accepted, *(item.chunk for item in items if item.turn >= 0)]
 
     def _parted(self) -> tuple[list[Chunk], list[Chunk]]:
-        """Return the new chunk of which the kernel has accepted some events, in two parts: those events, and the rest.
-        Both are empty without such a chunk."""
+        """Return, in two parts, the new chunk of which the kernel has accepted only some events: these events, and the
+        rest. Both parts are empty if there is no such chunk."""
         first = self._under_way[0] if self._part else None
         if first is None or first.turn >= 0 or first.is_packet:
             return [], []
@@ -559,7 +562,7 @@ class Queue:
 
 
 def _insert(spans: _Spans, first: int, next_: int) -> None:
-    """Add a range to sorted ranges, and join it with the last ones that it touches."""
+    """Add a range to sorted ranges. Join it with those ranges at the end of the list that it touches."""
     while spans and first <= spans[-1][1] and spans[-1][0] <= next_:
         first, next_ = min(first, spans[-1][0]), max(next_, spans[-1][1])
         del spans[-1]
@@ -567,7 +570,7 @@ def _insert(spans: _Spans, first: int, next_: int) -> None:
 
 
 def _without(hole: Range, spans: Iterable[tuple[int, int]]) -> Iterator[Range]:
-    """Yield the parts of a hole outside of the given spans, which are sorted."""
+    """Yield the parts of a hole that are in none of the given spans. The spans must be sorted."""
     at = hole.first
     for first, next_ in spans:
         if at < min(first, hole.next):

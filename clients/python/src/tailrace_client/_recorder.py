@@ -7,7 +7,7 @@ that has ended, so there are never more streams than concurrent threads. The hot
   event is discarded (`nested`).
 - Recording begins by taking the event's number, in one call in C, so every discarded event has used up a number. After
   an exception of a signal handler (Ctrl-C), `Lane.account` finds the number.
-- Packets wait in a list per stream: `append`, and the slices of `take`, are one operation each.
+- Packets wait in a list for each stream. To add a packet is one operation, as is each slice in `take`.
 - A lane gets memory in large grants (`Memory`). Only a stream that several threads use has a lock.
 
 The recorder discards an event (`encoding`) if a time, relative to `zero`, is below 0 or does not fit into 64 bits.
@@ -98,8 +98,9 @@ class Lane:
             holes.insert(at, [first, lost])
 
     def account(self, stream: Stream, until: int) -> None:
-        """Count event numbers below `until` as discarded that neither a packet nor a discarded event has, as after an
-        exception within a recording. If this call fails, too, `DOUBT` remains, and the next event calls it again."""
+        """Count each event below the number `until` as discarded if neither a packet nor the list `holes` has its
+        number, as after an exception within a recording. If this call fails, too, `DOUBT` remains, and the next event
+        repeats the call."""
         following = stream.next
         waiting = stream.packets[-1:]
         at = number(waiting[0], following) + 1 if waiting else stream.taken
@@ -112,7 +113,8 @@ class Lane:
 
 
 _SHARES = 8
-"""A thread gets memory in advance: at most the memory limit divided by this number and by the number of threads."""
+"""Divisor for the memory that one thread gets in advance: at most the memory limit divided by this number and by the
+number of threads."""
 
 
 class Memory:
@@ -156,7 +158,7 @@ _JOIN_SECONDS = 0.1
 
 
 class _Lease:
-    """The use of a lane (recorder state) by one thread, at whose end another thread can use the lane."""
+    """The use of a lane (recorder state) by one thread. When the thread ends, another thread can use the lane."""
 
     __slots__ = ("_free", "_lane")
 
@@ -174,7 +176,8 @@ class _Local(threading.local):
 
 
 class Lanes:
-    """The lanes of a recorder's threads, and their streams: never more than concurrent threads."""
+    """The lanes (states) of a recorder's threads, and the streams of these lanes. There are never more lanes than
+    concurrent threads."""
 
     __slots__ = ("_free", "_lock", "all", "local", "streams")
 
@@ -187,7 +190,7 @@ class Lanes:
         self._lock = threading.Lock()
 
     def join(self) -> Lane:
-        """Return the calling thread's lane, which is a free or a new one at the first call."""
+        """Return the lane of the calling thread. At the thread's first call, this is a free lane or a new one."""
         try:
             lane = self._free.pop()
         except IndexError:
@@ -310,10 +313,11 @@ class Recorder:
         self._taking = False
         self._closed = False
         self.late = 0
-        """Number of events that were recorded after the end, so that no goodbye counts them."""
+        """Number of events that were discarded because the recorder was closed, without a sequence number."""
         self._chunks: list[Chunk] = []
         self._stated: dict[int, int] = {}
-        """For each stream, the number after the last event that a goodbye counts."""
+        """For each stream, the number of its next event when the last goodbye (the packet that ends the session) was
+        made."""
 
     def span(self, name: str, /, **attributes: object) -> Span:
         """Return a span to use in a `with` statement: `with recorder.span("step", cell=3):`."""
@@ -524,7 +528,7 @@ class Recorder:
             reason = self._refusal(lane, len(whole))
         if reason:
             if reason == "closed" and counter >= self._stated.get(stream.number, 0):
-                miss()  # Count the event for the next session, because no goodbye counts it.
+                miss()  # Count the event for the next session, because the goodbye did not count it.
             lane.lose(stream, counter, reason)
             return
         lane.room -= len(whole)

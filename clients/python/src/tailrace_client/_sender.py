@@ -9,9 +9,9 @@ Libraries such as gevent and eventlet may replace threads, queues and `sleep` at
 functions up when its thread starts, and a greenlet waits only by a call that lets other greenlets run (`_Rest`). No
 thread starts in a sub-interpreter, nor before uWSGI forks its workers.
 
-A forked child starts with a new sender state. At the exit, open senders send a goodbye, but stay open, because threads,
-destructors and exit functions may still emit. Such a call sends its event and another goodbye, within `EXIT_SECONDS`
-for all of them together.
+A forked child starts with a new sender state. At the exit, open senders send a goodbye (the packet that ends the
+session), but stay open, because threads, destructors and exit functions may still emit. Such a call sends its event and
+another goodbye, within `EXIT_SECONDS` for all of them together.
 """
 
 from __future__ import annotations
@@ -222,7 +222,8 @@ class Sender:
         return self._waits_for(self._link.fate.is_settled, position, deadline)
 
     def close(self, seconds: float) -> bool:
-        """Wait as `flush` does, send the goodbye and close the sender, within `seconds`. Return what `flush` would."""
+        """Wait as `flush` does, send the goodbye (the packet that ends the session) and close the sender, within
+        `seconds`. Return what `flush` would return."""
         if self._closed:
             return self._delivered
         deadline = time.monotonic() + seconds
@@ -255,8 +256,8 @@ class Sender:
             self._on_late()
 
     def leave(self, seconds: float) -> None:
-        """Send the goodbye as `close` does, but stay open for events of exit functions. If the collector does not
-        answer in time, do not wait for answers to these events."""
+        """Send the goodbye (the packet that ends the session) as `close` does, but stay open for events of exit
+        functions. If the collector does not answer in time, do not wait for answers to these events."""
         if self._is_late or self._closed:
             return
         deadline = time.monotonic() + seconds
@@ -267,14 +268,16 @@ class Sender:
         self._end_thread(deadline)
 
     def _end_all(self, deadline: float) -> bool:
-        """Send all recorded events, and a goodbye after them. Return whether all were delivered."""
+        """Send all recorded events, and then a goodbye (the packet that ends the session). Return whether all were
+        delivered."""
         position = self._lock.run(self._end, deadline)
         return position == _NOTHING or self._waits_for(
             self._link.fate.has_ended, position, deadline
         )
 
     def _report_late(self) -> None:
-        """Send late events, and another goodbye after them. Wait only as long as the exit has time left."""
+        """Send late events, and then another goodbye (the packet that ends the session). Wait only as long as the exit
+        has time left."""
         link = self._link
         begun = time.monotonic()
         deadline = begun + self._late_seconds
@@ -316,7 +319,8 @@ class Sender:
         return link.queue.put_bytes
 
     def _end(self) -> int:
-        """Request a goodbye. Return the end of the recorded chunks; `_NOTHING` if no event was recorded or discarded."""
+        """Request a goodbye (the packet that ends the session). Return the position at which the recorded chunks end;
+        `_NOTHING` if no event was recorded or discarded."""
         position = self._gathered()
         if not position and not any(self._link.recorder.discarded.values()):
             return _NOTHING

@@ -108,8 +108,8 @@ class Answer(NamedTuple):
     """For each stream, the ranges that the collector asks the client to send again."""
     goodbye: bool = False
     given_up: Mapping[int, int] = MappingProxyType({})
-    """For each stream, the number of events below the acknowledged number that will stay missing, without discarded
-    events."""
+    """For each stream, the number of events below the acknowledged number that will stay missing. Discarded events do
+    not count."""
     uncounted: frozenset[int] = frozenset()
     """Streams whose numbers the collector does not check."""
 
@@ -138,7 +138,7 @@ class Dialogue(Protocol):
         self, discarded: Mapping[str, int], ranges: Sequence[Range] = (), *, elsewhere: bool = False
     ) -> bytes:
         """Return a report of discarded events or, with `elsewhere`, of events that another collector has acknowledged;
-        empty if the format has none."""
+        empty if the format has no such report."""
         ...
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
@@ -148,7 +148,7 @@ class Dialogue(Protocol):
     def goodbyes(
         self, numbers: Mapping[int, int], discarded: Mapping[str, int], size: int
     ) -> Iterator[bytes]:
-        """Return the packets that end the session. Each has at most about `size` bytes."""
+        """Return the packets that end the session (the goodbye). Each has at most about `size` bytes."""
         ...
 
     def hear(
@@ -176,7 +176,7 @@ class Session:
         cost: Callable[[int], Mapping[str, int] | None] | None = None,
     ) -> None:
         """Begin a session. `epoch` is the time of tick 0 (Unix ns), or None for a clock without relation to wall time.
-        `ticks` returns the time since tick 0 (ns). `asks`: the client asks for answers.
+        `ticks` returns the time since tick 0 (ns). `asks` states whether the client asks the collector for answers.
         `cost` returns what a number of events has cost the program, for the goodbye."""
         self.id = os.urandom(16).hex()
         """Secret id of the session. Any process that knows it can continue the session."""
@@ -189,7 +189,8 @@ class Session:
         self._epoch, self._ticks = epoch, ticks
         self._cost = cost
         self._stated: tuple[int, dict[str, object]] = (-1, {})
-        """Number of events in the last goodbye, and what it states of their cost. A repeated goodbye states the same."""
+        """The number of events and their cost, as the last goodbye (the packet that ends the session) states them. A
+        repeated goodbye states the same."""
         # Look at `sys.argv` only without a given name: in an embedded interpreter, a program may have set it to anything.
         name = process or Path((sys.argv or [""])[0]).name or Path(sys.executable).name or "python"
         self._fields: dict[str, object] = {
@@ -221,7 +222,8 @@ class Session:
         return _wire.report(discarded, spans, **({"elsewhere": True} if elsewhere else {}))
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a goodbye packet with the next event number of some streams, which states that the session goes on."""
+        """Return a packet with the next event number of some streams. It has the form of a goodbye (the end of a
+        session), but states that the session goes on."""
         return _goodbye(numbers.items(), more=True)
 
     def goodbyes(

@@ -35,17 +35,18 @@ class Backoff:
 
 
 _SECONDS = (0.3, 5.0)
-"""Minimum and maximum pause (seconds) between questions about unsettled events. The pause doubles while no answer
-arrives."""
+"""Minimum and maximum pause (seconds) between questions to the collector about unsettled events (neither known to be
+durable nor lost). The pause doubles while no answer arrives."""
 _FIRST_SECONDS = 0.1
-"""Pause (seconds) between questions until the collector has answered for the first time."""
+"""Pause (seconds) between questions to the collector until it has answered for the first time."""
 _REMIND_SECONDS = 10.0
 """Interval (seconds) at which the client announces its session again: datagrams get lost, and collectors restart."""
 
 
 class Questions:
-    """Decides when questions and reminders are due. A question is an announcement with a new number, which the
-    collector answers; a reminder repeats the last number."""
+    """Decides when the client announces its session again. An announcement with a new number is a *question*: the
+    collector answers it and states which events are durable. An announcement that repeats the last number is a
+    *reminder*."""
 
     def __init__(self) -> None:
         self._pause = Backoff(*_SECONDS)
@@ -59,7 +60,7 @@ class Questions:
         self._pause.shorten()
 
     def hurry(self) -> None:
-        """Make a question due at once, because the program waits for an answer."""
+        """Make a question to the collector due at once, because the program waits for an answer."""
         self._hurried = True
 
     def asked(self, now: float) -> None:
@@ -67,8 +68,8 @@ class Questions:
         self._pause.grow(now)
 
     def is_due(self, oldest: float, now: float, *, first: bool) -> bool:
-        """Return whether a question is due about events unsettled since `oldest`. `first`: the client waits for a
-        collector's first answer, but not for long yet."""
+        """Return whether a question to the collector is due. `oldest` is the time since which an event has been
+        unsettled. `first` states that the client waits for the first answer of a collector, but not for long yet."""
         if first and now - self._announced_at >= _FIRST_SECONDS:
             return True
         return self._hurried or (now - oldest > _SECONDS[0] and not self._pause.left(now))
@@ -83,10 +84,11 @@ _LEAST = 64 * 1024
 
 
 class Window:
-    """Limits the bytes that may be unsettled. Each answer enlarges the limit, or reduces it if events were lost."""
+    """Limits the number of sent bytes that may be unsettled (neither known to be durable nor lost). Each answer
+    enlarges the limit, or reduces it if events were lost."""
 
     def __init__(self, most: int, silence: float) -> None:
-        """Limit to at most `most` bytes. If there was no answer for `silence` seconds, there is no limit."""
+        """Allow at most `most` unsettled bytes. If there was no answer for `silence` seconds, there is no limit."""
         self._most = most
         self._silence = silence
         self._size = _FIRST
@@ -154,8 +156,8 @@ class Losses:
             self._queue.lose_handed()
 
     def close_late(self, chunks: Iterable[Chunk], stated: Mapping[int, int]) -> int:
-        """Count events as discarded that were recorded after the link was closed. Return how many no goodbye counts,
-        according to the numbers in `stated`."""
+        """Count events as discarded that were recorded after the link was closed. Return how many of them the goodbye
+        did not count. `stated` has, for each stream, the number after the last event that the goodbye counted."""
         late = 0
         for chunk in chunks:
             events = self._discard(chunk, "closed")
@@ -175,8 +177,9 @@ class Losses:
         self._lose(self._queue.lose())
 
     def name_ends(self, numbers: Mapping[int, int]) -> None:
-        """Name the events that were discarded behind the last recorded one of their stream. `numbers` has the number of
-        each stream's next event. A client that asks for answers names them once the collector asks for them."""
+        """Report the numbers of the events that were discarded after the last recorded event of each stream. `numbers`
+        has the number of each stream's next event. Call this only if the client asks for no answers; otherwise the
+        client reports these events when the collector asks for them."""
         recorded = self._queue.recorded
         self._name(
             [Range(s, recorded.get(s, 0), n) for s, n in numbers.items() if recorded.get(s, 0) < n]
@@ -194,8 +197,8 @@ class Losses:
                 self._queue.packet(report)
 
     def _give_up_some(self, answer: Answer) -> set[int]:
-        """Count events that the collector has given up, or whose numbers it does not check. Return the streams of which
-        it has given up more than before."""
+        """Count the events that the collector has given up, and the events of streams that it does not check. Return
+        the streams of which the collector has given up more events than before."""
         grown = set()
         for stream, events in answer.given_up.items():
             more = events - self._given_up.get(stream, 0)
@@ -218,7 +221,7 @@ class Losses:
         return events
 
     def _lose(self, ranges: Iterable[Range], reason: str = "lost") -> None:
-        """Count events as discarded that were lost after the client had sent them."""
+        """Count events as discarded that the client has sent and that were lost on the way, or for another `reason`."""
         for missing in ranges:
             self._recorder.discard(reason, missing.next - missing.first)
 
@@ -232,13 +235,15 @@ class Losses:
 
 
 _AGAIN_SECONDS = 0.25
-"""Time (seconds) after which a client sends a goodbye again if a datagram with it was not answered."""
+"""Time (seconds) after which a client sends a goodbye (the packet that ends the session) again if the collector has not
+answered the last datagram with it."""
 
 
 class Farewell:
-    """The end of a session, which is unsettled until the collector answers the goodbye. On a byte stream, the goodbye
-    is sent after all other data, and again on each new connection. Over UDP, it waits until all events are settled,
-    because datagrams overtake one another."""
+    """The end of a session. The client states it in a packet, the *goodbye*, and the end is unsettled until the
+    collector answers this packet. On a byte stream, the goodbye is sent after all other data, and again on each new
+    connection. Over UDP, it waits until all events are settled (durable or lost), because datagrams overtake one
+    another."""
 
     def __init__(
         self, dialogue: Dialogue, recorder: ChunkSource, size: int, *, repeat: bool
@@ -249,13 +254,15 @@ class Farewell:
         self._sent: tuple[int, int] | None = None
         self._sent_at = -1e9
         self._is_new = True
-        """Whether the requested goodbye was never sent. Until it is sent, an answer belongs to an earlier goodbye."""
+        """Whether the requested goodbye (the last packet of a session) was not sent yet. Until then, an answer belongs
+        to an earlier goodbye."""
         self.wanted = False
-        """Whether a goodbye was requested, and the format has one."""
+        """Whether a goodbye was requested, and the format has such a packet."""
         self.answered = False
         """Whether the collector has answered the requested goodbye."""
         self.numbers: Mapping[int, int] = {}
-        """For each stream, the number after the last event that the latest goodbye counts."""
+        """For each stream, the number of its next event as stated in the latest goodbye, the packet that ends the
+        session."""
 
     def want(self) -> None:
         self.answered = False
@@ -270,12 +277,12 @@ class Farewell:
 
     @property
     def sent(self) -> bool:
-        """Whether the goodbye was sent on the current connection."""
+        """Whether the goodbye, the packet that ends the session, was sent on the current connection."""
         return self._sent is not None and not self._is_new
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
-        """Return whether the goodbye must be sent now, on the connection with this number, after `place` bytes.
-        `settled`: all of these bytes are known to be durable or lost."""
+        """Return whether the goodbye must be sent now, after `place` bytes on the connection with the number
+        `connection`. `settled` states that all of these bytes are known to be durable or lost."""
         if not self.wanted or self.answered:
             return False
         if self._repeat:
@@ -301,7 +308,7 @@ class Fate:
 
     @property
     def unsettled(self) -> bool:
-        """Whether an event or a goodbye waits to be sent, or to be answered."""
+        """Whether an event, or the goodbye that ends the session, still waits to be sent or to be answered."""
         farewell = self._farewell
         unanswered = farewell.wanted and not (farewell.answered if self._asks else farewell.sent)
         return not self._queue.idle or self._queue.unsettled or unanswered
@@ -316,7 +323,8 @@ class Fate:
         return self._queue.lost_at < position
 
     def has_ended(self, position: int) -> bool:
-        """Return whether all events before `position`, and the goodbye after them, are settled."""
+        """Return whether all events before `position` are settled, and the goodbye after them is answered. Without
+        answers, it must have been sent."""
         farewell = self._farewell
         sent = self._queue.idle and (farewell.sent or not farewell.wanted)
         return (farewell.answered if self._asks else sent) and self.is_settled(position)

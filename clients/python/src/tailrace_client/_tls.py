@@ -31,8 +31,8 @@ its locks once more, after `threading` has already removed the thread."""
 
 
 class _Inside(NoSignals):
-    """A context manager within which a thread may run code of OpenSSL. If another thread does so, wait for it, or raise
-    BlockingIOError."""
+    """A context manager within which a thread may run code of OpenSSL. If another thread runs such code, wait for its
+    end, or raise BlockingIOError."""
 
     def __init__(self, *, wait: bool = False) -> None:
         self._lock = _inside

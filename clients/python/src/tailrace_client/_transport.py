@@ -152,9 +152,9 @@ def parse(
 ) -> Transport:
     """Return the transport for an address.
 
-    `credentials` apply to TCP and TLS; the default is the credentials in the environment. `append`: whether a file keeps its
-    content. Raise ValueError, which names the allowed forms, for an invalid address. Raise ImportError for `tls` if Python was
-    built without it."""
+    `credentials` apply to TCP and TLS; the default is the credentials in the environment. `append` states whether a
+    file keeps its content. Raise ValueError, which names the allowed forms, for an invalid address. Raise ImportError
+    for `tls` if Python was built without it."""
     try:
         parts = urlsplit(address)
         path = unquote(parts.path)

@@ -193,7 +193,8 @@ def _spelled(item: object) -> str:
 
 
 def _decimal(number: int) -> str:
-    """Return an integer in decimal digits, or in hexadecimal ones beyond 4300 digits, which Python refuses."""
+    """Return an integer in decimal digits, or in hexadecimal digits if it has more than 4300 decimal ones, which Python
+    refuses to write."""
     try:
         return str(number)
     except ValueError:
