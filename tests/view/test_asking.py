@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from threading import Lock
 
 import msgspec
 import pytest
 
 from tailrace.clock import SystemClock
 from tailrace.configuration import choose
+from tailrace.rollups.sidecar import LatestUsed
 from tailrace.view.answers import AnswerPool, Endpoint
 from tailrace.view.leases import ServedStore, SnapshotLease
 from tailrace.view.questions import OfNothing
@@ -63,3 +65,27 @@ def test_an_answer_of_two_snapshots_is_not_kept(tmp_path, moves):
             lease.end(good=True)
         held = len(asking._kept)
     assert (len(asked), held) == ((2, 0) if moves else (1, 1))
+
+
+class Interrupted:
+    """A lock. When it is released first, another thread does something before this one goes on."""
+
+    def __init__(self, other):
+        self._lock = Lock()
+        self._others = [other]
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+        for other in [self._others.pop()] if self._others else ():
+            other()
+
+
+def test_an_answer_that_two_requests_keep_at_once_has_its_room_once():
+    kept = LatestUsed(10, len)
+    kept._lock = Interrupted(lambda: kept.put("asked", b"1234"))
+    kept.put("asked", b"1234")
+    kept.put("other", b"123456")
+    assert (kept.get("asked"), kept.get("other")) == (b"1234", b"123456")

@@ -108,8 +108,8 @@ class LatestUsed(Generic[K, V]):
             return self._values.get(key)
 
     def put(self, key: K, value: V) -> None:
-        self.forget(key)
         with self._lock:
+            self._forget(key)
             self._values[key] = value
             self._bytes += self._size(value)
             while self._bytes > self._most:
@@ -117,8 +117,11 @@ class LatestUsed(Generic[K, V]):
 
     def forget(self, key: K) -> None:
         with self._lock:
-            if (value := self._values.pop(key, None)) is not None:
-                self._bytes -= self._size(value)
+            self._forget(key)
+
+    def _forget(self, key: K) -> None:
+        if (value := self._values.pop(key, None)) is not None:
+            self._bytes -= self._size(value)
 
 
 VERSION = 2
