@@ -137,7 +137,7 @@ ALARMS = {"grew", "shrank"}
 
 def contest(runs: dict[str, list[MeasuredRun]], pairs: int) -> None:
     """Print how many comparisons of random runs have an alarm, and how many find the slower runs."""
-    from tailrace.analysis.comparison import FIGURES as FIELDS
+    from tailrace.analysis.statistics import FIGURES as FIELDS
 
     chance = random.Random(1)
     equal, slower = runs["equal"], runs["slower"]
