@@ -266,13 +266,13 @@ def rows_of(found: Drawn, deepest: Sequence[int]) -> Ints:
 
 
 def instants(pieces: Summed, scales: Scales) -> Drawn:
-
+    """Return the sums of instants to draw, sorted by lane and time."""
     found = _sums(pieces.instants, scales)
     return found.take(np.lexsort((found.begin, found.pieces.number)))
 
 
 def counters(pieces: Summed, scales: Scales) -> Drawn:
-
+    """Return the sums of counter values to draw, sorted by lane, name, member and time."""
     found = _sums(pieces.values, scales)
     return found.take(np.lexsort((found.begin, found.pieces.member, found.pieces.label, found.pieces.number)))  # fmt: skip
 

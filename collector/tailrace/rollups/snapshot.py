@@ -206,7 +206,6 @@ class TimelineSnapshot:
 
     @cached_property
     def losses(self) -> GapTable:
-
         return GapTable(self.gaps)
 
     @cached_property
