@@ -1,4 +1,4 @@
-"""Explain errors of the file system, and rename files or directories that are in the way of a file.
+"""Explain errors of the file system, rename files or directories that are in the way of a file, and spell paths as text.
 
 The error number ENOSPC means one of four exhausted resources: bytes, inodes, the quota of a directory tree, or the
 names in one directory. The messages of this module state the resource, and a command that displays it."""
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -131,3 +132,16 @@ def make_way(path: Path) -> None:
     """Rename the object at a path, unless it is a regular file. Raise OSError if it cannot be renamed."""
     if is_obstacle(path):
         move_away(path)
+
+
+def spelled(name: str) -> str:
+    r"""Return a path or argument as text, with each byte that is not valid UTF-8 as \xNN."""
+    if name.isascii():
+        return name
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def find_spelled(text: str) -> str | None:
+    r"""Return the path of an existing file whose `spelled` path is `text`; None if there is none."""
+    odd = re.sub(rb"\\x([89a-f][0-9a-f])", lambda m: bytes.fromhex(m[1].decode()), text.encode())
+    return next(filter(os.path.lexists, (text, os.fsdecode(odd))), None)

@@ -20,7 +20,7 @@ from tailrace.clock import SystemClock
 from tailrace.config.load import Loaded, store_path
 from tailrace.configuration import choose
 from tailrace.errors import TailraceError
-from tailrace.model.spelling import spelled
+from tailrace.filesystem import spelled
 from tailrace.run import launcher, surroundings
 from tailrace.standard import STDERR, never_wait
 from tailrace.terminal import in_colour

@@ -19,7 +19,7 @@ import msgspec
 
 from tailrace.decoding.contract import Decoder, Format
 from tailrace.decoding.guard import ContractError, check_answer, guarded, text_of
-from tailrace.model.spelling import spelled
+from tailrace.filesystem import spelled
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -31,10 +31,10 @@ from zlib_ng.zlib_ng import crc32
 
 from tailrace.decoding.contract import originals, without_gz
 from tailrace.decoding.formats import FORMATS
+from tailrace.filesystem import spelled
 from tailrace.importing.discover import LeftOut, Why
 from tailrace.importing.pieces import contained
 from tailrace.importing.readings import AsRead, Reading
-from tailrace.model.spelling import spelled
 from tailrace.sources.tail.content import Fingerprint, beginning, fingerprint
 from tailrace.sources.tail.inflate import MAGIC
 from tailrace.sources.tail.location import OPEN, opened

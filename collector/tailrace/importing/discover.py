@@ -18,7 +18,7 @@ from tailrace.decoding.contract import Format, without_gz
 from tailrace.decoding.foreign import FOREIGN, foreign, other_format
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import ConfigError
-from tailrace.model.spelling import spelled
+from tailrace.filesystem import spelled
 from tailrace.sources.tail.content import beginning
 from tailrace.sources.tail.inflate import MAGIC, STATED_MAX, read_statement
 from tailrace.sources.tail.location import OPEN, opened

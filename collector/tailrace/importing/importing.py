@@ -28,11 +28,11 @@ from tailrace.daemon.daemon import Daemon, collecting, raise_descriptor_limit
 from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError, first_failure
 from tailrace.figures import SourceStatus, Status
+from tailrace.filesystem import find_spelled
 from tailrace.importing.choosing import TakenFile, choose
 from tailrace.importing.discover import find
 from tailrace.importing.readings import Reading, beside, closed, mode, readings
 from tailrace.importing.summary import Summary, summary
-from tailrace.model.spelling import find_spelled
 from tailrace.sources.tail.watch import Chosen
 from tailrace.store.presence import IMPORT
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tailrace.decoding.contract import Files, originals, without_gz
-from tailrace.model.spelling import spelled
+from tailrace.filesystem import spelled
 from tailrace.sources.tail.comparison import ALIKE_MAX, Cover, PieceFile
 from tailrace.sources.tail.content import BEGINNING, chunks, inflated, lines
 from tailrace.sources.tail.inflate import MAGIC

@@ -17,7 +17,7 @@ from tailrace.config.schema import MAIN, CollectorConfig
 from tailrace.daemon.daemon import Mode, collecting
 from tailrace.decoding.formats import FORMATS
 from tailrace.errors import StoreError, TailraceError, first_failure
-from tailrace.model.spelling import spelled
+from tailrace.filesystem import spelled
 from tailrace.query.engine import Engine
 from tailrace.query.filters import quote
 from tailrace.rows.schema import IS_OWN

@@ -15,10 +15,10 @@ import msgspec
 
 from tailrace.config.load import Loaded, store_path
 from tailrace.figures import Status
+from tailrace.filesystem import spelled
 from tailrace.importing.choosing import Choice
 from tailrace.importing.discover import LeftOut, Why, shows_nothing
 from tailrace.importing.readings import Reading, finished, root
-from tailrace.model.spelling import spelled
 from tailrace.query.completeness import MISSING, missing_names
 from tailrace.query.engine import Engine
 from tailrace.query.filters import RowCondition, quote

@@ -20,8 +20,8 @@ import trio
 from msgspec.json import Decoder
 
 from tailrace.errors import ConfigError, TailraceError
+from tailrace.filesystem import spelled
 from tailrace.interpreter import command
-from tailrace.model.spelling import spelled
 from tailrace.run import program
 from tailrace.run.launcher import LaunchedRank
 from tailrace.run.meeting import (

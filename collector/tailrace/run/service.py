@@ -30,8 +30,8 @@ from tailrace.daemon.receiving import Receiving
 from tailrace.daemon.status import source_status, status
 from tailrace.errors import ConfigError, TailraceError, causes, first_failure
 from tailrace.figures import Status
+from tailrace.filesystem import spelled
 from tailrace.importing.discover import Why, find, shows_nothing
-from tailrace.model.spelling import spelled
 from tailrace.query.engine import Engine
 from tailrace.run import program
 from tailrace.run.certificate import (

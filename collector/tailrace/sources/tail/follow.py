@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 
 from tailrace.decoding.formats import FORMATS
-from tailrace.model.spelling import spelled
+from tailrace.filesystem import spelled
 from tailrace.sources.tail import content, identity
 from tailrace.sources.tail.comparison import Compared, CopyProof
 from tailrace.sources.tail.content import (

@@ -24,7 +24,7 @@ from zlib_ng.zlib_ng import crc32
 from tailrace.clock import Clock
 from tailrace.config.schema import TailConfig
 from tailrace.decoding.contract import Files, Writer
-from tailrace.model.spelling import spelled
+from tailrace.filesystem import spelled
 from tailrace.sources.source import FileIntake, SourceFigures
 from tailrace.sources.tail.identity import Trail
 from tailrace.sources.tail.location import Roots, TailDescriptors, report
