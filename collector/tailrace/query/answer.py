@@ -34,7 +34,7 @@ _FAILED = re.compile(r"(?!IO )[A-Z][a-zA-Z ]* Error: ")
 every error is an OSError, and only its message shows the kind."""
 
 _OBJECTS = re.compile(r"(attributes|labels|producer|totals)(_\d+)?")
-"""Pattern of the names of columns with JSON objects, with the number that DuckDB appends to a repeated name."""
+"""Pattern of the names of columns that contain JSON objects. DuckDB appends a number to a repeated name."""
 
 _NESTED = ("JSON", "STRUCT", "MAP", "UNION", "VARIANT")
 
@@ -59,7 +59,8 @@ class AnswerColumn:
         self.type = type_
         self.number = type_ in _NUMBERS or type_.startswith("DECIMAL")
         self.embedded = (nested or objects) and shape is Shape.JSON
-        """Whether JSON output nests the column's values: with `objects`, only JSON objects."""
+        """Whether JSON output contains the column's values as nested JSON. If `objects` is true, only values that are
+        JSON objects are nested, and the others are texts."""
         self.objects = objects
         self.sql = f"c{index}"
         if self.embedded and not objects:
@@ -133,7 +134,7 @@ class ArrowAnswer:
             return batch
         try:
             return next(self._reader, None)
-        except (duckdb.Error, OSError, ValueError) as error:  # the last two from pyarrow
+        except (duckdb.Error, OSError, ValueError) as error:  # pyarrow raises the last two
             raise _broken_off(error) from error
 
 

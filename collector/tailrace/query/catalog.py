@@ -50,8 +50,8 @@ _STARTS = f"SELECT count(*), count(start), min(start), max(start) FROM {_BEGINS}
 _UNTIMED = f"SELECT EXISTS(FROM {_BASE} WHERE time IS NULL AND start IS NOT NULL)"
 
 REGIONS_KEPT = 8
-"""Maximum number of regions (ranges of start times that statements read) for which only their own begin rows are
-copied. Once statements read more regions, all begin rows of the snapshot are copied."""
+"""Maximum number of regions (ranges of start times that statements read) to which the copied begin rows are limited.
+Once statements have read more regions, all begin rows of the snapshot are copied."""
 
 Pick = Callable[[list[Region] | None], None]
 """Function that limits the view `stored` to files that may have rows in the given regions; None stands for all rows."""
@@ -86,7 +86,8 @@ class ViewCatalog:
         return not self._facts.untimed
 
     def forget(self, stated: FileStatistics | None = None) -> None:
-        """Forget all facts about the rows of `stored`, which now shows those of a snapshot with other statistics."""
+        """Forget all facts about the rows of `stored`, because it now shows another snapshot. `stated` has the
+        statistics about the files of this snapshot."""
         self._stated = stated
         self._filled.clear()
         self._facts = RowFacts()
@@ -153,9 +154,9 @@ class ViewCatalog:
     def _fill_open(
         self, connection: duckdb.DuckDBPyConnection, pick: Pick, regions: list[Region] | None
     ) -> None:
-        """Fill `part.kept_begins` with begin rows of spans. Fill `part.kept_open` with those of them whose span has no
-        row of the whole span. Read only begin rows in `regions`, or in regions of earlier statements: another cursor
-        may still run one of these."""
+        """Fill `part.kept_begins` with begin rows of spans, and `part.kept_open` with those begin rows for whose span
+        there is no row of the whole span. Read only begin rows in `regions` or in the regions of earlier statements,
+        because another cursor may still run an earlier statement."""
         wanted = started_in(regions, timed=self.timed)
         if "true" in self._begun_in or wanted in self._begun_in:
             return

@@ -18,7 +18,8 @@ BEATS_MISSED = 3
 """Number of heartbeat intervals without a new heartbeat after which a collector counts as silent."""
 
 SLACK_SECONDS = 10.0
-"""Time (seconds) in addition, for the commit of a heartbeat, and for a difference between the clocks of two hosts."""
+"""Additional time (seconds) until a collector counts as silent, because the commit of a heartbeat takes time, and the
+clocks of two hosts may differ."""
 
 STOPPED, KILLED, SILENT, UNKNOWN = "stopped", "killed", "silent", "unknown"
 
@@ -132,7 +133,7 @@ def collectors(
     engine: Engine, now: int, gone: Container[str] = frozenset()
 ) -> list[CollectorHistory]:
     """Return the collectors with heartbeats in the table, sorted by name and host, with their health at the time `now`
-    (Unix ns). `gone` has the identities of those that certainly no longer run."""
+    (Unix ns). `gone` has the identities of collectors that certainly no longer run."""
     found = []
     for opened, closed, heartbeat, about in _lives(engine):
         age = (now - heartbeat) / 1e9
@@ -156,8 +157,9 @@ def collectors(
 
 
 def elsewhere(engine: Engine, here: Container[str]) -> str:
-    """Return a warning about collectors on other hosts whose newest rows may not be committed yet, or "". Leave out
-    those that shut down normally, and those in `here`, which can be asked. Collectors of a local store are all here."""
+    """Return a warning about collectors on other hosts whose newest rows may not be committed yet, or "" if there are
+    none. Leave out collectors that shut down normally, and collectors in `here`, because this process can ask them. All
+    collectors of a local store run on this host."""
     if engine.table.local:
         return ""
     others = {

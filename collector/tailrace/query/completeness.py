@@ -126,15 +126,16 @@ def completeness(engine: Engine, scope: Scope = EVERYTHING, live: Live = NOBODY)
 
 
 def missing_names(engine: Engine, where: RowCondition) -> dict[str, int | None]:
-    """Return, by source, the number of names to which events of the sessions selected by `where` refer, and which
-    never arrived. None stands for an unknown number."""
+    """Return, by source, how many names never arrived, although events refer to them. Count only names to which events
+    of the sessions selected by `where` refer. None stands for an unknown number."""
     sql = f"SELECT source, {MISSING}, bool_or(remaining IS NULL)::TINYINT FROM gaps WHERE \"of\" = 'name' AND {where.sql} GROUP BY source"  # noqa: S608 - our own words
     found = engine.rows(sql, where.values)
     return {source: None if unknown else count for source, count, unknown in found}
 
 
 class CopiedFiles(NamedTuple):
-    """Followed files whose content other files of the same source have, and the number of events in them."""
+    """The number of followed files that are copies of other files of the same source, and the number of events in these
+    copies."""
 
     files: int
     events: int
@@ -157,7 +158,8 @@ _Session = tuple[str, str]
 
 
 def open_then(engine: Engine, sessions: set[_Session], then: OpenRange) -> set[_Session]:
-    """Return those sessions that may have been open then. Read events only if session rows do not show this."""
+    """Return those of the given sessions that may have been open within the range of time `then`. Read events only for
+    sessions whose session rows do not show this."""
     stated = then.by_stated_times
     known = "SELECT source, session FROM part.stated_times WHERE"
     found = {(a, b) for a, b in engine.rows(f"{known} {stated.sql}", stated.values)} & sessions

@@ -1,10 +1,10 @@
 """Use a database safely in a program that may fork, or that may close descriptors of other modules.
 
 A forked child lacks the threads of the database: a statement would wait for ever, and destroying a connection would
-crash the process. Therefore it raises an error (`check_process`), never destroys the inherited objects (`keep`), and
-at exit removes no file that its parent still reads (`finalize`). A program that closes all descriptors, for example
-with `os.closerange`, reuses their numbers, and the library would write into its files. `PipeEnd` protects the pipes
-of Tailrace itself."""
+crash the process. Therefore the child raises an error instead (`check_process`), never destroys the inherited objects
+(`keep`), and at exit removes no file that its parent still reads (`finalize`). A program that closes all descriptors,
+for example with `os.closerange`, later uses their numbers for its own files, and the database would write into these
+files. `PipeEnd` protects the pipes of Tailrace itself."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ T = TypeVar("T")
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _KEPT_OPEN = ("anon_inode:", "socket:", "pipe:")
-"""Prefixes of link texts in /proc/self/fd. Libraries keep descriptors of these kinds open, but not those of files."""
+"""Beginnings of the texts to which links in /proc/self/fd point. Only descriptors with such links are noted, because
+libraries keep these descriptors open, but not those of files."""
 
 
 @dataclass
 class _DatabaseHome:
-    """The process that opened the first table, and what shows whether the present one can still use the database."""
+    """The process that opened the first table, and the facts that show whether the present process can still use the
+    database."""
 
     home: int | None = None
     """PID of the process, None if no table was opened yet."""

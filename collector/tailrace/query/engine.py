@@ -99,8 +99,8 @@ class Engine:
         return not self.table.file_uris()
 
     def refresh(self) -> bool:
-        """Move to the newest version of the table. Return whether it is newer. Prepare the views again also if other
-        collectors run than before, because a collector that is killed writes no version."""
+        """Move to the newest version of the table. Return whether it is newer. Also prepare the views again if the set
+        of running collectors has changed, because a killed collector writes no new version."""
         newer = self.table.refresh()
         if newer or self.table.watchers != self.watchers:
             self._show()
@@ -114,8 +114,8 @@ class Engine:
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
         """Run an SQL statement that this program wrote, and yield its rows. The statement is not checked, so a value
-        from outside must be a parameter, or quoted. Columns must be numbers, truth values or text. Errors do not quote
-        DuckDB, because their reader did not write the statement."""
+        from outside must be a parameter, or quoted. Columns must be numbers, truth values or text. The texts of errors
+        do not quote DuckDB's texts, because the user did not write the statement."""
         try:
             answer = self._run(sql, parameters, lambda: RowPages(self.connection, sql, parameters))
             while page := answer.next_page():
@@ -289,7 +289,8 @@ def is_interrupt(error: BaseException | None) -> bool:
 
 
 def refused(error: QueryError, limits: Limits) -> QueryError:
-    """Return the error of a statement of this program in words that name no SQL. Log DuckDB's text if it is needed."""
+    """Return the error of a statement that this program wrote, with a text that names no SQL. Log DuckDB's own text,
+    unless the statement was interrupted or memory ran out."""
     cause = error.__cause__
     less = "choose a shorter range, or fewer sessions"
     if is_interrupt(cause) and limits.seconds is not None:

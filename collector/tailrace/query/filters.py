@@ -61,7 +61,8 @@ class RunLabel(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Selects sessions that match one item of each given list. A job id also matches the steps of this job."""
+    """Selects the sessions that match, in each given list, one of the items. A job id also matches the steps of this
+    job."""
 
     ranks: tuple[int, ...] | None = None
     nodes: tuple[str, ...] | None = None
@@ -80,7 +81,8 @@ class JobFilter(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Selects rows by source, beginning of the session id, stream, labels (all of them), rank, node and job."""
+    """Selects the rows that match one item of each given list. Items of `sessions` are beginnings of session ids. The
+    run that a row belongs to must have all of the `labels`."""
 
     sources: tuple[str, ...] | None = None
     sessions: tuple[str, ...] | None = None
@@ -111,7 +113,8 @@ class Selection(NamedTuple):
 
     @property
     def gaps(self) -> RowCondition:
-        """SQL condition for the gaps that may concern the selected rows, also those of an unknown stream or session."""
+        """SQL condition for the gaps that may concern the selected rows, including gaps whose stream or session is
+        unknown."""
         return all_of([*self._where(DAMAGED_SESSION), *self._of_streams("")])
 
     def _where(self, *more_sessions: str) -> Iterator[RowCondition]:
@@ -147,7 +150,8 @@ class OpenRange(NamedTuple):
 
     @property
     def by_stated_times(self) -> RowCondition:
-        """SQL condition on `part.stated_times`, which needs no events. Sessions that meet it meet `by_times`, too."""
+        """SQL condition on `part.stated_times`, which is known without reading events. Every session that meets this
+        condition also meets `by_times`."""
         return self._both("(NOT closed OR closed_at >= ?)", "opened < ?")
 
     def _both(self, since: str, until: str) -> RowCondition:

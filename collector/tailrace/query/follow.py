@@ -86,12 +86,14 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 )
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
-"""Group of each kind of row; all other kinds form one more. Within a group, later rows have no smaller offsets.
-Between groups, they may: the offset of a gap, heal or session row is the number of bytes received so far, and begins
-of open spans are written at a commit, after records with greater offsets."""
+"""The group of each kind of row; all kinds that are not listed form one more group. Within a group, a later row never
+has a smaller offset than an earlier one. A row of another group may have: a gap row, a session row, and a heal row
+(about missing events that arrived later) have the number of bytes received so far as their offset, and begin rows of
+open spans are written at a commit, after records with greater offsets."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
-"""Indices of the columns by which rows are compared. DuckDB and pyarrow return other types for `day` and `wall`."""
+"""Indices of the columns by which rows are compared: all but `day` and `wall`, for which DuckDB and pyarrow return
+different types."""
 
 LOOK_EVERY = 16
 """Number of calls of `poll` without a next version, after which the newest version is looked up."""

@@ -376,10 +376,10 @@ GROUP BY source, session, id
 }
 """SQL that selects the rows of each table with copies of stored rows, in the order in which the tables are filled. One
 pass over the data files copies the rows of all rare kinds into `part.kept_few`, from which the other tables are filled.
-Its column `own` is the name of a session row of the collector itself, otherwise null. The SQL excludes each frequent
-kind with `<>`, because DuckDB then reads further columns only for pages with a rare row; with `IN`, it would read all.
-`kept_begins` and `kept_open` may have only the begin rows that a statement needs. `kept_ends` has the ends of spans
-whose begins the collector had forgotten."""
+In this table, `own` is the name of a row if it is a session row of the collector itself, otherwise null. The SQL
+excludes each frequent kind with `<>`, because DuckDB then reads further columns only for pages with a rare row; with
+`IN`, it would read all. `kept_begins` and `kept_open` may have only the begin rows that a statement needs. `kept_ends`
+has the ends of spans whose begins the collector had forgotten."""
 
 FOUND = """
 SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start IS NOT NULL),
@@ -392,16 +392,18 @@ SELECT count(*) FILTER (time IS NULL), count(*) FILTER (time IS NULL AND start I
   count(DISTINCT {'source': source, 'session': session}) FILTER (kind = 'session' AND name = 'tailrace.session') > 1
 FROM part.kept_few
 """
-"""SQL that returns facts about the rows of rare kinds (all but ordinary events). Views are defined accordingly. The
-first two columns are the number of rows without a time, and the number of these that have a start. Each further column
-states whether the snapshot has: begins; names for ids; names for keys; sessions that may replace another session or be
-a copy; sessions that refer to names by key; several announced sessions."""
+"""SQL that returns facts about the rows of rare kinds (all but ordinary events). The SQL of the views depends on these
+facts. The first two columns are the number of rows without a time, and the number of those among them that have a start
+tick. Each further column states whether the snapshot has some kind of row, in this order: begins; names for ids; names
+for keys; sessions that may replace another session or be a copy; sessions that refer to names by key; several announced
+sessions."""
 
 _REPLACING = """FROM part.kept_few WHERE own = 'open' AND contains(attributes, '"replaces"')"""
 
 ALONE = ("et3", "heph", "jets", "ovni")
-"""Formats in which the ledger judges each file by itself. In others, such as DFTracer, the ledger joins the pieces of a
-run, and any session of the run may have the run's gaps. The list is here, so that a query loads no decoder."""
+"""Formats in which the ledger, which finds the gaps, checks each file separately. In other formats, such as DFTracer,
+the ledger checks all files of a run together, and the session of any of these files may have the run's gaps. The list
+is here so that a query loads no decoder."""
 
 COPIES = f"""
 CREATE OR REPLACE TABLE part.copies AS
@@ -465,17 +467,17 @@ FROM repeats
 UNION ALL
 FROM equal
 """  # noqa: S608 - our own words
-"""SQL that fills the table `part.copies` with the sessions of followed files whose content other files have. `within`
-limits which rows are searched.
+"""SQL that fills the table `part.copies` with the sessions of followed files whose content is also in other files.
+`within` limits which rows are searched.
 
 A file counts as a copy if the collector has found all its content in other files (`copied_in`), or if another file with
 the same rank has the same content and the collector expects no more growth of the file. These files are no copies:
 
 - A file that was truncated, rewritten or replaced, because a later run may write equal bytes elsewhere.
-- A file with the path of the other file, because two runs wrote it one after the other.
+- A file with the same path as the other file, because two runs wrote files with this path one after the other.
 - A file of fewer than `HEAD` bytes whose stream has not ended, because many files begin with the same header.
 - A file with lost bytes, because its size and checksum leave out these bytes.
-- A file whose session has the gaps of a run that several files share, even if the others have all its content."""
+- A file whose session has the gaps of a run that several files share, even if other files have all its content."""
 
 HIDE = f"""
 CREATE OR REPLACE TABLE part.hidden AS
@@ -513,8 +515,8 @@ HIDDEN = "SELECT count(*) > 0 FROM part.hidden"
 
 
 def shown(*, replacing: bool, moved: bool) -> str:
-    """Return the SQL of the view `part.shown`: the rows of a snapshot. With `replacing`, it leaves out the rows of
-    hidden sessions. With `moved`, it leaves out events that an earlier session of the same client also has."""
+    """Return the SQL of the view `part.shown`: the rows of a snapshot. With `replacing`, the view leaves out the rows
+    of hidden sessions. With `moved`, the view leaves out events that an earlier session of the same client also has."""
     twins = 'ANTI JOIN part.moved_twins USING (source, session, kind, seq, "offset")'
     hidden = "WHERE part.root(session) NOT IN (SELECT root FROM part.hidden)"
     return f"FROM stored {twins if moved else ''} {hidden if replacing else ''}"

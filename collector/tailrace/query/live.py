@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class AwaitedEvents(NamedTuple):
-    """Events of a stream for which a collector still waits. Session and stream are None if they are unknown."""
+    """The number of events of one stream for which a collector still waits. `session` and `stream` are None if they are
+    unknown."""
 
     source: str
     format: str
@@ -46,7 +47,7 @@ class Live(NamedTuple):
     here: frozenset[str] = frozenset()
 
     def of(self, selection: Selection) -> list[AwaitedEvents]:
-        """Return the events that may be of a selection."""
+        """Return those awaited events that may belong to the sources, sessions and streams of a selection."""
         sources, sessions, streams, *_ = selection
         return [
             each
@@ -72,7 +73,8 @@ UNREAD = (
 OVERTAKEN = "the table had a newer version each time after the collector had answered"
 
 TRIES = 10
-"""Maximum number of times that the collectors are asked, because the table may get a newer version meanwhile."""
+"""Maximum number of times that the collectors are asked. They are asked again if the table has got a newer version
+meanwhile."""
 
 LiveLook = Callable[[], Live]
 
@@ -115,7 +117,7 @@ class Asked(NamedTuple, Generic[T]):
 
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
     """Ask the running collectors of the configuration's store for which events they still wait, and merge their
-    answers. The result may be newer than a snapshot; `beside` returns one that matches it."""
+    answers. The result may be newer than a snapshot of the table; `beside` returns a result that matches a snapshot."""
     answers, unasked, here = ask(config, _Status, environ)
     sources: set[str] = set()
     awaited: list[AwaitedEvents] = []
@@ -133,7 +135,8 @@ def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
 
 
 def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ) -> Asked[T]:
-    """Ask each collector of the store that may run on this host for its status, and return the fields of `type_`."""
+    """Ask each collector of the store that may run on this host for its status. Return the fields of each status that
+    the struct `type_` defines."""
     shared = shared_path(config, environ)
     answers: dict[str, T] = {}
     unasked: list[str] = []
@@ -158,14 +161,15 @@ def ask(config: Config, type_: type[T], environ: Mapping[str, str] = os.environ)
 
 
 def beside(snapshot: Engine, ask: LiveLook) -> Live:
-    """Call `ask` until the snapshot is still the newest version afterwards; move it to each newer one. Collectors on
-    other hosts cannot be asked; `unasked` names those that may still run."""
+    """Return which events the running collectors await, for the newest version of the table. Call `ask`, then move the
+    snapshot to the newest version; repeat both while there was a newer version. Collectors on other hosts cannot be
+    asked; the result's `unasked` names those that may still run."""
     from tailrace.query.collectors import elsewhere  # noqa: PLC0415 - DuckDB, only where there is a table
 
     for _ in range(TRIES):
         live = ask()
-        # If there is no newer version, `live` has all awaited events that the snapshot neither has nor reports as
-        # missing.
+        # If the table has no newer version, `live` includes each awaited event, unless the snapshot
+        # contains the event or reports it as missing.
         if not snapshot.refresh():
             break
     else:

@@ -25,19 +25,22 @@ _WORDS = ", ".join(
         "cmd", "host", "hostname", "labels", "loom", "metadata", "ovni", "pid", "process", "process_name", "rank",
     )
 )  # fmt: skip
-"""SQL for the words of `part.producer_words` that tell where a session comes from, each as JSON in its own column. Our
-clients announce `process`, `pid`, `host` and `labels`. DFTracer writes `process_name`, `hostname`, `cmd` and `rank`,
-ovni its metadata (`ovni`, or single members in old versions), and JETS a header with `metadata`."""
+"""SQL for the facts in `part.producer_words` that tell which program wrote a session, and where the program ran. Each
+fact is JSON in a column of its own. Tailrace's clients announce `process`, `pid`, `host` and `labels`. DFTracer writes
+`process_name`, `hostname`, `cmd` and `rank`, ovni its metadata (`ovni`, or single members in old versions), and JETS a
+header with `metadata`."""
 
 SHORT_ID = 12
 
 _THREAD_FILE = re.compile(
     r"((?:.*/)?proc\.[^/]*)/thread\.([^/]+?)(?:\.obs[^/]*|/[^/]*)$", re.DOTALL
 )
-"""Matches the path of a file of ovni, which has the events of one thread. Old versions make no directory for it."""
+"""Matches the path of an ovni file, which has the events of one thread. Old versions of ovni make no directory for each
+thread."""
 
 _PROGRAM = "nullif(regexp_replace(replace({}, ';', ' '), '^[^ ]*/', ''), '')"
-"""SQL for a command line, as text, without the directory of the program. DFTracer writes `;` between its words."""
+"""SQL that returns a command line as text, without the directory of the program. DFTracer writes `;` between the words
+of a command line."""
 
 NAMED = f"""
 -- The process that wrote each session, and the place where the process ran. `file` is the path of a session that was
@@ -118,7 +121,8 @@ class StatedNames(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The rank, and the name of the process, else its process id, else its file. Empty without any of these."""
+        """The rank, and the name of the process. Without a name, its process id or else the name of its file follows
+        the rank. Empty if none of these is known."""
         name = self.process
         if name is None:
             name = f"process {self.pid}" if self.pid else posixpath.basename(self.file or "")
@@ -128,7 +132,8 @@ class StatedNames(NamedTuple):
 
     @property
     def distinctions(self) -> Sequence[str]:
-        """Texts that distinguish processes with equal titles, in the order of their use; "" for an unknown one."""
+        """Texts that distinguish processes with equal titles, in the order in which they are appended to the titles. A
+        text is "" if it is unknown."""
         labels = ", ".join(f"{name} {value}" for name, value in self.label_values.items())
         thread = self.thread_file
         directory = posixpath.dirname(thread[0] if thread else self.file or "")
@@ -143,9 +148,9 @@ class StatedNames(NamedTuple):
 
 
 class ProcessNames(NamedTuple):
-    """A process. `title` differs from the titles of all other processes of its source; `number` is its place among all
-    processes, sorted by node, source and title. `id` is unique within the source: the session, or node and directory if
-    each thread has a session."""
+    """A process. `title` differs from the titles of all other processes of its source. `number` is the index of the
+    process among all processes, sorted by node, source and title. `id` is unique within the source: it is the session
+    or, if each thread has a session, the node and the directory of the process."""
 
     title: str
     number: int
@@ -165,7 +170,7 @@ class ProcessNames(NamedTuple):
 
     @property
     def pid(self) -> int | None:
-        """The process id, or None if it is unknown or no id that an operating system gives."""
+        """The process id, or None if it is unknown or if no operating system assigns such a process id."""
         return whole_id(self.names.pid)
 
 
@@ -215,7 +220,8 @@ class ProgramNames:
         return self._sessions.get((source, session)) or StatedNames(source, session)
 
     def session(self, source: str, session: str) -> str:
-        """Return the title of a session, unique in its source: process and, if each thread has a session, thread."""
+        """Return the title of a session, which is unique in its source. It names the process and, if each thread has a
+        session, the thread."""
         return self._titles.get((source, session)) or self.process(source, session).title
 
     @property
@@ -223,7 +229,8 @@ class ProgramNames:
         return self._sessions.values()
 
     def thread(self, source: str, session: str, stream: str, format_: str) -> ThreadNames:
-        """Return the names of a stream: of its thread if the format has a stream for each thread."""
+        """Return the title of a stream and the id of its thread. If the format has a stream for each thread, the title
+        names the thread."""
         *_, process, thread = ("", *stream.split("/"))
         has_threads = format_ == "et3" or (format_ in {"ovni", "dftracer"} and process)
         tid = whole_id(thread) if has_threads else None
@@ -243,7 +250,8 @@ class ProgramNames:
 
     @cached_property
     def _titles(self) -> dict[_Key, str]:
-        """Titles of the sessions with the events of one thread of a process. Several may have read the same file."""
+        """Titles of the sessions that have the events of only one thread. Several sessions may have read the same
+        file."""
         of = {key: each for key, each in self._sessions.items() if each.thread_file}
         titles = {}
         for key, each in of.items():
@@ -268,20 +276,21 @@ class ProgramNames:
 
 
 def whole_id(text: str | None) -> int | None:
-    """Return the id of a process or thread as a number, or None for a text that no operating system gives."""
+    """Return the id of a process or thread as a number, or None if no operating system assigns such an id."""
     if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 10:
         return None
     return int(text) if 0 < int(text) < 2**31 else None
 
 
 def _process_key(names: StatedNames) -> _Key:
-    """Return the key of the process of a session. A session of ovni is one thread, in a directory on each node."""
+    """Return the key of the process that wrote a session. If the session has only one thread (ovni), the key names the
+    node and the directory of the process instead of the session."""
     found = names.thread_file
     return names.source, f"{names.place or ''}:{found[0]}" if found else names.session
 
 
 def _told_apart(of: dict[_Key, StatedNames], titles: dict[_Key, str]) -> dict[_Key, str]:
-    """Return titles of which no two of a source are alike, with as many distinctions as that takes."""
+    """Return the titles with additions that make each title unique within its source. Add no more than is necessary."""
     ids = short_ids(names.session for names in of.values())
     more = {key: (*names.distinctions, ids[names.session]) for key, names in of.items()}
     for at in range(len(StatedNames("", "").distinctions) + 1):

@@ -6,10 +6,10 @@
 - CSV: RFC 4180, except that lines end with LF alone. Null is an empty field, and an empty text, or a row of one
   null, is a quoted empty field.
 - Arrow: the IPC stream format, with DuckDB's own types.
-- Tables: the first page determines the widths of the columns. On a terminal, columns without a value are left out,
-  then `spare` ones, and then the widest are cut, but headings, numbers, ids and words of up to `WORD_MAX` cells never.
-  If the columns do not fit even so, each value gets a line of its own. Control and invisible characters are escaped as
-  in Python, and null is a dash."""
+- Tables: the first page determines the widths of the columns. If the columns do not fit on a terminal, columns without
+  a value are left out, then columns in `spare`, and then the widest columns are cut. Headings, numbers, ids and words
+  of up to `WORD_MAX` cells are never cut. If the columns still do not fit, each value gets a line of its own. Control
+  and invisible characters are escaped as in Python, and null is a dash."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def write_csv(
 
 
 def _field(value: object) -> str:
-    """Return a value as a CSV field: null as nothing, an empty text as two quotes, which Python 3.11 does not do."""
+    """Return a value as a CSV field: nothing for null, and two quotes for an empty text. The CSV writer of Python 3.11
+    cannot write this difference."""
     if value is None:
         return ""
     text = repr(value) if isinstance(value, float) else str(value)
@@ -86,7 +87,8 @@ def _field(value: object) -> str:
 
 
 class _Lines:
-    """The file of Python's CSV writer. The writer ends lines with CR LF, so that it quotes both; only LF is written."""
+    """The file to which Python's CSV writer writes. The writer ends lines with CR LF, so that it puts quotes around
+    fields with either character. This class writes LF alone."""
 
     END = "\r\n"
 
@@ -111,7 +113,8 @@ def write_arrow(
 
 
 def _json_inside(text: str, only_objects: bool) -> msgspec.Raw | str:
-    """Return valid JSON (with `only_objects`, an object) as `Raw`, and any other text, such as NaN, as a string."""
+    """Return a text as `Raw` if it is valid JSON (with `only_objects`, a JSON object). Return any other text, such as
+    NaN, unchanged."""
     if only_objects and not text.startswith("{"):
         return text
     try:

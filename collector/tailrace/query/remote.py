@@ -57,7 +57,7 @@ class AnswerForm(StrEnum):
 
 
 class FramedQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """The message to a statement's process."""
+    """The message that tells a separate process which statement to run."""
 
     store: str
     options: dict[str, str]
@@ -85,7 +85,8 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: TailraceError) -> Failure:
-        """Return the failure for an exception, with its class or base class in `FAILURES`, or else StoreError."""
+        """Return the failure that describes an exception. It names the exception's class or base class in `FAILURES`,
+        or else StoreError."""
         known = (name for name, each in FAILURES.items() if isinstance(error, each))
         return cls(str(error)[:FAILURE_MAX], next(known, StoreError.__name__))
 
@@ -209,7 +210,8 @@ class Worker:
         return None
 
     def finish(self) -> None:
-        """Wait until the process has ended, after its whole answer was read. Raise QueryError or its own error."""
+        """Wait for the end of the process, after its whole answer was read. If the process failed, raise the error that
+        it reported, or QueryError if it reported none."""
         if not self.end.alive:
             raise QueryError("interrupted")
         errors = self._errors.read()

@@ -1,20 +1,21 @@
 """Define the SQL that turns stored rows into the rows that views show, in as few steps as a snapshot needs.
 
-**Names.** A `name` row assigns a name to a key, within a scope (see `model.record`). The attribute `$name` of an
-event contains the key of its own name, and `$late` the keys of the names in other attributes. A key is looked up in
-the event's session, then in sessions of its run, then in the source; the last opened session counts, and in it the
-highest position. All names of a snapshot are one value, a hash table made of a list of maps, so that a lookup needs
-no join.
+**Names.** A `name` row assigns a name to a key, within a scope (see `model.record`). The attribute `$name` of an event
+contains the key of its own name, and `$late` the keys of the names in other attributes. A key is looked up in the
+event's session, then in sessions of its run, then in the source; the session that was opened last takes precedence, and
+within it the name at the highest position. All names of a snapshot are one value, a hash table made of a list of maps,
+so that a lookup needs no join.
 
 **Clients that moved** to another collector, or whose session was forgotten, have several sessions with one announced
 id (clients/PROTOCOL.md). The views count such a client as a whole:
 
-- Equal rows with one number in one stream are shown once, in the first of the sessions.
+- Equal rows with the same number in the same stream are shown once, in the first of the sessions.
 - A number is missing if it is in a gap of one of the sessions, and no session has an event with it. If it is in
   several gaps, only one counts it: a gap of discarded events before a gap of events that were lost while a collector
   received the stream, and this before `late_join`.
-- A goodbye to any collector ends the client. Without a goodbye, only the session that ended last has a gap for the
-  missing end. While a running collector has a session of the client open, no session has this gap.
+- A client that took its leave of any collector (by a goodbye) has ended. Without a goodbye, only the session that ended
+  last has a gap for the missing end. While a running collector has a session of the client open, no session has this
+  gap.
 - Events without a number (`unnumbered`) count only in the session with the most of them.
 
 A number on the wire has 32 bits, and a later collector counts from 0. Therefore the gaps of streams with numbers
@@ -316,8 +317,8 @@ QUALIFY count(*) OVER (PARTITION BY client) > 1;
 FROM part.moved
 """  # noqa: S608 - our own words
 """SQL that fills the table `part.moved` with the sessions of those clients that have several sessions, and returns
-them. A client's announcement that arrives after its first events begins another session. If this other session resumes
-an earlier one, the earlier one counts instead."""
+these sessions. A client's announcement that arrives after its first events begins another session. If this other
+session resumes an earlier one, the earlier one counts instead."""
 
 MOVED_NUMBERS = """
 CREATE OR REPLACE TABLE part.moved_numbers AS

@@ -182,7 +182,8 @@ def _steps(plan: list[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
 def _rows(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[tuple[Any, ...]]:
-    """Run SQL about a user's statement, which begins on the second line. Raise QueryError if this is at fault."""
+    """Run SQL that contains a user's statement from its second line on. Raise QueryError if the statement is at
+    fault."""
     try:
         return connection.execute(sql, parameters).fetchall()
     except duckdb.IOException:

@@ -52,8 +52,9 @@ Region = Mapping[str, Bounds]
 
 
 def started_in(regions: Sequence[Region] | None, *, timed: bool) -> str:
-    """Return an SQL condition that all rows in `regions` meet. For each region, it limits `time` if every row has one
-    (`timed`) and the region limits it, otherwise `start`. Return the SQL `true` if a region does not limit this column."""
+    """Return an SQL condition that all rows in `regions` meet. For each region, it limits the column `time` if every row
+    has a time (`timed`) and the region limits the time, otherwise the column `start`. Return the SQL `true` if a region
+    does not limit this column."""
     conditions = []
     for region in regions or ():
         column = "time" if timed and "time" in region else "start"

@@ -21,8 +21,9 @@ def checked_completeness(engine: Engine, scope: Scope, live: Live) -> Completene
 
 
 def check(engine: Engine, selection: Selection, live: Live = NOBODY) -> None:
-    """Raise UnknownError if a selection contains a name that no row and no running collector has, in the selected
-    sources and sessions. At least one session must have all labels, and one must match rank, node and job together."""
+    """Raise UnknownError if a selection contains a name that neither a row nor a running collector has, within the
+    selected sources and sessions. Also raise it if no session has all of the labels, or if none matches the rank, the
+    node and the job together."""
     sources, sessions, streams, labels, job = selection
     if sources is not None:
         known = {*_values(engine, "source", Selection()), *live.sources}

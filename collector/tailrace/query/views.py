@@ -74,7 +74,8 @@ _STORED = {c.name: ViewColumn(c.name, TYPES[c.type], c.meaning) for c in COLUMNS
 
 
 def _view(name: str, meaning: str, columns: str, sql: str, order: str = "") -> View:
-    """Return a view. A line of `columns` has a column's name, type and meaning, or names of columns shown as stored."""
+    """Return a view. Each line of `columns` has the name, the type and the meaning of one column, or the names of
+    columns that the view shows as they are stored."""
     found: list[ViewColumn] = []
     for line in columns.strip().splitlines():
         head, text = line.split(": ", 1)
