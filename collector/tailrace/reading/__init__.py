@@ -51,10 +51,9 @@ def open(  # noqa: A001 - callers write `tailrace.open`
     options for an object store. If `complete_only` is true and events are missing from a result, its methods raise
     IncompleteError instead of returning rows; the result's `gaps` lists what is missing.
 
-    With `limits`, each question except `stats` runs in a process of its own. The kernel ends this process at the
-    limits, and the process sees no path of this host. Give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that
-    others wrote. The seconds count until the last row is read. A question with limits takes some tenths of a second
-    longer.
+    With `limits`, each query except `stats` runs in a process of its own. The kernel ends this process at the limits,
+    and the process sees no path of this host. Give `tailrace.Limits(seconds=30, memory=2**30)` for SQL that others
+    wrote. The seconds count until the last row is read. A query with limits takes some tenths of a second longer.
 
     The database works neither after a fork nor after the loss of its file descriptors (`os.closerange`). If a process
     forks after it has opened a store, all stores raise StoreError in the child: use the start methods `spawn` or

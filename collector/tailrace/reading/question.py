@@ -147,7 +147,8 @@ class Filters(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """The gaps whose events may be missing: those of whole sessions, because gaps have no name and no time."""
+        """The gaps whose missing events may belong to the rows. They are the gaps of whole sessions, because gaps have
+        no name and no time."""
         return self.window.scope
 
     def rows(self, view: View) -> RowCondition:

@@ -194,7 +194,8 @@ class Result:
 
 
 def _parsed(text: str | None, *, objects: bool) -> object:
-    """Return the decoded JSON of a text (with `objects`, of JSON objects), or the text if it is none, such as NaN."""
+    """Return the JSON value in a text, or the text itself if it is not JSON, such as NaN. With `objects`, decode only
+    JSON objects."""
     if text is None or (objects and not text.startswith("{")):
         return text
     try:
