@@ -29,7 +29,8 @@ class Interval(NamedTuple):
         return self.low is not None and self.low == self.high
 
     def words(self, spell: Callable[[int], str]) -> str:
-        """Return the interval as text, for example `at least …` or `cannot be told`. `spell` converts a value."""
+        """Return the interval as text, for example `at least …` or `cannot be told`. `spell` converts a value to
+        text."""
         if self.high is None:
             return f"at least {spell(self.low)}" if self.low else "cannot be told"
         low, high = spell(self.low or 0), spell(self.high)

@@ -27,7 +27,8 @@ Lacks = Callable[[GroupValues, str], bool]
 
 def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Completeness) -> Lacks:
     """Return a function of a group and a unit (ns or ticks), which returns whether spans of the group may be missing
-    from the window. It reads the gaps when it is first called. `whole` is the completeness of the window."""
+    from the window. The returned function reads the gaps at its first call. `whole` is the completeness of the
+    window."""
     losses: list[Losses] = []
 
     def lacks(group: GroupValues, unit: str) -> bool:
@@ -39,35 +40,36 @@ def may_lack(engine: Engine, window: Window, by: Sequence[GroupKey], whole: Comp
 
 
 class ChangeVerdict(StrEnum):
-    """How the figure of a group differs between run A and run B."""
+    """How one figure of a group of spans, such as the mean duration, differs between run A and run B."""
 
     GREW = "grew"
-    """The figure of the group grew by more than the threshold."""
+    """The figure grew by more than the threshold."""
     SHRANK = "shrank"
-    """The figure of the group shrank by more than the threshold."""
+    """The figure shrank by more than the threshold."""
     SAME = "same"
-    """The figure of the group changed by at most the threshold."""
+    """The figure changed by at most the threshold."""
     UNDECIDED = "undecided"
     """The data allow more than one verdict; `Doubt` has the reasons."""
     NEW = "new"
-    """Only run B has spans of the group."""
+    """Only run B has spans of the compared group."""
     GONE = "gone"
-    """Only run A has spans of the group."""
+    """Only run A has spans of the compared group."""
     UNKNOWN = "unknown"
-    """One run has no known duration of the group, or the durations of the two runs have different units."""
+    """The durations of the compared spans are unknown in one of the runs, or have different units in the two runs."""
 
 
 class Doubt(StrEnum):
-    """Why the verdict about a group is undecided."""
+    """Why the verdict about a group of spans is undecided."""
 
     LOSS = "loss"
     """Missing events leave more than one verdict possible."""
     NOISE = "noise"
-    """The runs vary too much, even if no event were missing."""
+    """The runs vary so much that there would be no verdict even if no event were missing."""
     FEW = "few spans"
-    """Each side has a single run, and a run has too few spans of the group to show how much the figure varies."""
+    """Each side of the comparison has a single run, and one of the runs has too few spans of the group to show how much
+    the figure varies."""
     SOME = "some runs"
-    """The runs on one side are repeated, and only some of them have spans of the group."""
+    """One side of the comparison has several runs, and only some of these runs have spans of the group."""
 
     @property
     def words(self) -> str:
@@ -79,7 +81,8 @@ FAILURES = (ChangeVerdict.GREW, ChangeVerdict.NEW, ChangeVerdict.GONE, ChangeVer
 
 
 class GrowthInterval(NamedTuple):
-    """The least and the greatest relative growth that a figure can have (0.1 is 10 percent more), or None."""
+    """The least and the greatest relative growth that a figure can have (0.1 is 10 percent more), or None where there
+    is no bound."""
 
     low: float | None
     high: float | None
@@ -135,7 +138,7 @@ class NoisyGrowth(NamedTuple):
 
 
 class FigureChange(NamedTuple):
-    """The change of one figure of a group between two runs. Figures of repeated runs are geometric means."""
+    """The change of one figure of a group of spans between two runs. Figures of repeated runs are geometric means."""
 
     group: GroupValues
     unit: str
@@ -144,9 +147,9 @@ class FigureChange(NamedTuple):
     figure: str
     """Name of the compared figure, a key of `FIGURES`."""
     absent: bool
-    """Whether one run has no span of the group, and cannot have lost one either."""
+    """Whether one run has no span of the group, and cannot have lost a span of the group either."""
     elsewhere: bool
-    """Whether one run has durations of the group only in another unit (`ns` or `ticks`) than `unit`."""
+    """Whether one run has durations of the group only in the other unit (`ns` or `ticks`), not in `unit`."""
     noise: NoisyGrowth | None = None
     """The growth with an allowance for noise, or None if noise is ignored."""
 
@@ -211,7 +214,7 @@ class FigureChange(NamedTuple):
         return ChangeVerdict.UNKNOWN if growths is None else growths.verdict(threshold)
 
     def doubt(self, threshold: float) -> Doubt | None:
-        """Return why the verdict about the group is `undecided`; None for another verdict."""
+        """Return why the verdict is `undecided`, or None for any other verdict."""
         if self.verdict(threshold) is not ChangeVerdict.UNDECIDED:
             return None
         return Doubt.LOSS if self.noise is None else self.noise.undecided_by(threshold)
@@ -223,8 +226,8 @@ def changes(
     figure: str,
     lacks: tuple[Lacks, Lacks],
 ) -> list[FigureChange]:
-    """Return the changes of a figure for all groups of two runs, by descending growth. Groups that only one run has
-    come last. `lacks` has the result of `may_lack` for each run."""
+    """Return the changes of a figure for all groups of spans in two runs, by descending growth. Groups that only one
+    run has come last. `lacks` has, for each run, a function that `may_lack` returned."""
     first = {(each.group, each.unit): each for each in before}
     second = {(each.group, each.unit): each for each in after}
     found = []

@@ -1,9 +1,9 @@
 """Build a flame graph: distribute the time of all lanes (a stream and substream of a session) among the names of
 spans, separately for each sequence of enclosing names.
 
-Each moment of a lane counts for its innermost open span, which began last. Where spans overlap without nesting, the
-shares still add up to the time during which any span was open. Spans with one name, whose enclosing spans have the
-same names, form one node."""
+The time of a lane always counts for the innermost open span, which is the span that began last. Where spans overlap
+without nesting, the shares still add up to the time during which any span was open. Spans with one name, whose
+enclosing spans have the same names, form one node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LaneSpan(NamedTuple, Generic[K]):
 
 
 def shares(spans: Iterable[LaneSpan[K]]) -> dict[K, int]:
-    """Return for each `owner` the time during which the innermost open span is one of this owner. The spans must be
+    """Return for each `owner` the time during which the innermost open span belongs to this owner. The spans must be
     sorted by start, of two with the same start the outer one first. A span that ends before it begins gets no time."""
     shared: dict[K, int] = defaultdict(int)
     open_spans: list[LaneSpan[K]] = []
@@ -94,7 +94,8 @@ class FlameGraph(NamedTuple):
     open: int
 
     def pruned(self, most: int) -> tuple[list[FlameNode], int]:
-        """Return the `most` nodes with the largest totals, which include all parents, and the number of others."""
+        """Return the `most` nodes with the largest totals, which include all parents, and the number of nodes left
+        out."""
         if len(self.nodes) <= most:
             return self.nodes, 0
         ranked = sorted(range(len(self.nodes)), key=lambda place: (-self.nodes[place].total, place))

@@ -52,16 +52,19 @@ COMMON_TICKS = ("et3",)
 """Formats without a clock, whose ticks count events: a loss in one stream shifts times in all streams of a session."""
 
 UNNUMBERED_ENDS = ("jets",)
-"""Formats in which ends of spans have no number: without a gap for a lost end, a span without an end is in doubt."""
+"""Formats in which the end of a span has no number, so that a lost end may leave no gap. Each span without an end is in
+doubt."""
 
 OTHER_KINDS = ("annotation", "counter", "instant")
 """Kinds of events that are neither a span nor a begin or end of one."""
 
 PLACES = ("source", "session", "format", "stream")
-"""Keys for grouping spans that gaps have, too. A gap counts only in groups that have the gap's value of the key."""
+"""Keys for grouping spans that are also columns of `gaps`. A gap counts only in the groups that have the same value of
+the key as the gap."""
 
 RENAMED = ("name", "category")
-"""Keys for grouping spans whose value a separate record may define. Without it, a span may be in a wrong group."""
+"""Keys for grouping spans whose value a separate record may define. If this record is missing, a span may be in a wrong
+group."""
 
 ANY = ""
 """The text in the column `stream` of a gap whose stream is unknown."""
@@ -182,14 +185,15 @@ _STACKED_GAPS = f"""
     WHERE format IN {quoted(STACKED)} AND "first" IS NOT NULL
   ) AS k ON k.source = m.source AND k.session = m.session AND m.start < k."last"
 """  # noqa: S608 - our own words
-"""SQL that joins gaps to each span of the formats in `STACKED`. Two gaps are the next ones after the span's begin: by
-ticks, the next gap with event numbers, and by offset, the next gap with unreadable bytes. The missing events of any
-other gap may lie anywhere before its offset, so the session's last such gap is joined. In ET3 traces of the Java
-agents, which name streams, an exit without an entry counts as such a gap."""
+"""SQL that joins gaps to each span of the formats in `STACKED`. Two of these gaps are the next ones after the span's
+begin: the next gap with event numbers, by ticks (`k`), and the next gap with unreadable bytes, by offset (`n`). The
+missing events of any other gap may lie anywhere before its offset, so the last gap of this kind in the session is
+joined, too (`v`). In ET3 traces of the Java agents, which name streams, an exit without an entry also counts as a gap
+of this kind."""
 
 
 def _touching(engine: Engine, window: Window) -> Iterator[TouchingGaps]:
-    """Yield for each stream the sum of its gaps, as far as their missing events may be spans of the window."""
+    """Yield for each stream the sum over those of its gaps whose missing events may be spans of the window."""
     gaps, since, streams = window.selection.gaps, window.since, window.selection.streams
     if streams is not None:
         # A loss in one stream of these formats may change figures of the session's other streams.
@@ -274,8 +278,9 @@ WHERE NOT coalesce(g.at < e.earlier AND e.rises, false) OR g.format = 'heph' AND
   )
 )
 """  # noqa: S608 - our own words
-"""SQL that leaves out the gaps that lie before a given time: an event of the same stream has a higher number, and its
-time is before the given time. In a stream whose times do not always rise with its numbers, no gap is left out."""
+"""SQL that leaves out the gaps that lie before a given time. A gap lies before the time if a later event of the same
+stream, by its number, lies before the time. In a stream whose times do not always rise with its numbers, no gap is left
+out."""
 
 _TOUCHING = f"""
 WITH lost AS MATERIALIZED ({{gaps}})

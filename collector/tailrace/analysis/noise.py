@@ -122,7 +122,8 @@ Evident = Mapping[GroupUnit, Evidence | Doubt]
 
 
 def judged(found: Sequence[FigureChange], a: Evident, b: Evident) -> list[FigureChange]:
-    """Return the changes with an allowance for noise. A group is `new` or `gone` if all runs of one side have it."""
+    """Return the changes with an allowance for noise. A group can only be `new` or `gone` if all runs of one side have
+    spans of it."""
     sides = [(a.get((each.group, each.unit)), b.get((each.group, each.unit))) for each in found]
     compared = sum(all(isinstance(side, Evidence) for side in pair) for pair in sides)
     error = (1 - CONFIDENCE) / max(compared, 1)

@@ -203,7 +203,8 @@ def statistics(
 
 
 def _unended(engine: Engine, window: Window) -> bool:
-    """Return whether a span that begins after the window lacks an end that may be lost without a trace."""
+    """Return whether a span that begins after the window has no end, in a format in which a lost end may leave no
+    gap."""
     if window.until is None:
         return False
     behind = window._replace(since=window.until, until=None).rows
@@ -211,8 +212,8 @@ def _unended(engine: Engine, window: Window) -> bool:
 
 
 class CertainSpans(NamedTuple):
-    """The spans of one group whose duration is not in doubt: their number, the number of known durations, and the
-    sum, minimum and maximum of these. At most `lost` further spans exist, and at least one may."""
+    """The spans of one group whose duration is not in doubt: their number, the number of known durations, and the sum,
+    minimum and maximum of these. `lost` is the maximum number of further spans: never 0, and None if it is unknown."""
 
     spans: int
     lengths: int
@@ -222,8 +223,8 @@ class CertainSpans(NamedTuple):
     lost: LostCount
 
     def bounds(self, quantiles: Mapping[str, Interval]) -> FigureBounds:
-        """Return the intervals of all figures. Lost spans only increase the sum and the maximum, unless one can have a
-        negative duration."""
+        """Return the intervals of all figures. Lost spans only increase the sum and the maximum, unless a lost span can
+        have a negative duration."""
         floor = bounds.floor(self.least)
         known = floor is not None and self.lengths > 0
         return {
@@ -313,7 +314,8 @@ def _at_ranks(
 
 
 def _selves(engine: Engine, window: Window, by: Sequence[GroupKey]) -> dict[GroupUnit, int]:
-    """Return the self time of the spans that begin in the window. Also read those inside of them, up to `_horizon`."""
+    """Return the self time of the spans that begin in the window. Also read the spans inside of them, up to
+    `_horizon`."""
     inside, reached = window.rows, window._replace(until=_horizon(engine, window)).rows
     keys = "".join(f", {key.sql}" for key in by)
     sql = (
@@ -337,7 +339,8 @@ def _selves(engine: Engine, window: Window, by: Sequence[GroupKey]) -> dict[Grou
 
 
 def _horizon(engine: Engine, window: Window) -> int | None:
-    """Return the time (Unix ns) before which all spans inside of the window's spans begin; None without an end."""
+    """Return the time (Unix ns) before which all spans inside of the window's spans begin; None if the window has no
+    end."""
     if window.until is None:
         return None
     rows = window.rows
@@ -350,4 +353,4 @@ FIGURES = {
     "count": "ended", "total": "total", "self": "self_time", "min": "least",
     **{name: name for name in PERCENTILES}, "max": "most",
 }  # fmt: skip
-"""The field of `SpanStatistics` for each name of a figure that users give."""
+"""For each name of a figure that users give, the field of `SpanStatistics` with this figure."""
