@@ -150,8 +150,9 @@ def _batches(file: parquet.ParquetFile, columns: Sequence[str]) -> Iterator[pa.T
 def _gather(
     database: duckdb.DuckDBPyConnection, batches: Iterable[pa.Table], sqls: dict[str, str]
 ) -> None:
-    """Read a data file in batches (the relation `batch`). Run each SQL statement on each batch, and append the result
-    to the statement's table, but replace the table `events`."""
+    """Read a data file in batches (the relation `batch`). Run each statement in `sqls` on each batch, and append its
+    rows to the table whose name is the statement's key in `sqls`. Only the table `events` is replaced for each
+    batch."""
     made = False
     for batch in batches:
         database.register("batch", batch)
@@ -169,7 +170,8 @@ def _gather(
 def _note_lanes(
     database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile
 ) -> list[SidecarLane]:
-    """Create the table `lanes` with the lanes (streams and substreams) that have rows in the data file. Return them."""
+    """Create the table `lanes` with the lanes (streams and substreams) that have rows in the data file, and return
+    these lanes."""
     _gather(database, _batches(file, _FAR), {"extents": _EXTENTS, "paces": _PACES})
     database.execute(_LANES)
     fields = ", ".join(("scale", *LaneExtent._fields))
@@ -187,7 +189,8 @@ def _first_level(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile)
 
 
 def _sum_up(database: duckdb.DuckDBPyConnection, file: parquet.ParquetFile, first: int) -> None:
-    """Create the table `longs` with the spans at least as long as a bucket, and `cells` with the sums of all others."""
+    """Create the table `longs` with the spans at least as long as a bucket, and `cells` with the sums of all other
+    events."""
     bound = _BOUND.format(level=first)
     of_batch = {
         EACH: _IN_LANES,
@@ -219,7 +222,8 @@ def _add_levels(database: duckdb.DuckDBPyConnection, first: int) -> None:
 
 
 def _level(rows: str, level: int) -> str:
-    """Return SQL that sums `rows`, SQL for spans or for sums by narrower buckets, by buckets of 2 ** `level`."""
+    """Return SQL that sums events by bucket. A bucket is 2 ** `level` wide. `rows` is SQL for single events or for sums
+    by narrower buckets."""
     return added(rows, f"{level} AS level, lane, scale", _EDGE.format(level=level))
 
 
@@ -227,8 +231,8 @@ logger = logging.getLogger(__name__)
 
 
 class SidecarWriter:
-    """Writes the missing sidecars of a table's data files with at least `least_rows` rows. Removes those of deleted
-    files when it is constructed. A file whose sidecar could not be written is not tried again."""
+    """Writes the missing sidecars of a table's data files with at least `least_rows` rows. The constructor removes the
+    sidecars of deleted data files. If a sidecar could not be written, it is not tried again."""
 
     def __init__(
         self,

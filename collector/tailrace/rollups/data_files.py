@@ -65,7 +65,7 @@ class FileLanes:
 
 class CachedFile:
     """A data file with a sidecar. `levels` has the base-2 logarithms of the bucket widths by which spans are summed,
-    and `sizes` the number of sums for each of them."""
+    and `sizes` the number of sums for each width."""
 
     def __init__(self, sidecar: Sidecar, lanes: FileLanes) -> None:
         """Open both files of the sidecar. Raise OSError or pyarrow's errors if one of them cannot be read."""
@@ -215,13 +215,15 @@ def reach(file: FileLanes, numbers: NDArray[np.int32], scales: Scales) -> Reach:
 
 
 def levels(file: CachedFile, reached: Reach) -> Longs | None:
-    """Return the level of the widest buckets that fit the drawing for each lane, or None if a lane has none."""
+    """Return for each lane the level of the widest buckets that fit the drawing. Return None if some lane has no such
+    level."""
     places = np.searchsorted(file.levels, reached.finest, side="right") - 1
     return None if (places < 0).any() else file.levels[places]
 
 
 def bounds(reached: Reach, level: Longs) -> Longs:
-    """Return for each lane the minimum duration (ticks) of a span that is not in the sums of the sidecar `level`."""
+    """Return for each lane the minimum duration (ticks) of a span that the sidecar's sums of level `level` do not
+    include."""
     return np.left_shift(1, np.maximum(level - np.where(reached.timed, reached.scale, 0), 0))
 
 
@@ -310,7 +312,8 @@ class _Lookup:
         self.closes = self.column(reached.closes, -FARTHEST)
 
     def column(self, values: NDArray[Any], missing: float) -> NDArray[Any]:
-        """Return an array with one of `values` for each lane that may overlap the window, else `missing`."""
+        """Return an array over all lanes of the sidecar: for a lane that may overlap the window, its value in `values`,
+        and for any other lane `missing`."""
         found = np.full(self._size, missing, values.dtype)
         found[self._at] = values
         return found

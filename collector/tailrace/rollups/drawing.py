@@ -151,7 +151,7 @@ class LaneStack:
 
     def steps(self) -> list[tuple[int, int]]:
         """Return pairs of a time and a row of the drawing, sorted by time. The row is the first one below all spans
-        that are open from this time until that of the next pair."""
+        that are open from this time until the time of the next pair."""
         found: list[tuple[int, int]] = []
         latest = -1
         for row in range(len(self.ends), 0, -1):
@@ -162,8 +162,8 @@ class LaneStack:
 
 
 def stacked(begin: Longs, end: Longs, short: Truths) -> Ints:
-    """Return the row of the drawing for each span of one lane, and for each bucket of short spans (`short`). They
-    must be sorted by begin, then by descending end."""
+    """Return the row of the drawing for each span of one lane, and for each bucket of short spans (`short`). Spans and
+    buckets must be sorted by begin, then by descending end."""
     rows = np.zeros(len(begin), np.int32)
     stack = LaneStack()
     longs = np.flatnonzero(~short)

@@ -120,7 +120,8 @@ SELECT source, session, any_value(format), stream, substream,
   max(last_end) FILTER (lone)
 FROM parts WHERE {DRAWN} GROUP BY source, session, stream, substream
 """  # noqa: S608 - our own words
-"""SQL for the extents of the lanes in `rows`. It first sums by kind of row, because a FILTER for each row takes longer."""
+"""SQL for the extents (`LaneExtent`) of the lanes in `rows`. The SQL first sums the rows of each kind, because DuckDB
+takes longer to evaluate a FILTER for each row."""
 
 
 JOINED = """
@@ -137,7 +138,7 @@ FROM {extents} GROUP BY source, session, stream, substream
 class LaneExtent(NamedTuple):
     """The first and last times and ticks of the rows of one lane (a stream or substream): `timed_*` for rows with a
     stored time, `tick_*` for rows without one, `lone_*` for ends of spans without a begin. `timed_from` and
-    `timed_until` are stored times. All other fields are ticks."""
+    `timed_until` are stored times; the other fields with these prefixes are ticks."""
 
     source: str
     session: str
@@ -188,13 +189,13 @@ class LaneExtent(NamedTuple):
 _MERGES: tuple[Callable[[Any, Any], Any], ...] = (
     *[max] * 5, add, max, max, min, max, min, max, min, max, min, max,
 )  # fmt: skip
-"""For each field of `LaneExtent`, the function that merges the known values of two extents of one lane. Both have equal
-values in the first five fields. Merging must be fast: the files of a table may have thousands of extents to merge before
-the first window can be drawn."""
+"""For each field of `LaneExtent`, the function that merges the known values of two extents of one lane. Both extents
+have equal values in the first five fields. Merging must be fast: the files of a table may have thousands of extents to
+merge before the first window can be drawn."""
 
 
 def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator[Extent]:
-    """Yield the range of times and ticks of each session, from those of its streams and substreams."""
+    """Yield the range of times and ticks of each session, computed from the ranges of its streams and substreams."""
     known = {(each.source, each.session): each for each in facts}
     by_session: dict[SessionKey, list[LaneExtent]] = {}
     for lane in lanes:
@@ -208,7 +209,7 @@ def of_sessions(lanes: Iterable[LaneExtent], facts: Iterable[Facts]) -> Iterator
         first = least(each.tick_first for each in of_session)
         last = most(each.tick_last for each in of_session)
         if its is not None and zero is not None:
-            # Ticks have wall times.
+            # The epoch of the session's clock is known, so ticks can be converted to wall times.
             times.append(None if first is None else zero + its.ticks.ns(first))
             starts.append(first)
             ends.append(last)

@@ -214,12 +214,14 @@ class Painter:
                 raise QueryError(text) from error
 
     def is_sampled(self, window: Range, log: int) -> bool:
-        """Return whether a drawing in buckets of 2 ** `log` ns would have only a sample of the rows. Read no rows."""
+        """Return whether a drawing in buckets of 2 ** `log` ns would show only a sample of the rows. Read no rows to
+        find out."""
         with self.snapshot.cache.lock:
             return WindowParts(self, self._scales(window, log)).sample.before > 1
 
     def reached(self, scales: Scales) -> Iterator[tuple[str, FileLanes, Reach]]:
-        """Yield each data file in which drawn lanes may overlap the window: its path, its lanes, and which may."""
+        """Yield each data file in which drawn lanes may overlap the window: its path, all its lanes, and those drawn
+        lanes among these that may overlap the window."""
         # The lanes of the files get their ids here, before `numbers` is computed.
         for path, lanes in self.snapshot.file_lanes.items():
             found = reach(lanes, self.numbers, scales)
@@ -401,8 +403,8 @@ def _masked(values: Longs, missing: Truths) -> list[int | None]:
 
 
 class FileRows(NamedTuple):
-    """The rows that a window needs from one data file: for each lane in `reached`, those from its entry in `since`
-    to the end of the window."""
+    """The rows that a window needs from one data file: for each lane in `reached`, the rows from the time or tick in
+    `since` to the end of the window."""
 
     path: str
     lanes: FileLanes
@@ -431,8 +433,8 @@ class FileRows(NamedTuple):
 
 
 class WindowParts:
-    """The files from which one window is drawn: files whose precomputed sums are read, files whose sums have too
-    wide buckets, and files without a sidecar."""
+    """The files from which one window is drawn: files whose precomputed sums are read, files whose sums all have
+    buckets too wide for the drawing, and files without a sidecar."""
 
     def __init__(self, painter: Painter, scales: Scales) -> None:
         self._painter = painter
@@ -502,7 +504,8 @@ def _inside(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return for each lane the range of rows to read from every file: the range of a file that begins first."""
+    """Return for each lane the range of rows to read from all files: among the files' own ranges, the one that begins
+    first."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])

@@ -1,4 +1,4 @@
-"""Find the times of gaps with SQL, and merge the gaps that a drawing cannot show apart.
+"""Find the times of gaps with SQL, and merge gaps that a drawing cannot show separately.
 
 A gap lies between its nearest events by sequence number or by offset. Nearly each gap has an event directly before
 it and one directly after it, which a join on equal numbers finds. The other gaps are compared with all events of

@@ -50,7 +50,8 @@ class Pieces(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, **columns: NDArray[Any]) -> Pieces:
-        """Return `rows` rows with the given columns. Each other column has one value in all rows (`_COLUMNS`)."""
+        """Return `rows` rows with the given columns. A column that is not given has its default value in all rows
+        (`_COLUMNS`)."""
         return cls._make(
             columns[name].astype(type_, copy=False)
             if name in columns

@@ -55,8 +55,8 @@ class Since(NamedTuple):
 
 
 class RowSample(NamedTuple):
-    """The share of the rows that is read for a window: one row in `inside` of those that begin in the window, and one in
-    `before` of those that begin earlier. All numbers are powers of two.
+    """The share of the rows that is read for a window: one row in `inside` of those that begin in the window, and one
+    in `before` of those that begin earlier. Both numbers are powers of two.
 
     `opens` is the stored time (ns) at which the window begins, or None if both shares are equal."""
 
@@ -121,7 +121,7 @@ class CodedRows(NamedTuple):
         return cls(Pieces.of(rows.num_rows, **columns), texts)
 
     def numbered(self, texts: FrameTexts) -> Pieces:
-        """Return the rows with the numbers of their texts in `texts`."""
+        """Return the rows with the numbers that `texts` assigns to their texts, in place of the codes."""
         columns: dict[str, Any] = {
             name: texts.numbered(getattr(self.pieces, name), dictionary)
             for name, dictionary in self.texts.items()
@@ -269,8 +269,8 @@ class RowReader:
     def _block(
         self, paths: Collection[str], asked: Ranges, margin: int, sample: RowSample
     ) -> RowBlock | None:
-        """Return a cached block with this sample of the rows in the ranges `asked`, or read one. Return None if it
-        would have more than `ROWS_KEPT` rows."""
+        """Return a cached block with this sample of the rows in the ranges `asked`, or read a new block. Return None if
+        the block would have more than `ROWS_KEPT` rows."""
         block = self._kept.with_all(paths, asked, sample)
         if block is not None:
             return block

@@ -160,8 +160,8 @@ class RollupHeader(msgspec.Struct, frozen=True):
 
 
 class RollupProgress(msgspec.Struct, frozen=True):
-    """The numbers of rows in a table's large data files: in those that have sidecars (`rows`), and in all whose sidecar
-    can be written (`of`)."""
+    """How much of a table has sidecars: the number of rows in the large data files that have one (`rows`), and in all
+    large data files whose sidecar can be written (`of`)."""
 
     rows: int = 0
     of: int = 0
@@ -207,8 +207,8 @@ class Sidecars:
         return None
 
     def refuse(self, sidecar: Sidecar) -> bool:
-        """Read a sidecar completely, and remove it if it is damaged. Return whether it is damaged or gone. A lack of
-        permissions, descriptors or memory is no damage."""
+        """Read a sidecar completely, and remove it if it is damaged. Return whether it is damaged or gone. A sidecar
+        that cannot be read for lack of permissions, descriptors or memory does not count as damaged."""
         try:
             for path in (sidecar.cells, sidecar.longs):
                 for _ in parquet.ParquetFile(path).iter_batches():

@@ -1,8 +1,9 @@
 """Find the long stretches of empty time of a timeline: no event happens in them, and no span with a known end runs.
 
-The drawing of all of time in buckets shows the stretches to the bucket. For the edges of the longest ones, the buckets
-beside them are drawn again in narrower buckets, until a bucket is at most 2 ** `EXACT` ns or one tick wide. A sum of short spans
-counts as busy for one bucket beyond its own, because a span that begins in a bucket may end in the next one."""
+First, the whole time of the timeline is drawn in buckets, which shows in which bucket each stretch begins and ends.
+Then the buckets at both edges of the longest stretches are drawn again in narrower buckets, until a bucket is at most 2
+** `EXACT` ns or one tick wide. A sum of short spans counts as busy time for one bucket beyond its own, because a span
+that begins in a bucket may end in the next one."""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ WORTH = 0.8
 
 EXACT = 10
 _STEP = 9
-"""Base-2 logarithm of the factor between the widths of the buckets of two drawings."""
+"""Base-2 logarithm of the factor between the bucket widths of two successive drawings."""
 
 _ROUNDS = 4
 """Maximum number of times that the time between stretches is searched for further stretches."""
 
 
 class _Stretch(NamedTuple):
-    """A stretch whose begin and end are known to the bucket of 2 ** `log` ns."""
+    """A stretch. The bucket of 2 ** `log` ns in which it begins or ends is known, but not the exact time."""
 
     begin: int
     end: int
@@ -43,9 +44,10 @@ class _Stretch(NamedTuple):
 
 
 def stretches(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey]) -> list[Range]:
-    """Return the long stretches of empty time between the first and the last event of the lanes, by time. The lanes
-    must share a time axis. While only a sample of the events can be drawn, use only the first and the last event of each
-    lane; among these are no begins of open spans, so return no stretch if there are any.
+    """Return the long stretches of empty time between the first and the last event of the lanes, in order of time. The
+    lanes must share a time axis. Where only a sample of the events can be drawn, find stretches only from the first and
+    the last event of each lane. These do not include the begins of open spans; if there are open spans, find no stretch
+    there.
 
     Raise the errors of `frame`."""
     chosen = set(lanes)
@@ -75,7 +77,8 @@ def stretches(snapshot: TimelineSnapshot, lanes: Sequence[LaneKey]) -> list[Rang
 
 
 def _long(found: Sequence[_Stretch], everything: Range) -> list[_Stretch]:
-    """Return as many of the longest stretches as are long, by time, or none if together they are not worth it."""
+    """Return those of the longest stretches that are long (`LEAST_SHARE`), in order of time. Return none if their sum
+    is too small (`WORTH`)."""
     longest = sorted(found, key=lambda each: each.begin - each.end)[:MOST]
     rest = everything.end - everything.begin - sum(each.end - each.begin for each in longest)
     while longest and longest[-1].end - longest[-1].begin < LEAST_SHARE * rest:
@@ -87,7 +90,8 @@ def _long(found: Sequence[_Stretch], everything: Range) -> list[_Stretch]:
 
 
 def _inside(painter: Painter, piece: Range) -> list[_Stretch]:
-    """Return the stretches inside a range that begins and ends with an event; none if only a sample can be drawn."""
+    """Return the stretches inside a range that begins and ends with an event. Return none if only a sample can be
+    drawn."""
     log = min(max((piece.end - piece.begin).bit_length() - _STEP, 0), WIDEST)
     window = _aligned(piece.begin, piece.end + 1, log)
     if painter.is_sampled(window, log):
@@ -132,7 +136,8 @@ def _between(begins: Longs, ends: Longs, log: int) -> list[_Stretch]:
 
 
 def _sharpened(painter: Painter, stretch: _Stretch) -> _Stretch:
-    """Return a stretch with edges that are exact to a few of the narrowest buckets, or as far as all events can be drawn."""
+    """Return a stretch whose edges are exact to a few of the narrowest buckets, or as exact as is possible while all
+    events are drawn."""
     begin, end = stretch[:2]
     before = after = stretch.log
     while before > EXACT:
