@@ -140,7 +140,8 @@ def whole(found: Completeness) -> Whole:
 
 
 def bounded(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
-    """Return a JSON value with long texts cut. Integers beyond 2^53, and what lies over 20 levels deep, become texts."""
+    """Return a JSON value with long texts cut. Integers beyond 2^53, and values nested more than 20 levels deep, become
+    texts."""
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
@@ -183,7 +184,7 @@ def from_row(type_: type[S], row: Iterable[object]) -> S:
 
 
 SECONDS = 60.0
-"""Maximum time for answering a request, with its wait for a free thread."""
+"""Maximum time (seconds) for answering a request, including the wait for a free thread."""
 
 LONG_SLOTS = 1
 """Maximum number of exports that are written at the same time."""
@@ -200,7 +201,7 @@ ATTEMPTS = 3
 @dataclass(frozen=True)
 class Endpoint:
     """An endpoint of the API. The function `answer` runs in a thread; its annotations name the classes of the question
-    and of the answer. If its answers depend only on question and snapshot (`kept`), they are cached."""
+    and of the answer. Answers that depend only on the question and the snapshot (`kept`) are cached."""
 
     method: str
     path: str
@@ -215,7 +216,7 @@ class Endpoint:
 
     @cached_property
     def gives(self) -> tuple[type, ...]:
-        """The class of the JSON answer; EncodedAnswer follows if the endpoint may return a CSV file instead."""
+        """The class of the JSON answer, followed by EncodedAnswer if the endpoint may return a CSV file instead."""
         gives = get_type_hints(self.answer)["return"]
         return get_args(gives) or (gives,)
 
@@ -251,7 +252,7 @@ class AnswerPool:
             todo = "see openapi.json for the parameters"
             return refusal(HTTPStatus.BAD_REQUEST, str(error), where, todo)
         except (LeftError, ClientDisconnect):
-            # return any response: nobody receives it, because the client has disconnected
+            # The client has disconnected, so any response will do.
             return Response(status_code=HTTPStatus.REQUEST_TIMEOUT)
         except TailraceError as error:
             status, todo = next((s, todo) for kind, s, todo in _STATUS if isinstance(error, kind))

@@ -273,7 +273,7 @@ class Viewer:
 
     def _tend(self) -> None:
         """Write roll-ups for data files that have none, until the application ends. A timeline of files without
-        roll-ups is computed from their rows: from all, or from a sample."""
+        roll-ups is computed from all their rows or, if these are too many, from a sample."""
         os.nice(TENDING_NICENESS)  # On Linux, this changes the niceness of this thread alone.
         while True:
             self._first.lacking.clear()

@@ -97,7 +97,8 @@ class Door:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _answer(self, scope: Scope, *, at_page: bool) -> Response | None:
-        """Return the response to a request that `app` must not answer, or None. `at_page`: the cookie is valid there."""
+        """Return the response to a request that `app` must not answer, or None. `at_page` states whether the request
+        came at the path at which the cookie is valid."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if _name(host) not in self._hosts:

@@ -141,7 +141,8 @@ class OfStreams(OfSessions, frozen=True, kw_only=True):
 
 
 class OfEmptyTime(OfLanes, frozen=True, kw_only=True):
-    """Selects the lanes (see `ShownLane`) on one time axis whose long stretches without events are wanted."""
+    """Asks for the long stretches of time without events on one time axis, in those lanes (see `ShownLane`) that have
+    this axis."""
 
     axis: Word = "wall"
 

@@ -366,7 +366,8 @@ class OverviewAnswer(WholeAnswer, kw_only=True):
 
 
 class LaneName(msgspec.Struct, kw_only=True):
-    """The key of a lane: a stream of a session (empty if unknown), or one of the stream's substreams."""
+    """The key of a lane: a stream of a session, or one of the stream's substreams. `stream` is empty if it is
+    unknown."""
 
     source: Key
     session: Key

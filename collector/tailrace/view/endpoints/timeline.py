@@ -188,7 +188,8 @@ def shown_event(source: str, session: str, offset: int, *rest: object) -> wire.S
 
 
 def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return the events that match a search, ordered by wall time, and one more than `limit` if there are more."""
+    """Return the events that match a search, ordered by wall time: at most `limit`, and one more if further events
+    match."""
     conditions = [RowCondition("contains(lower(name), lower(?))", (asked.name,))]
     if asked.after is None:
         conditions.append(RowCondition("time IS NOT NULL"))
@@ -206,7 +207,8 @@ def _by_wall_time(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent
 
 
 def _on_axis(lease: SnapshotLease, asked: OfSearch) -> list[wire.ShownEvent]:
-    """Return the events that match a search on an axis without wall time, by time; perhaps more than `limit`."""
+    """Return the events that match a search on an axis without wall time, ordered by time. There may be more than
+    `limit`."""
     timeline = lease.timeline()
     sessions = timeline.on(asked.axis)
     placed = asked.placed(lease.snapshot().engine)
