@@ -79,7 +79,8 @@ NOTES = "notes"
 
 
 class DrawnProcess(NamedTuple):
-    """A process to draw. `title` begins with the source, `clock` has format and clock, `facts` all else by name."""
+    """A process to draw. `title` begins with the source, `clock` names the format and the clock, and `facts` has all
+    other facts by name."""
 
     title: str
     clock: str
@@ -100,11 +101,11 @@ class DrawnThread(NamedTuple):
 
 
 class TrackIds:
-    """Process and thread ids in formats that need them as unique numbers. A process or thread keeps its own id, unless
-    another one has the same; otherwise the next free number takes its place."""
+    """Assigns unique numbers to processes and threads, for formats that need them as ids. A process or thread keeps its
+    own id, unless another one has the same id; then it gets the next free number."""
 
     def __init__(self, pids: set[int]) -> None:
-        """`pids` are the ids that processes keep."""
+        """`pids` are the process ids that processes keep, because each belongs to only one process."""
         self._pids = pids
         self._taken: set[int] = set()
         self._last = 0

@@ -97,7 +97,8 @@ class Item(NamedTuple):
         return self.kind == "span"
 
     def members(self) -> dict[str, Any]:
-        """Return the members of the attributes, or their text as `attributes` if they are no JSON object."""
+        """Return the members of the attributes. If the attributes are not a JSON object, return their text under the
+        name `attributes`."""
         if self.attributes is None:
             return {}
         try:

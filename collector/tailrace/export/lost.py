@@ -24,8 +24,8 @@ Seen = tuple[int, int]
 
 
 class Neighbours:
-    """Finds the events nearest to gaps: below each position in `lows`, and above each one in `highs`. A position is
-    a sequence number, or an offset in a session's bytes."""
+    """Finds the nearest event below each position in `lows`, and the nearest event above each position in `highs`. A
+    position is a sequence number, or an offset in a session's bytes."""
 
     def __init__(self, lows: Iterable[int], highs: Iterable[int]) -> None:
         self._lows, self._highs = sorted(set(lows)), sorted(set(highs))
@@ -70,7 +70,8 @@ FROM events WHERE {DRAWN} AND kind <> 'end' AND start IS NOT NULL AND {{sessions
 
 
 class Lost(NamedTuple):
-    """A gap to draw, with its range of time (ns). `members` has columns of `gaps`, and states between what it lies."""
+    """A gap to draw, with its range of time (ns). `members` has columns of the view `gaps`, the range of time in which
+    the gap lies, and a text that states how exact this range is."""
 
     session: SessionClock
     stream: str
@@ -131,7 +132,8 @@ class Neighbourhood:
 
 
 def lost(timeline: DrawnRows) -> Iterator[Lost]:
-    """Yield the gaps within the selected range of time, by stream, then by begin. `timeline.left` counts all others."""
+    """Yield the gaps within the selected range of time, by stream, then by begin. Count all other gaps in
+    `timeline.left`."""
     chosen = timeline.selected.condition(GAPS)
     gaps = [
         Gap(*row) for row in timeline.selected.few(GAPS_OF.format(gaps=chosen.sql), chosen.values)

@@ -503,7 +503,8 @@ def _losses(
 
 
 def _kept(quarantine: Sequence[Path], of: str) -> QuarantineReader:
-    """Return a function that reads frames from the quarantine file of a session, `of` if its caller names none."""
+    """Return a function that reads frames from a session's quarantine file. If the caller of this function names no
+    session, it reads the file of the session `of`."""
 
     @lru_cache(2)
     def read(session: str) -> bytes:

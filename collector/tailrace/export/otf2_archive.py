@@ -1,10 +1,10 @@
 """Write an archive of OTF2, which Vampir and other viewers of HPC traces open (see `drawing` for the layout of
 tracks).
 
-A process is a location group below its node or host, and a track is a location. A slice is an enter event and a leave event of a region. A
-gap is a region whose name begins with LOST, during which measurement is off. An instant is a region without a
-duration, at a location of its own, so that the events of each location are in order of time. Attributes are not
-written.
+A process is a location group below its node or host, and a track is a location. A slice is a pair of an enter event and
+a leave event of a region. A gap is a region whose name begins with LOST, during which measurement is off. An instant is
+a region without a duration, at a location of its own, so that the events of each location are in order of time.
+Attributes are not written.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Write the OpenTelemetry protocol (OTLP) as JSON lines, with one file for each kind of telemetry.
 
 The file that the user names has the spans, and each gap as a span LOST with the status error. The file `logs` has
-instants, annotations, ends without a begin, and users' notes; `metrics` has counters. Each session is one resource
-and one trace, but a span with ids of W3C Trace Context as attributes keeps these ids. An open span is written with its begin time as its end time, and the attribute `tailrace.open`.
-OpenTelemetry's time 0 means unknown: time 0 is written as 1, with the attribute `tailrace.begins` or
-`tailrace.ends`.
+instants, annotations, ends without a begin, and users' notes; `metrics` has counters. Each session is one resource and
+one trace, but a span with ids of W3C Trace Context as attributes keeps these ids. An open span has its begin time as
+its end time, and the attribute `tailrace.open`. OpenTelemetry's time 0 means unknown: time 0 is written as 1, with the
+attribute `tailrace.begins` or `tailrace.ends`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ buffers refuse more than 100 nested messages, and each level takes up to three."
 _SHARED = """
 SELECT source, session, id FROM spans WHERE id IS NOT NULL AND ({}) GROUP BY ALL HAVING count(*) > 1
 """
-"""SQL for the ids that several spans of one session share, and from which no unique span id can be derived."""
+"""SQL for the ids that several spans of one session share. No unique span id can be derived from such an id."""
 
 _NOTES = SessionClock("notes", "", "")
 """An invented session, the OpenTelemetry resource of all notes of users."""

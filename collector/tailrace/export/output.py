@@ -125,7 +125,8 @@ class Output(ExportTarget):
         return self._stream
 
     def beside(self, word: str) -> BinaryIO | None:
-        """Create a file beside the main file, with `word` before the suffix of its name; None for a pipe."""
+        """Create a file beside the main file, with `word` before the suffix of its name. Return None if the output is a
+        pipe."""
         if self.pipe:
             return None
         named = self._named

@@ -98,7 +98,8 @@ class Selected:
         return kept._replace(notes=[note for note in kept.notes if _concerns(note, self.filters)])
 
     def condition(self, view: View) -> RowCondition:
-        """Return the SQL condition for the selected rows of a view; of `gaps`, for all that may concern selected rows."""
+        """Return the SQL condition for the selected rows of a view. For the view `gaps`, it selects all gaps that may
+        concern the selected rows."""
         return self.filters.scope.gaps if view is GAPS else self.filters.rows(view)
 
     def rows(self, view: View) -> str:
