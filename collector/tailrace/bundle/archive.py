@@ -286,7 +286,8 @@ class Made(NamedTuple):
 
 
 def collect(subject: Subject, redaction: Redaction) -> Iterator[Made]:
-    """Make all parts of the bundle one after the other, cut and without secrets, and yield each when it is finished."""
+    """Make all parts of the bundle one after the other. Shorten each part, remove secrets from it, and yield it when it
+    is finished."""
     for part in PARTS:
         _, text, failure = _made(part, subject)
         if text is not None:
