@@ -33,7 +33,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def together(*parts: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Return one decorator for several. `--help` lists the options that they add in the given order."""
+    """Return one decorator that applies all given decorators. `--help` lists the options that they add in the given
+    order."""
     return lambda command: reduce(lambda decorated, part: part(decorated), reversed(parts), command)
 
 

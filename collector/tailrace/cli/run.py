@@ -305,8 +305,9 @@ def prepare(given: GivenOptions) -> tuple[Loaded, Path]:
 
 
 def exit_status(done: RunDone, max_loss: int | None, *, failed: bool) -> int:
-    """Return the exit status of `tailrace run`: the status of the user's program, LOSS, or FAILED. With
-    `max_loss`, it is LOSS if too many events are missing or nothing was traced. `failed` is true if tracing was required and failed.
+    """Return the exit status of `tailrace run`: the status of the user's program, LOSS, or FAILED. With `max_loss`, it
+    is LOSS if too many events are missing or nothing was traced. `failed` states whether tracing was required and
+    failed.
     """
     if done.certificate:
         lost = done.certificate.untraced or not done.certificate.within_budget

@@ -157,7 +157,8 @@ def _cells(source: SourceOverview, trends: Trends | None) -> tuple[str | None, .
 
 
 def _trend(rates: Sequence[float]) -> str:
-    """Return a bar for each rate, as high as its part of the greatest rate. A rate above zero has a visible bar."""
+    """Return a bar for each rate, whose height is the rate's share of the greatest rate. A rate above zero has a
+    visible bar."""
     greatest = max(rates, default=0.0) or 1.0
     return "".join(BARS[math.ceil(rate / greatest * (len(BARS) - 1))] for rate in rates)
 
