@@ -42,7 +42,8 @@ NEEDED = {
 """For some keys of a listener: another key that must be set together with this key."""
 
 _UNSAFE_PATH = re.compile(r"[][%\\*?\x00-\x1f\x7f]")
-# The name of a collector is also a directory's name, and that of a source the value of a label of metrics.
+# The name of a collector is also the name of a directory, and the name of a source is also a value
+# of a label of metrics.
 _COLLECTOR_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 SOURCE_NAME = re.compile(r"[a-z0-9_]+")
 

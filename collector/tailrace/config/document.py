@@ -56,7 +56,7 @@ def dotted(path: tuple[str, ...]) -> str:
 
 
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
-"""The end of a message of tomllib about a syntax error."""
+"""Pattern of the end of tomllib's message about a syntax error, which states the line."""
 
 DEPTH = 3
 """Maximum number of names in the path of a configuration key: three, as in `sources.runs.format`."""
