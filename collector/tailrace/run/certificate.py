@@ -92,7 +92,7 @@ def stream_evidence(engine: Engine, sessions: Collection[str]) -> list[StreamEvi
             count += 1
         digests[key] = count, sha.hexdigest()
     found: list[StreamEvidence] = []
-    # A stream may have no row but a gap, which a view derives from the words about its session.
+    # A stream may have no stored row, but only a gap that a view derives from the session's rows.
     for key in sorted(digests.keys() | missing.keys()):
         source, session, stream = key
         number, digest = digests.get(key, (0, _NO_ROWS))

@@ -63,7 +63,8 @@ def listeners(token: RunToken) -> dict[str, SourceConfig]:
 
 
 def unguarded(found: Mapping[str, SourceConfig]) -> list[str]:
-    """Return a warning, as a list, if the listeners accept events of other users of the host; else an empty list."""
+    """Return a list with one warning if the listeners accept events of other users of the host; otherwise an empty
+    list."""
     if all(s.same_user for s in found.values() if isinstance(s, UdpConfig | TcpConfig)):
         return []
     return [
@@ -111,7 +112,7 @@ def tails_of_node(directory: Path) -> dict[str, SourceConfig]:
 
 
 def rank_directory(directory: Path, rank: int) -> Path:
-    """Return the directory of a rank's traces. `daemon.intake` reads the rank from its name."""
+    """Return the directory of a rank's traces. `daemon.intake` reads the rank from the name of this directory."""
     return directory / f"rank-{rank}"
 
 
