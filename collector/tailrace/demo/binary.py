@@ -51,7 +51,8 @@ def heph_events(
 
 
 def datagrams(packets: Iterator[bytes], limit: int = DATAGRAM_BYTES) -> Iterator[bytes]:
-    """Yield datagrams of at most `limit` bytes with the packets in order. A longer packet stands alone."""
+    """Yield datagrams of at most `limit` bytes with the packets in order. A packet above the limit is a datagram of its
+    own."""
     datagram = b""
     for packet in packets:
         if datagram and len(datagram) + len(packet) > limit:

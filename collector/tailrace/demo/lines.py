@@ -54,8 +54,8 @@ class JetsLine(NamedTuple):
 def jets_trace(
     seed: int, *, cores: int = 2, threads: int = 2, instructions: int = 25
 ) -> Iterator[JetsLine]:
-    """Yield the lines of a JETS trace of one cluster. The parameters are numbers: of cores, of threads in a core, of
-    instructions in a thread."""
+    """Yield the lines of a JETS trace of one cluster. The parameters are the numbers of cores, of threads in a core,
+    and of instructions in a thread."""
     random = Random(f"jets/{seed}")  # noqa: S311 - traffic, not secrets
     metadata = {
         "hardware_model": "RISC-V SoC",
@@ -469,8 +469,8 @@ class _TracedThread:
             yield self._event("W", self._object(), class_)
 
     def leave(self) -> Iterator[_AgentEvent]:
-        """Yield the return from the innermost call. Sometimes, an exception first ends inner calls, which writes no
-        lines."""
+        """Yield the return from the innermost call. Sometimes, an exception first ends inner calls, for which the trace
+        has no lines."""
         if len(self.calls) > 4 and self._random.random() < 0.02:
             del self.calls[-3:]
         yield self._event("E", self.calls.pop())
