@@ -17,8 +17,9 @@ ANSWER_BYTES = 4 * 2**20
 
 
 def page(admin: AdminConfig, address: str, path: str) -> bytes:
-    """Return at most ANSWER_BYTES bytes of the page `path` from the admin endpoint at `address`, also of an unhealthy
-    collector. Raise OSError if the endpoint refuses or does not answer, and StoreError without a token."""
+    """Return at most ANSWER_BYTES bytes of the page `path` from the admin endpoint at `address`, even if the collector
+    reports that it is unhealthy. Raise OSError if the endpoint refuses or does not answer, and StoreError without a
+    token."""
     context = None
     if admin.tls_certificate:
         # Trust only this certificate, under any name, because clients may reach the endpoint under any address.

@@ -148,7 +148,8 @@ def copied_files(engine: Engine) -> dict[str, CopiedFiles]:
     # reason.
     if not has_rows(engine, "part.copies", RowCondition("EXISTS (FROM part.kept_few)")):
         return {}
-    # Count in `stored`, because the views have no rows of a copied file. Its original may have more events.
+    # Count the events in `stored`, because the views show no rows of a copied file. Do not count
+    # those of the original file instead, because it may have more events.
     counts = f"SELECT source, part.root(session) AS session, count(*) AS total FROM stored WHERE {_EVENTS} AND kind <> 'begin' GROUP BY ALL"  # noqa: S608 - our own words
     sql = f"SELECT source, count(*), coalesce(sum(total), 0)::BIGINT FROM part.copies LEFT JOIN ({counts}) USING (source, session) GROUP BY source"  # noqa: S608 - our own words
     return {source: CopiedFiles(files, events) for source, files, events in engine.rows(sql)}

@@ -1,8 +1,8 @@
 """Run SQL in DuckDB over one snapshot (version) of the table.
 
 DuckDB's configuration is locked before the first statement: it can open only files in the table's directory, use no
-network, load no extension and change no setting. DuckDB itself reads the files of a local table, 3 to 20 times as
-fast as through Arrow (10 M rows, few of them selected). For a table at a URL, a pyarrow dataset reads them."""
+network, load no extension and change no setting. DuckDB itself reads the files of a local table, 3 to 20 times as fast
+as through Arrow (10 M rows, few of them selected). For a table at a URL, a pyarrow dataset reads the files."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class Engine:
 
     def _attach(self) -> None:
         """Give the connection the table's rows, and set two SQL variables: `watchers` names the running collectors of
-        the store, and `watched` states whether there are any. A table at a URL also gets its view `stored`."""
+        the store, and `watched` states whether any collector runs. A table at a URL also gets its view `stored`."""
         watchers = self.table.watchers
         self.connection.execute("SET VARIABLE watched = ?", [watchers is None or bool(watchers)])
         self.connection.execute("SET VARIABLE watchers = ?::VARCHAR[]", [watchers])

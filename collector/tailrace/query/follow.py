@@ -87,9 +87,9 @@ SOURCE, SESSION, KIND, OFFSET, END_OFFSET = (
 
 _GROUPS = {"gap": "derived", "heal": "derived", "session": "derived", "begin": "begin"}
 """The group of each kind of row; all kinds that are not listed form one more group. Within a group, a later row never
-has a smaller offset than an earlier one. A row of another group may have: a gap row, a session row, and a heal row
-(about missing events that arrived later) have the number of bytes received so far as their offset, and begin rows of
-open spans are written at a commit, after records with greater offsets."""
+has a smaller offset than an earlier one. Across groups, this is not so: a gap row, a session row, and a heal row (about
+missing events that arrived later) have the number of bytes received so far as their offset, and begin rows of open
+spans are written at a commit, after records with greater offsets."""
 
 _HASHED = [i for i, column in enumerate(COLUMNS) if column.name not in {"day", "wall"}]
 """Indices of the columns by which rows are compared: all but `day` and `wall`, for which DuckDB and pyarrow return

@@ -1,4 +1,4 @@
-"""Ask the running collectors of a store for which events they still wait. The table does not show this."""
+"""Ask the running collectors of a store which events they still await. The table does not show this."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ class Asked(NamedTuple, Generic[T]):
 
 
 def look(config: Config, environ: Mapping[str, str] = os.environ) -> Live:
-    """Ask the running collectors of the configuration's store for which events they still wait, and merge their
-    answers. The result may be newer than a snapshot of the table; `beside` returns a result that matches a snapshot."""
+    """Ask the running collectors of the configuration's store which events they still await, and merge their answers.
+    The result may be newer than a snapshot of the table; `beside` returns a result that matches a snapshot."""
     answers, unasked, here = ask(config, _Status, environ)
     sources: set[str] = set()
     awaited: list[AwaitedEvents] = []

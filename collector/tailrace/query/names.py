@@ -1,7 +1,7 @@
 """Name the processes and threads that wrote the streams of a store.
 
 Each format states names elsewhere. `NAMED` collects them in inner views, and `ProgramNames` makes titles of them for
-exports and for the page: a name where the trace has one, an id where it has none, and behind equal names the facts that
+exports and for the page: a name if the trace has one, otherwise an id. Behind equal names, a title has the facts that
 differ."""
 
 from __future__ import annotations

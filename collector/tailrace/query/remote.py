@@ -169,7 +169,8 @@ class RemoteEngine:
 
 
 class Worker:
-    """The process that runs one statement, as its parent sees it. At its end, its private directory is removed."""
+    """The process that runs one statement, as its parent sees it. When the process ends, its private directory is
+    removed."""
 
     def __init__(self, question: FramedQuestion) -> None:
         self._limits = question.limits

@@ -10,9 +10,9 @@ so that a lookup needs no join.
 id (clients/PROTOCOL.md). The views count such a client as a whole:
 
 - Equal rows with the same number in the same stream are shown once, in the first of the sessions.
-- A number is missing if it is in a gap of one of the sessions, and no session has an event with it. If it is in
-  several gaps, only one counts it: a gap of discarded events before a gap of events that were lost while a collector
-  received the stream, and this before `late_join`.
+- A number is missing if it is in a gap of one of the sessions, and no session has an event with this number. If it is
+  in several gaps, it counts in only one of them: in a gap of discarded events rather than in a gap of events that were
+  lost while a collector received the stream, and in `late_join` last.
 - A client that took its leave of any collector (by a goodbye) has ended. Without a goodbye, only the session that ended
   last has a gap for the missing end. While a running collector has a session of the client open, no session has this
   gap.

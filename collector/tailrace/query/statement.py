@@ -58,7 +58,7 @@ _SELECTING = frozenset(
 """Types of syntax-tree nodes that only select rows of named tables. Expressions are not checked against this set."""
 
 _WRITERS = frozenset({"COPY", "DELETE", "INSERT", "INTO", "UPDATE"})
-"""Words that show that a step of DuckDB's plan writes, if the step's name contains one of them."""
+"""A step of DuckDB's plan writes if its name contains one of these words."""
 
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\([\w\s,]*\))?", re.IGNORECASE)
 

@@ -159,7 +159,7 @@ class TableReader(TableSnapshot):
 
     @property
     def watched(self) -> bool:
-        """Whether a running collector uses the store. It is also true if this is unknown."""
+        """Whether a running collector uses the store, or may use it because this is unknown."""
         watchers = self.watchers
         return watchers is None or bool(watchers)
 
