@@ -65,8 +65,8 @@ class Result:
           overlaps that time, however long the session is. A session lasts from its first byte or earliest event until
           its close or latest event.
         - The rows of `sql` may depend on any event, so every missing event of the table counts.
-        - Only losses count that the collector has found so far. If a collector runs on the store, it is asked once for
-          each snapshot for which events it still waits (`ledger.reorder_time`). If it does not answer, the rows do not
+        - Only losses count that the collector has found so far. A collector that runs on the store is asked, once for
+          each snapshot, which events it still awaits (`ledger.reorder_time`). If it does not answer, the rows do not
           count as complete. Some losses cannot be found at all (the blind spots in ARCHITECTURE).
         - If no event matches these sources, sessions, streams and times, the rows do not count as complete. A name
           that occurs neither in the table nor in a running collector raises UnknownError."""
@@ -267,7 +267,8 @@ def sketch(columns: Sequence[AnswerColumn], page: Page) -> Iterator[str]:
 
 def _bars(names: list[str], page: Page) -> tuple[str, list[Bar]]:
     """Return the spans among some rows, and their unit of time: nanoseconds if all have wall time, ticks if all are of
-    one session, else no spans. Types are checked, because an SQL statement may give any column such a name."""
+    one session. Otherwise return no spans. Check all types, because an SQL statement may give these names to any
+    columns."""
     rows = [dict(zip(names, row, strict=True)) for row in page]
     spans = [row for row in rows if _is_span(row)]
     bars = []
