@@ -1,6 +1,6 @@
 """Compute the interval in which a figure of spans lies if some spans are missing.
 
-`seen` spans have a known duration, and at most `lost` further ones exist. All intervals include their ends.
+`seen` spans have a known duration, and at most `lost` further spans exist. All intervals include their ends.
 
 - The number of spans lies between `seen` and `seen + lost`.
 - The quantile q lies between the seen durations with the ranks ceil(q * (seen + lost)) - lost and ceil(q * (seen +

@@ -135,8 +135,8 @@ class _Nodes:
 
 
 def flame(engine: Engine, window: Window, unit: str = "ns") -> FlameGraph:
-    """Return the flame graph of the spans that overlap a window, without their parts outside of it. Spans whose time
-    is not in `unit` (`ns` or `ticks`) are left out. Raise QueryError or StoreError if the table cannot be read."""
+    """Return the flame graph of the spans that overlap a window, without their parts outside of the window. Spans whose
+    time is not in `unit` (`ns` or `ticks`) are left out. Raise QueryError or StoreError if the table cannot be read."""
     nodes = _Nodes()
     own: dict[int, int] = defaultdict(int)
     # An open span overlaps each window that ends after its begin.

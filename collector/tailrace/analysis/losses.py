@@ -56,7 +56,7 @@ UNNUMBERED_ENDS = ("jets",)
 doubt."""
 
 OTHER_KINDS = ("annotation", "counter", "instant")
-"""Kinds of events that are neither a span nor a begin or end of one."""
+"""Kinds of events that are neither a span nor the begin or end of a span."""
 
 PLACES = ("source", "session", "format", "stream")
 """Keys for grouping spans that are also columns of `gaps`. A gap counts only in the groups that have the same value of

@@ -1,10 +1,10 @@
 """Judge which changes between two runs are larger than noise.
 
-Repeated runs of one side differ by noise alone. One run is cut into blocks of time instead (see `blocks`), which do
-not show noise as long as the whole run. Both methods yield the mean and the variance of the logarithm of a figure
-for each side (`Evidence`). The growth is the difference of two means, and its interval that of Welch's t-test. The
-intervals of all groups together contain the true growths with the probability `CONFIDENCE` (Bonferroni's
-correction). Missing events widen an interval to the worst case."""
+Repeated runs of one side differ by noise alone. One run is cut into blocks of time instead (see `blocks`), which do not
+show noise as long as the whole run. Both methods yield the mean and the variance of the logarithm of a figure for each
+side (`Evidence`). The growth is the difference of two means, and its interval is computed as in Welch's t-test. The
+intervals of all groups together contain the true growths with the probability `CONFIDENCE` (Bonferroni's correction).
+Missing events widen an interval to the worst case."""
 
 from __future__ import annotations
 
@@ -139,7 +139,8 @@ def _noise(
     if isinstance(a, Evidence) and isinstance(b, Evidence):
         return noisy_growth(a, b, error)
     doubts = [side for side in (a, b) if isinstance(side, Doubt)]
-    # The verdicts `new` and `gone` do not depend on figures, so ignore the doubts about the noise of figures.
+    # The verdicts `new` and `gone` depend on no figure, so ignore doubts that concern only the
+    # noise of figures.
     if change.before is None or change.after is None:
         doubts = [doubt for doubt in doubts if doubt in (Doubt.LOSS, Doubt.SOME)]
     return NoisyGrowth(doubt=doubts[0]) if doubts else None
