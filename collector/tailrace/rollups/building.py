@@ -38,7 +38,7 @@ from tailrace.store.refusal import line
 SHARE = 0.25
 MEMORY = "256MB"
 SAMPLE = 32_768
-"""Number of rows of a data file from which the lowest level (the narrowest buckets) is estimated."""
+"""Number of rows of a data file that serve as a sample to choose the lowest level (the narrowest buckets)."""
 
 GROUPS = 4
 """Number of row groups that are read at a time. Files that upkeep merged have small row groups."""

@@ -111,7 +111,8 @@ class FileCache:
         self.places = GapPlaces()
 
     def follow(self, paths: Collection[str]) -> dict[str, CachedFile]:
-        """Cache the sidecars of the given data files, and forget all other files. Return the files that have one."""
+        """Cache the sidecars of the given data files, and forget all other files. Return the files that have a
+        sidecar."""
         with self.lock:
             wanted = set(paths)
             for path in self.files.keys() - wanted:
@@ -133,7 +134,8 @@ class FileCache:
             return dict(self.files)
 
     def drop_damaged(self) -> bool:
-        """Read all cached sidecars completely, and forget damaged and deleted ones. Return whether there were any."""
+        """Read all cached sidecars completely, and forget those that are damaged or deleted. Return whether any sidecar
+        was."""
         if self.sidecars is None:
             return False
         with self.lock:
@@ -274,7 +276,7 @@ class SidecarReader:
             yield self._pieces(page, chosen, table.number[row])
 
     def _long_pages(self, reached: Reach, shortest: int, before: Longs) -> list[int]:
-        """Return the pages, sorted by duration, that may have long spans of `shortest` ticks or more in the window."""
+        """Return the numbers of the pages that may have long spans of `shortest` ticks or more in the window."""
         file = self._file.longs
         chosen = np.zeros(len(file.rows), np.bool_)
         for timed in (False, True):

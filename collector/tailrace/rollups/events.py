@@ -3,8 +3,8 @@
 An event is a span (0), an instant (1) or a value of a counter (2). Its `spot` is its stored time or, without one, its
 tick. Begin rows of spans are left out.
 
-The label of a row is "=" and its name. Without a name, it is "?", the row's `id`, a space and the key of the name,
-which is looked up when the row is shown."""
+The label of a row is "=" and its name. If the row has no name, the label is "?", the row's `id`, a space and the key of
+the name, which is looked up when the row is shown."""
 
 from __future__ import annotations
 
@@ -84,15 +84,15 @@ SUMS = f"""
   CASE WHEN sum("count") = 1 THEN any_value(kind) END AS kind,
   NULL::DOUBLE AS least, NULL::DOUBLE AS most, NULL::DOUBLE AS latest
 """
-"""SQL for the columns of a sum of spans or instants. `label` is that of the longest event. `start`, `offset` and
-`kind` are null for several events."""
+"""SQL for the columns of a sum of spans or instants. `label` is the label of the longest event. `start`, `offset` and
+`kind` are null if the sum covers several events."""
 
 VALUES = f"""
   max(spot) AS spot, label, member, {ADDED} arg_max("offset", {{'s': spot, 'o': "offset"}}) AS "offset",
   NULL::VARCHAR AS kind, min(least) AS least, max(most) AS most,
   arg_max(latest, {{'s': spot, 'o': "offset"}}) AS latest
 """
-"""SQL for the columns of a sum of values of one counter. `spot` and `offset` are those of the latest value."""
+"""SQL for the columns of a sum of values of one counter. `spot` and `offset` belong to the latest value."""
 
 
 def added(rows: str, keys: str, edge: str) -> str:

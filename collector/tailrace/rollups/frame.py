@@ -5,8 +5,8 @@ or substream) in a bucket share one row, and so do all instants. If a row counts
 exactly. Counters have the least, greatest and latest value in each bucket.
 
 For each data file and lane, the frame uses the sums of the file's sidecar with the widest buckets that are not wider
-than its own. If there are none, the rows of the file are read, from so early that all short spans that overlap the
-window are among them."""
+than the buckets of the frame. If there are no such sums, the rows of the file are read, from so early that all short
+spans that overlap the window are among them."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ class CounterColumns(msgspec.Struct, frozen=True):
 class Frame(msgspec.Struct, frozen=True):
     """All that a timeline draws in a window of time.
 
-    `bucket` is the width (ns) of the buckets. `coarse` states that it is wider than a pixel, because there are too
-    many rows. `one_in` is 1 if all events were read. A greater number n states that one event in n was read from
-    files without sums, so that counts are estimates. `gaps` are those of the drawn streams, and those of their
-    sessions whose stream is unknown."""
+    `bucket` is the width (ns) of the buckets. `coarse` states that it is wider than a pixel, because there are too many
+    rows. `one_in` is 1 if all events were read. A greater number n states that at least one event in n was read from
+    files without sums, so that counts are estimates. `gaps` are those of the drawn streams, and those of their sessions
+    whose stream is unknown."""
 
     version: int
     window: Range
@@ -152,7 +152,7 @@ def frame(
     found = Painter(snapshot, keys).draw(window, finest)
     snapshot.same()
     texts = FrameNames(snapshot, found.texts, keys)
-    # the drawn streams and, for the session of each, the unknown stream ""
+    # the drawn streams and, in each of their sessions, the unknown stream ""
     streams = {key[:3] for key in keys} | {(*key[:2], "") for key in keys}
     return Frame(
         snapshot.version,
@@ -214,8 +214,8 @@ class Painter:
                 raise QueryError(text) from error
 
     def is_sampled(self, window: Range, log: int) -> bool:
-        """Return whether a drawing in buckets of 2 ** `log` ns would show only a sample of the rows. Read no rows to
-        find out."""
+        """Return whether a drawing in buckets of 2 ** `log` ns would show only a sample of the rows. No rows are read
+        for this."""
         with self.snapshot.cache.lock:
             return WindowParts(self, self._scales(window, log)).sample.before > 1
 
@@ -255,8 +255,8 @@ class Painter:
         return Scales([found[each] for each in sessions], log)
 
     def _expected(self, scales: Scales) -> float:
-        """Return an estimate of the number of drawn spans. A file without a sidecar counts at most one row for each
-        bucket and lane, because its rows are read whatever the width of the buckets."""
+        """Return an estimate of the number of drawn spans. For a file without a sidecar, count at most one row for each
+        bucket and lane: the width of the buckets does not change which rows of this file are read."""
         found = 0.0
         for path, lanes, reached in self.reached(scales):
             file = self.snapshot.files.get(path)
@@ -276,9 +276,9 @@ class Painter:
         return found
 
     def _read(self, scales: Scales, texts: FrameTexts) -> tuple[Summed, int]:
-        """Read the rows and precomputed sums of a window. Return them summed by bucket, and a number n: one row in n was
-        read where there are no precomputed sums. Raise OSError, or the errors of Arrow and DuckDB, if a file cannot be
-        read."""
+        """Read the rows and precomputed sums of a window. Return them summed by bucket, and a number n: where there are
+        no precomputed sums, at least one row in n was read. Raise OSError, or the errors of Arrow and DuckDB, if a file
+        cannot be read."""
         waiting: list[Pieces] = []
         with self.snapshot.cache.lock:
             parts = WindowParts(self, scales)
@@ -460,8 +460,8 @@ class WindowParts:
         )
 
     def read(self, texts: FrameTexts) -> Iterator[Pieces]:
-        """Yield all rows and sums of the window. Each sampled row also counts for the rows that the sample leaves
-        out."""
+        """Yield all rows and sums of the window. A row of a sample is counted several times, in place of the rows that
+        the sample leaves out."""
         painter, snapshot, cache = (
             self._painter,
             self._painter.snapshot,

@@ -180,7 +180,8 @@ class _Nearest:
         return None, None
 
     def placed(self, sessions: dict[tuple[str, str], SessionClock]) -> PlacedGap:
-        """Return the gap with its times. Compute them only once if no newer version of the table can change them."""
+        """Return the gap with its times. Compute these times only once if no newer version of the table can change
+        them."""
         if self._fixed is not None:
             return self._fixed
         gap = self.gap

@@ -74,7 +74,7 @@ class RowSample(NamedTuple):
     @property
     def sql(self) -> str:
         """SQL condition that selects the rows. Rows of one record are selected together. A larger sample has all rows
-        of a smaller one, so that a picture only gains rows when one zooms in."""
+        of a smaller one, so that a picture only gains rows when the user zooms in."""
         chosen = 'hash("offset", start) % {} = 0'
         if self.opens is None:
             return "true" if self.inside == 1 else chosen.format(self.inside)
@@ -82,7 +82,8 @@ class RowSample(NamedTuple):
         return f"{chosen.format(self.inside)} AND (time >= {self.opens} OR {earlier})"
 
     def weighed(self, pieces: Pieces) -> Pieces:
-        """Return sampled rows, each with a weight of `inside`, the number of rows for which it stands."""
+        """Return sampled rows, each with a weight of `inside`, the number of rows for which a row that begins in the
+        window stands."""
         if self.inside == 1:
             return pieces
         busy = np.minimum(pieces.busy, FARTHEST // self.inside) * self.inside
