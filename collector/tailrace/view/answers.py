@@ -313,7 +313,7 @@ class AnswerPool:
 
 
 def _on_one_snapshot(lease: SnapshotLease, work: Callable[[SnapshotLease], T]) -> T:
-    """Return the result of `work` on one snapshot. If files of the snapshot are deleted meanwhile, repeat it."""
+    """Return the result of `work` on one snapshot. If files of the snapshot are deleted meanwhile, repeat `work`."""
     for _ in range(ATTEMPTS):
         good = False
         try:

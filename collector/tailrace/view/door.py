@@ -3,7 +3,7 @@
 Every user of the machine, and every page in a browser on it, can reach a port of a loopback address. Therefore requests
 to the API need the token in the header `Authorization`, or a cookie. If a request has the token in its URL, the
 response sets the cookie. Browsers send a cookie to all ports of a host, so a process that listens on another port could
-read it. Therefore the value of the cookie is another secret than the token, and is valid only at a random path. A
+read it. Therefore the value of the cookie is a different secret from the token, and is valid only at a random path. A
 socket in the file system needs no token, because only its owner can open it.
 
 The header `Host` of each request must name this server. Otherwise a foreign page could reach the server under another

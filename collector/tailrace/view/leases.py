@@ -169,8 +169,8 @@ class ServedStore:
             self._idle.append((engine, self.clock.monotonic()))
 
     def live(self, engine: Engine) -> Live:
-        """Return for which events the collectors still wait, at the version of the engine's snapshot. If the table gets
-        a newer version meanwhile, the snapshot moves to that version."""
+        """Return which events the collectors still await, at the version of the engine's snapshot. If the table gets a
+        newer version meanwhile, the snapshot moves to that version."""
         with self._live_lock:
             if self._live is not None:
                 version, until, live = self._live

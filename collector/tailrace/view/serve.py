@@ -146,7 +146,8 @@ async def _serve(viewer: Viewer, sock: socket.socket, ready: Callable[[], None])
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket's file on which nobody listens. Raise OSError for any other file, or if a server listens on it."""
+    """Remove the file of a socket on which no process listens. Raise OSError for any other file, or if a server listens
+    on the socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

@@ -446,7 +446,8 @@ class FrameAnswer(msgspec.Struct, kw_only=True):
     """The content of a window of the timeline: long spans one by one, short spans combined in buckets, and the gaps.
 
     `bucket` is the width of a bucket in ns. `coarse` states that a bucket is wider than a pixel, because the answer
-    would otherwise be too large. If `one_in` is greater than 1, one event in `one_in` was read; counts are estimates."""
+    would otherwise be too large. If `one_in` is greater than 1, only a sample of the events was read, at least one in
+    `one_in`; counts are estimates."""
 
     version: int
     from_: Ns = msgspec.field(name="from")

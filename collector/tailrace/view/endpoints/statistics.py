@@ -90,8 +90,8 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class Difference(msgspec.Struct, kw_only=True):
-    """A group of spans in both runs or in one of them. `a` and `b` are its figures in the two runs, from the stored
-    spans. If spans are missing, the true figures lie in `a_bounds` and `b_bounds`.
+    """A group of spans in both runs or in one of them. `a` and `b` are the group's figures in the two runs, from the
+    stored spans. If spans are missing, the true figures lie in `a_bounds` and `b_bounds`.
 
     `growth` is a share (0.1 means 10 percent more); null if `a` or `b` is null or `a` is 0. `word` is the interval of
     the true growth as text. `verdict` is the verdict of `tailrace diff`; if it is `undecided`, `because` has the

@@ -334,7 +334,8 @@ def _relatives(
     engine: Engine, span: _Span
 ) -> tuple[wire.ShownEvent | None, list[wire.ShownEvent], str]:
     """Return the parent of a span, its first children, and how these spans were found: by `id` if the spans' records
-    contain ids, otherwise by `containment` of their times. There is one child more than the limit if it has more."""
+    contain ids, otherwise by `containment` of their times. If there are more children than the limit, return one more
+    than the limit."""
     here = "source = ? AND session = ?"
     of_session = (span.source, span.session)
     children = RowCondition(f"{here} AND parent = ? AND parent IS NOT NULL", (*of_session, span.id))
