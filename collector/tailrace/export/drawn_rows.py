@@ -63,7 +63,8 @@ GROUP BY source, session ORDER BY source, session
 
 
 class Number(TypedDict):
-    """One number of a counter. `member` is its name, or None if there is only one. `value` is JSON text."""
+    """One number of a counter. `member` is the name of the number, or None if the counter has only one number. `value`
+    is JSON text."""
 
     member: str | None
     value: str

@@ -1,9 +1,9 @@
 """Place gaps in time, between the event before the gap and the event after the gap.
 
-A gap has no time, but usually sequence numbers, and lies between the events of the stream with the next lower and
-higher ones. Otherwise it lies between the events before and after its offset in the session's bytes, or else between
-the session's first and last time. `Neighbours` finds these events in one pass; its memory grows with the number of
-gaps, while a join in the database would hold or sort all events.
+A gap has no time, but usually sequence numbers, and lies between the events of the stream with the next lower and the
+next higher number. Otherwise it lies between the events before and after its offset in the session's bytes, or else
+between the session's first and last time. `Neighbours` finds these events in one pass; its memory grows with the number
+of gaps, while a join in the database would hold or sort all events.
 """
 
 from __future__ import annotations

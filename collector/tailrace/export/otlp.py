@@ -265,7 +265,8 @@ def _trace_id(session: SessionClock) -> str:
 
 
 def _span_id(session: SessionClock, kind: str, number: int) -> str:
-    """Return a span id. With the kind `id`, `number` is the span's id in the table, to which its children refer."""
+    """Return a span id. If `kind` is `id`, `number` is the span's id in the table, to which the span's children
+    refer."""
     named = f"{session.source}\0{session.session}\0{kind}\0{number}"
     return blake2b(named.encode(), digest_size=8).hexdigest()
 

@@ -207,7 +207,7 @@ class Directory(ExportTarget):
 
     @contextmanager
     def file(self, name: PurePosixPath) -> Iterator[BinaryIO]:
-        """Create a file. Raise ExportError if that fails, or if `name` is no relative path without ".."."""
+        """Create a file. Raise ExportError if that fails, or if `name` is an absolute path or contains ".."."""
         path = self._part / name
         if name.is_absolute() or ".." in name.parts:
             raise ExportError(f"{self.path}: {name} is not in it")
