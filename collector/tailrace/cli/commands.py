@@ -172,8 +172,8 @@ class Commands(click.Group):
 
 
 def _is_expected(error: BaseException) -> bool:
-    """Return whether a user can act on an error, so that the error is no bug: a TailraceError, or an error of the
-    operating system about a named file."""
+    """Return whether a user can act on an error, so that the error is not a bug of Tailrace: a TailraceError, or an
+    error of the operating system about a named file."""
     refused = isinstance(error, OSError) and error.filename is not None
     return refused or isinstance(error, EXPECTED)
 
