@@ -94,7 +94,7 @@ def read(environ: Mapping[str, str]) -> tuple[dict[KeyPath, Setting], list[Probl
 
 def service_links(environ: Mapping[str, str]) -> list[str]:
     """Return the variables that Kubernetes or Docker have set to describe services named `tailrace` or `tailrace-…`.
-    They are no configuration."""
+    They do not belong to Tailrace's configuration."""
     links = []
     for found in filter(None, map(_LINK.fullmatch, sorted(environ))):
         # A NAME or ENV variable belongs to a Docker link only if the link's PORT variable contains an address.

@@ -236,7 +236,7 @@ class UnixConfig(Section, frozen=True, tag="unix", tag_field="type"):
 
 
 INFLATING_MIN = Size(MIB)
-"""Minimum value of `inflating_max`, with which gzip files can still be decompressed one after another."""
+"""Minimum value of the key `inflating_max`. It suffices to decompress gzip files one after another."""
 
 
 class TailConfig(Section, frozen=True, tag="tail", tag_field="type"):
