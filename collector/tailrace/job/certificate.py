@@ -57,7 +57,7 @@ class JobCertificate(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     tailrace: str
     store: str
     sizes: dict[str, int]
-    """Number of ranks of each job whose launcher states it. A job without a name has the empty key."""
+    """Number of ranks of each job whose launcher states this number. A job without a name has the empty key."""
     nodes: list[NodePresence]
     ranks: list[RankEvidence]
     totals: certificates.Totals
@@ -118,7 +118,8 @@ def ranks(there: Presence, streams: list[StreamEvidence], engine: Engine) -> lis
 
 
 def read(path: Path) -> JobCertificate:
-    """Return the job certificate in a file. Raise StoreError if it has none, or one of another version."""
+    """Return the job certificate in a file. Raise StoreError if the file has no job certificate, or a certificate of
+    another version."""
     return certificates.decoded(path, JobCertificate, KIND, VERSION)
 
 

@@ -45,8 +45,8 @@ class RankPresence(NamedTuple):
 
 
 class NodePresence(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One node of a job, as its certificate has it. `collectors` were started on the node; `collectors_ended` of them
-    ended by themselves, the others were killed."""
+    """One node of a job, as the job certificate describes it. `collectors` were started on the node; `collectors_ended`
+    of them ended by themselves, the others were killed."""
 
     job: str | None
     node: str
