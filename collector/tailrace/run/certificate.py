@@ -150,7 +150,8 @@ class ClientCost(msgspec.Struct):
 
 
 class TracingCost(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The cost of tracing in those of the run's processes that state it: sums over the processes, CPU times in ns.
+    """The cost of tracing in those of the run's processes that state this cost: sums over the processes, CPU times in
+    ns.
 
     `processes` is the number of sessions of clients, and `stating` the number of those that state their cost. `tracing`
     is an estimate, because clients time only `sampled` of their `events`. `program` is the time of the processes."""
@@ -326,8 +327,8 @@ def read(path: Path) -> Certificate:
 
 
 def decoded(path: Path, type_: type[C], kind: str, version: int) -> C:
-    """Decode a run certificate or a job certificate. Raise StoreError if it is no certificate of this `kind` and
-    `version`, or has unknown or repeated members: the digest does not cover them, but another program might rely on
+    """Decode a run certificate or a job certificate. Raise StoreError if the JSON is not a certificate of this `kind`
+    and `version`, or has unknown or repeated members: the digest does not cover them, but another program might rely on
     them."""
     what = kind.removeprefix("tailrace ")
     try:
