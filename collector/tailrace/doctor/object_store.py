@@ -2,9 +2,9 @@
 violates.
 
 Each version of a Delta table is one object with the version's name. If the server reports a success to two writers of
-the same version, the rows of one are lost, and no gap reports them. The checks write small keys in a folder below the
-store's prefix, and delete them afterwards. Except in the test of rights, the client that reads a key is not the one
-that wrote it, so that different answers of the server's nodes are detected.
+the same version, the rows of one writer are lost, and no gap reports them. The checks write small keys in a folder
+below the store's prefix, and delete them afterwards. Except in the test of rights, the client that reads a key is not
+the one that wrote it, so that different answers of the server's nodes are detected.
 """
 
 from __future__ import annotations
@@ -227,8 +227,8 @@ class Raced(NamedTuple):
 
     @property
     def winners(self) -> list[int]:
-        """Return the indices of the writers that created the key according to the server. The last index is that of
-        `later`."""
+        """Return the indices of the writers that created the key according to the server. The last index stands for the
+        writer of `later`."""
         return [who for who, answer in enumerate([*self.answers, self.later]) if answer.done]
 
     @property
@@ -494,9 +494,9 @@ def _lists(reader: Client, folder: str, key: str, *, there: bool) -> tuple[Endpo
 
 
 def _has_all(reader: Client, folder: str, kept: Collection[str]) -> tuple[EndpointAnswer, bool]:
-    """List the whole folder, then the keys after the first one in `kept`, as readers of a table do. Return the answer
-    to one of the two requests, if possible a failed one, and whether each list has all keys of `kept` that belong in
-    it."""
+    """List the whole folder, then only the keys after the first key in `kept`, as readers of a table do. Return whether
+    each list has all keys of `kept` that it should have. Also return the answer to one of the two requests: to a failed
+    one, if any failed."""
     after = min(kept, default=folder)
     whole, later = reader.list(folder), reader.list(folder, after)
     has_all = whole.keys >= {*kept} and later.keys >= {key for key in kept if key > after}
