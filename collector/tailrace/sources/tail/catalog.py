@@ -125,8 +125,8 @@ class Catalog:
         self.check_at(file, self._clock.monotonic())
 
     def replace(self, waiting: Followed, file: Followed) -> str | None:
-        """Give `file` the path and descriptor of `waiting`, which is the same file, found again. Return the former path
-        of `file`, or None if the path is unchanged."""
+        """Give `file` the path and descriptor of `waiting`, an entry for the same file, which was found again. Return
+        the former path of `file`, or None if the path is unchanged."""
         before = file.location.path
         self.remove(file)
         file.become(waiting)
@@ -284,7 +284,8 @@ class Catalog:
         return False
 
     def replaced(self, file: Followed, now: float) -> list[Followed]:
-        """Check the other files of a file's group for changes. Return the files whose paths now lead to other files."""
+        """Check the other files in the same group of possible copies as `file` for changes. Return those whose paths
+        now lead to other files."""
         found = []
         for other in self.relatives(file):
             with suppress(OSError):  # the next check of `other` reports the error
@@ -293,8 +294,8 @@ class Catalog:
         return found
 
     def yielding(self, file: Followed) -> list[Followed]:
-        """Return the followed files in the group of `file` from which no content was read so far. They may be copies of
-        `file`, which is followed in their place."""
+        """Return the other followed files in the same group of possible copies as `file` of which no content was read
+        so far. The source stops following these files and reads only `file`, because they may be copies of it."""
         return [
             other
             for other in self.relatives(file)
@@ -336,7 +337,7 @@ class Catalog:
             try:
                 other.look(self._clock.monotonic())  # find changes before the comparison
             except OSError:
-                return True  # keep the claim until `other` can be read again
+                return True  # other sources must wait until `other` can be read again
             behind = other.location.gone is not None or other.behind > 0
             if _is_alike(other, head) and (behind or len(head) <= other.handoff.content.offset):
                 return True
@@ -368,7 +369,8 @@ class Catalog:
     def _may_repeat_another(self, file: Followed, copy: Followed) -> bool:
         """Return whether `copy` may be a copy of a file other than the removed `file`. Raise OSError if a file cannot
         be read."""
-        # gzip may be writing `copy` from another file, with too few bytes so far to tell from which.
+        # gzip may be writing `copy` from another file, and `copy` may have too few bytes so far to tell from which
+        # file.
         head = copy.head()
         if relation(file.handoff.content.head, head) == "same":
             return False

@@ -214,8 +214,8 @@ class Cover(Generic[T]):
 
     def found(self, *, dated: bool) -> tuple[list[T], list[T]]:
         """Return two lists: all pieces of the file that count, and those that together are the whole file, in order.
-        The second list is empty if no pieces do. Pass all content of the file to `feed` before this call, unless
-        `is_over`."""
+        The second list is empty if no pieces together are the whole file. Pass all content of the file to `feed` before
+        this call, unless `is_over`."""
         if not self.is_over:
             self._go(self._at + len(self._data))
         whole: list[_Candidate[T]] = []
@@ -316,7 +316,7 @@ class Repeats:
         self._awaiting: FileIndex = {}
         """Files of which some pieces were found, by the bytes with which a further piece would begin."""
         self._places: dict[Followed, list[IndexPlace]] = {}
-        """For each file, its entries in the four indexes above."""
+        """For each file, its entries in the indexes `_begin`, `_end`, `_first` and `_awaiting`."""
         self._queue: dict[Followed, None] = {}
         self._steps: Iterator[None] | None = None
         self._named = 0

@@ -376,8 +376,9 @@ class ContentSum:
         self._take = take
 
     def step(self, fd: int, size: int) -> bool | None:
-        """Read about `VERIFY_BYTES` more bytes. Return None while content is left, and then whether it is undamaged,
-        without holes and incomplete gzip members. Raise OSError if the file cannot be read."""
+        """Read about `VERIFY_BYTES` more bytes. Return None while content is left. At the end, return whether the
+        content is undamaged and has no holes and no incomplete gzip member. Raise OSError if the file cannot be
+        read."""
         view = ContentView(fd, size, past_holes=False, final=False)
         content, raw = self.trail.offset, self._reader.trail.offset
         while self.trail.offset - content < VERIFY_BYTES > self._reader.trail.offset - raw:

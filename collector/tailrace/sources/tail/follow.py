@@ -74,7 +74,8 @@ class Followed:
 
     @classmethod
     def resumed(cls, desk: Desk, number: int, state: FileState, now: float) -> Followed:
-        """Return the file of a session that an earlier run of the daemon left open. The next search finds its path."""
+        """Return the file of a session that an earlier run of the daemon left open. The file's path is unknown until
+        the next search of the directories."""
         facts = state.facts
         file = cls(desk, facts.path, facts.device, facts.inode, facts.birth)
         file.phase = Phase.FOLLOWED
@@ -171,7 +172,8 @@ class Followed:
         return replaced
 
     def recognises(self, path: str) -> bool:
-        """Return whether the file at a path is this file, not a later one with its inode. Raise OSError on failure."""
+        """Return whether the file at a path is this file, not a later file with the same inode. Raise OSError on
+        failure."""
         if self.location.is_open:
             return True  # while a file is open, no other file can have its inode
         fd = self._desk.descriptors.roots.open(path)
@@ -397,7 +399,8 @@ class Followed:
         )
 
     def read(self) -> bool:
-        """Read the next piece of the file and pass it on; return whether more may follow. Raise OSError on failure."""
+        """Read the next piece of the file and pass it to the daemon. Return whether more pieces may follow. Raise
+        OSError on failure."""
         fd = self.location.open()
         if self.phase not in READ:
             return False
@@ -428,8 +431,8 @@ class Followed:
         return True
 
     def close(self, reason: str, *, copied: bool) -> None:
-        """Close the session, and report unread bytes to the daemon as lost. Report none if nothing was read and another
-        file may be a copy of this file (`copied`)."""
+        """Close the session, and report unread bytes to the daemon as lost. Report no loss if nothing was read and
+        another file may be a copy of this file (`copied`)."""
         self._end(reason, 0 if copied and self.is_blank else self.behind)
 
     def _hand_on(self, piece: bytes | SparseRange | InflationBegun | LostPart) -> None:
@@ -441,7 +444,7 @@ class Followed:
             self._reach(piece.member)
             return
         if isinstance(piece, LostPart) and piece.detail == "torn_member" and not piece.stated:
-            handoff.lose("torn_member", 0)  # opens no session
+            handoff.lose("torn_member", 0)  # does not open a session
             self._reach(piece.after)
             return
         if piece == b"":

@@ -167,8 +167,8 @@ def differing(before: bytes, now: bytes, offset: int) -> int:
 
 
 class FormatCheck:
-    """A check whether a file's first bytes show another format than the source's. It is due again when the file has
-    changed."""
+    """A check whether a file's first bytes show another format than the source's. The check is due again when the file
+    has changed."""
 
     __slots__ = ("_changed_as", "_first", "found", "is_bare")
 

@@ -32,7 +32,7 @@ class System(NamedTuple):
 
 
 SYSTEM = System()
-"""The calls of the real system; the simulator has its own."""
+"""The system calls of the real system. Simulations replace them by calls of their own."""
 
 
 MISSING = FileNotFoundError, NotADirectoryError
@@ -82,8 +82,9 @@ class Roots:
         self._all: Counter[str] = Counter()
 
     def add(self, root: str, *, is_file: bool) -> str | None:
-        """Add a file with its documents, or a directory, within which the source may read. Return its path without
-        links, or None if a link was replaced meanwhile."""
+        """Allow the source to read below the directory `root` or, if `is_file`, the file `root` and its documents (such
+        as metadata files beside it). Return the path of `root` without links, or None if a link was replaced
+        meanwhile."""
         real = followed(root)
         if real is None:
             return None

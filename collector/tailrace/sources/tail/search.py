@@ -80,7 +80,7 @@ class Complaints:
 
     def is_left_out(self, path: str, text: str, *about: str) -> None:
         """Log that a file is not followed because of its content, or because it is empty. Name only the first few
-        files. `text` is one of the texts above, and `about` has its further values."""
+        files. `text` is the message (`OF_OTHER_FORMAT` or `EMPTY`), and `about` has further values for the message."""
         if path not in self._strange and len(self._strange) < PATHS_SHOWN:
             self._strange.add(path)
             values = (self._source, path, *about, PATHS_SHOWN)

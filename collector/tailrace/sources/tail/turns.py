@@ -67,16 +67,19 @@ class Turns:
 
 
 ACTIVE = 4
-"""Maximum number of compressed files that are read in the same period, by turns."""
+"""Maximum number of compressed files that are read concurrently. Others wait until one of these files has ended its
+turn."""
 ACTIVE_BYTES = ACTIVE * INFLATING_BYTES
 TURN = 16 * 2**20
-"""Number of bytes (read from a file, plus decompressed from it) after which the file's turn ends."""
+"""Number of bytes (read from a file, plus decompressed from it) after which the file's turn ends, so that another file
+is read."""
 AGAIN_RATE = 128 * 2**20
 """Maximum rate (bytes read again plus bytes decompressed again, per second), which takes about a tenth of a core."""
 
 
 class Inflaters:
-    """Decides which compressed files of one source have an inflater. With `once`, each file is read in one turn."""
+    """Decides which compressed files of one source have an inflater. With `once`, a file's turn lasts until the whole
+    file is read."""
 
     def __init__(self, limit: int, *, once: bool) -> None:
         self.limit = limit
@@ -108,8 +111,8 @@ class Inflaters:
         return float("-inf") if self._line else self._next_again
 
     def must_wait(self, file: Followed) -> bool:
-        """Let a compressed file wait in order of arrival, unless its turn has begun. Return whether the file waits:
-        `begin` yields the file once it may be read."""
+        """Let a compressed file wait for its turn in order of arrival, unless its turn has begun. Return whether the
+        file waits. Once the file may be read, `begin` yields it."""
         if file.compressed is None or file in self._active:
             return False
         self._line[file] = None
@@ -128,7 +131,8 @@ class Inflaters:
             yield file
 
     def used(self, file: Followed) -> None:
-        """End the turn of a file that is read or has used up its turn. Drop inflaters beyond the memory limit."""
+        """End the turn of a file of which the available bytes, or as many bytes as its turn allows, were read. Drop
+        inflaters beyond the memory limit."""
         reader, end = file.compressed, self._active.get(file)
         if end is None:
             return

@@ -147,7 +147,7 @@ class Watch:
         self._inflaters.limit = config.inflating_max
 
     def _resume(self, files: Mapping[int, FileState]) -> None:
-        """Continue the given sessions, whose files the next search finds."""
+        """Continue the given sessions. The paths of their files are unknown until the next search finds the files."""
         for number, state in files.items():
             file = Followed.resumed(self._desk, number, state, self._clock.monotonic())
             if state.unread:
@@ -294,7 +294,7 @@ class Watch:
 
     def _is_left_out(self, file: Followed, now: float) -> bool:
         """Return whether a file is not to be read now, because its first bytes show another format or are too few to
-        show any. Raise OSError on failure.
+        show a format. Raise OSError on failure.
 
         The first bytes do not matter if the configuration has the file's path, or in an import. A file that shows no
         format is read, because it may be a damaged trace; if its first record is incomplete, only after
@@ -312,14 +312,15 @@ class Watch:
         return bool(other)
 
     def _is_judged(self, file: Followed) -> bool:
-        """Return whether the first bytes of a file, not the configuration, decide if it is read."""
+        """Return whether the first bytes of a file, not the configuration, decide whether the file is read."""
         at = file.location
         return at.is_readable and not self._chosen and not self._discovery.search.is_named(at.path)
 
     def _is_of_others(self, file: Followed) -> Literal["no", "yes", "later"]:
-        """Return "yes" if another source claims a file, and "no" if the file may get a new session. Return "later" if
-        this source now continues an earlier session of the file or of its possible original, or if input of such a
-        session is not decoded yet. Raise OSError on failure."""
+        """Return whether `file` must get no new session, because an earlier session or another source may read the
+        file. Return "yes" if another source follows `file`, or a file of which it may be a copy (`Catalog.claims`).
+        Return "later" if this source now continues an earlier session of `file` or of its possible original, or if it
+        is unknown so far how much such a session has read. Otherwise return "no". Raise OSError on failure."""
         at = file.location
         former = self._desk.intake.take_up(at.path, at.device, at.inode, file.head())
         if isinstance(former, str):
@@ -357,7 +358,7 @@ class Watch:
         return self._catalog.at(at.path) is file and at.stands
 
     def _let_go(self, file: Followed) -> None:
-        """Stop following a file without ending its session, so that another source can continue it."""
+        """Stop following a file without ending its session, so that another source can continue the session."""
         file.handoff.let_go()
         self._forget(file)
 
@@ -427,7 +428,8 @@ class Watch:
         if file.final:
             gone = file.location.gone
             if gone is None or not self._bequeath(file, self._clock.monotonic()):
-                # Close a session that replaces others as END_OF_FILE, because views then show it in their place.
+                # Close a session that replaces earlier sessions with the reason END_OF_FILE, because views then show it
+                # instead of the earlier sessions.
                 replaces = self._chosen or file.location.path in self._desk.replaces
                 self._close(file, gone or (END_OF_FILE if replaces else AT_REST))
         elif self._once and file.phase in READ:
@@ -449,7 +451,7 @@ class Watch:
         self._forget(file)
 
     def _forget(self, file: Followed) -> None:
-        """Remove a file from the catalog. Soon check the unread files of its group, because they may be its copies."""
+        """Remove a file from the catalog. Soon check the files in its group of possible copies that wait to be read."""
         now = self._clock.monotonic()
         waiting = self._catalog.waiting(file)
         self._catalog.remove(file)
