@@ -215,7 +215,8 @@ class Connection:
         self._back = (data, ended)
 
     def answer(self, later: Callable[[], None]) -> None:
-        """Accept replies from now on. `later` is called when bytes are left that the kernel cannot accept at once."""
+        """Allow replies on this connection from now on. `later` is called if the kernel has not accepted all bytes of a
+        reply, so that the caller sends the rest later."""
         self._later = later
 
     @property
