@@ -1,9 +1,9 @@
 """Manage the announced sessions of a source (clients/PROTOCOL.md), and the acknowledgements for their clients.
 
-Without the client's goodbye, a session ends after `resume_time` without a connection. After the goodbye, it ends
-when its last connection closes; on a datagram socket, `reorder_time` after the goodbye. An acknowledgement
-(`tailrace.ack`) states a number for each stream. It acknowledges all events below this number except the missing
-ranges (holes) that it lists.
+Without the client's goodbye (the packet that ends a session), a session ends after `resume_time` without a connection.
+After the goodbye, it ends when its last connection closes; on a datagram socket, `reorder_time` after the goodbye. An
+acknowledgement (`tailrace.ack`) states a number for each stream. It acknowledges all events below this number except
+the missing ranges (holes) that it lists.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Announced:
         self.incarnation.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:
-        """Process the client's announcement. From now on, acknowledgements go to the connection `number`, if given."""
+        """Process an announcement of this session, in which the client states whether it wants acknowledgements. If
+        `number` is given, send them to the connection with this number from now on."""
         state = self.state
         self.asked |= said.turn > state.turn
         state.turn = max(state.turn, said.turn)
@@ -171,7 +172,7 @@ def _acknowledgements(known: Announced, now: int) -> Iterator[Acknowledgement]:
     incarnation, turn = known.incarnation.state, known.state.turn
     goodbye = bool(incarnation.goodbye_at)
     said, room = Acknowledgement(incarnation.id, turn, {}, [], goodbye), STREAMS_IN_ONE
-    # Collect all first, because entries may be processed between two acknowledgements.
+    # Collect all streams first, because entries may be processed between two acknowledgements.
     for stream, number, missing, given_up in list(_standing(known, now)):
         size = 1 + (given_up > 0)
         if size > room or len(said.holes) + len(missing) > HOLES_IN_ONE:
@@ -214,7 +215,7 @@ def _standing(known: Announced, now: int) -> Iterator[tuple[str, int | None, lis
         stream, wire = followed[name], counters.mask
         stop = stops.get(name, stream.next)
         missing = [(name, h.first & wire, h.last - h.first + 1) for h in holes if h.first < stop]
-        # The client no longer has to resend the events of evicted gaps and of old ones.
+        # The client no longer has to resend the events of evicted gaps and of old gaps.
         old = [g for g in stream.gaps if g.reason not in OF_CLIENTS and g.since <= oldest_asked]
         given_up = stream.given_up + sum(gap.last - gap.first + 1 for gap in old)
         yield name, stop & wire, missing, given_up
@@ -320,7 +321,8 @@ class Announcements:
         self._watch(id_)
 
     def leave(self, id_: str, number: int, now: int) -> None:
-        """Remove a closed connection. End the session if its goodbye has arrived and no connection is left."""
+        """Remove a closed connection. End the session if the client's goodbye (the packet that ends the session) has
+        arrived and no connection is left."""
         known = self._known[id_]
         state = known.state
         state.carriers.remove(number)
@@ -340,8 +342,8 @@ class Announcements:
             self.forget_first(now, "too many sessions")
 
     def expire(self, now: int) -> None:
-        """Report missing events that can no longer arrive late. End each session whose goodbye has arrived, and drop each
-        session that has been without a connection for `resume_time`."""
+        """Report missing events that can no longer arrive late. End each session whose client has sent a goodbye (the
+        packet that ends the session). Drop each session that has been without a connection for `resume_time`."""
         self.changed |= self._waiting
         for id_ in sorted(self._waiting):
             known = self._known[id_]
@@ -426,7 +428,8 @@ class Announcements:
                     self.news.add(id_)
 
     def _end_if_over(self, known: Announced, now: int) -> None:
-        """End a session if the client's goodbye has arrived and no late event can follow."""
+        """End a session if the client's goodbye (the packet that ends the session) has arrived and no late event can
+        follow."""
         state, said = known.state, known.incarnation.state.goodbye_at
         if not said or state.ended:
             return

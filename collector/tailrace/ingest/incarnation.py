@@ -237,7 +237,7 @@ class Incarnation:
         if not isinstance(about, Missing):
             return
         if self._pieces and record.kind == Kind.HEAL and about.piece:
-            self.piece(about.piece)  # The call takes the gap back.
+            self.piece(about.piece)  # This call also takes the reported gap back.
             return
         number, reason = record.counter, record.name or Reason.NETWORK
         claims = [(number, about.count)]
@@ -308,7 +308,8 @@ class Incarnation:
         return count
 
     def denies_statement(self, facts: SessionFacts) -> bool:
-        """Return whether a report of discarded events, or a goodbye, contradicts the events that have arrived."""
+        """Return whether a report of discarded events, or a goodbye (a client's statement that its session ends),
+        contradicts the events that have arrived."""
         said = facts.goodbye
         finals = said.streams if said and not said.at_least else {}
         statements = self._statements
@@ -352,9 +353,9 @@ class Incarnation:
         self.release()
 
     def end(self, reason: str, about: dict[str, object], now: int, *, cut: bool = False) -> None:
-        """Write the row of the end of the incarnation (producer run). Late events may still arrive. Without a
-        goodbye, also write a gap of unknown size if the client announced the session, or if the connection broke
-        (`cut`) and other connections do not continue all streams."""
+        """Write the row of the end of the incarnation (producer run). Late events may still arrive. Without a goodbye
+        (a client's statement that its session ends), also write a gap of unknown size if the client announced the
+        session, or if the connection broke (`cut`) and other connections do not continue all streams."""
         if not self.state.goodbye_at:
             if self._statements:
                 self._statements.over(now, comes_back=bool(self.state.id))
@@ -451,9 +452,9 @@ class SpanRows:
 
 
 def is_whole(state: IncarnationState, said: Goodbye) -> bool:
-    """Record a goodbye or a part of it. Return whether the goodbye is complete. A long goodbye arrives in numbered
-    parts, and the last part is marked. Datagrams may overtake one another or get lost, so the last part may arrive
-    first, or alone."""
+    """Record a goodbye (the client's statement that its session ends) or a part of it. Return whether the goodbye is
+    complete. A long goodbye arrives in numbered parts, and the last part is marked. Datagrams may overtake one another
+    or get lost, so the last part may arrive first, or alone."""
     if said.part is None:
         return not said.more
     came = int.from_bytes(state.goodbye_parts, "little") | 1 << said.part

@@ -155,7 +155,8 @@ class SessionFile:
 
     @property
     def _asks(self) -> dict[str, object]:
-        """Return the attribute `asks`: keys of the missing names, up to `ASKS_MAX` bytes, and "" for further ones."""
+        """Return the attribute `asks`: keys of the missing names, up to `ASKS_MAX` bytes, with "" in place of further
+        keys."""
         kept: list[str] = []
         size = 0
         for key in sorted(asked_names(self.decoder)):

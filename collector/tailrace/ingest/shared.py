@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 
 class BySource(dict[str, V]):
-    """Values by source, each of which `make` creates at its first use."""
+    """Values by source. `make` creates the value of a source at its first use."""
 
     def __init__(self, make: Callable[[str], V]) -> None:
         self._make = make
@@ -60,7 +60,8 @@ class Shared:
 
     def _common(self, source: str) -> Commons:
         def forget_first() -> bool:
-            """Drop the session that has been away longest, to make room for a new stream."""
+            """Drop the announced session that has been without a connection for the longest time, to make room for a
+            new stream."""
             return self.announced[source].forget_first(self._state.now, "too many streams")
 
         return Commons(self._state.commons.setdefault(source, CommonsState()), forget_first)

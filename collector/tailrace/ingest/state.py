@@ -103,9 +103,11 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     ended_at: int = 0
     """Time (Unix ns) at which the incarnation (producer run) ended."""
     goodbye_at: int = 0
-    """Time (Unix ns) at which the goodbye was complete or a footer arrived; 0 before, and after a further record."""
+    """Time (Unix ns) at which the goodbye (the client's statement that its session ends) was complete or a footer
+    arrived; 0 before, and after a further record."""
     goodbye_parts: bytes = b""
-    """Bit set of the received parts of the goodbye: bit n stands for part n. The first byte has the lowest bits."""
+    """Bit set of the received parts of the goodbye (the client's statement that its session ends): bit n stands for
+    part n. The first byte has the lowest bits."""
     goodbye_last: int | None = None
     """Number of the last part of the goodbye; None until the last part arrives."""
     awaits_end: bool = False

@@ -1,8 +1,9 @@
 """Count the bytes of unfinished records, and omit these bytes from a checkpoint.
 
 The spool already holds these bytes. If a checkpoint held them, too, peers could make it large by leaving records
-unfinished. Instead, it states their spool position, and a start of the daemon reads them again. Short records and
-those that began long ago stay in the checkpoint, so that they do not delay the release of spool space.
+unfinished. Instead, a checkpoint states the spool position of the bytes, and a start of the daemon reads them again.
+Short records and those that began long ago stay in the checkpoint, so that they do not delay the release of spool
+space.
 """
 
 from __future__ import annotations
