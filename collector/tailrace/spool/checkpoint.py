@@ -19,7 +19,7 @@ from tailrace.spool.disk import SYSTEM, Disk, opening, waiting
 
 MAGIC = b"tailckp1"
 KEPT = 2
-"""Number of checkpoints to keep. If the file of one is damaged, a restart uses an earlier one."""
+"""Number of checkpoints to keep. If the newest checkpoint's file is damaged, a restart uses an earlier checkpoint."""
 
 _HEADER = struct.Struct("<8sQQII")
 _COVERED = struct.Struct("<QQ")

@@ -103,8 +103,8 @@ class Datagrams:
 
 
 def pack_document(name: str, data: bytes) -> list[bytes]:
-    """Split a document of a session's stream into payloads. Each has a byte (1 if more parts follow), the u32 size of
-    the name, the name in UTF-8, and a part of the content."""
+    """Split a document of a session's stream into payloads. Each payload has a byte (1 if more parts follow), the u32
+    size of the name, the name in UTF-8, and a part of the content."""
     encoded = name.encode(errors="surrogateescape")
     room = PAYLOAD_MAX - 5 - len(encoded)
     parts = [data[at : at + room] for at in range(0, len(data), room)] or [b""]

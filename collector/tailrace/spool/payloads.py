@@ -180,7 +180,8 @@ class FileState(msgspec.Struct):
     unread: bool = False
     """Whether the unread end of the file was reported as lost."""
     crc: int | None = None
-    """`checksum` of the content read so far, without holes; None if an early version of Tailrace read a part."""
+    """The checksum (see `checksum`) of the content read so far; holes do not count. None if a part of the content was
+    read by an early version of Tailrace, which computed no checksum."""
 
     def read(self, data: bytes) -> None:
         """Add the next bytes `data` of the file's content, which were read."""

@@ -163,7 +163,8 @@ class Spool:
             failed = failed or self._refusal is not None
             self._refusal = StoreError(f"{self.directory}: the spool is closed")
             if not failed:
-                # Remove nothing after a file of the spool was removed: its name may belong to another program's file.
+                # If one of the spool's files was removed or replaced, delete no file: another program may have created
+                # a file with the same name.
                 with contextlib.suppress(LostError, FullError, SyncError, StoreError):
                     self._check_names()
                     self._writer.cut()
