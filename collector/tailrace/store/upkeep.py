@@ -142,10 +142,11 @@ class Merge(NamedTuple):
 class Plan(NamedTuple):
     """The due steps of an upkeep, in order.
 
-    - `delete_below`, `held`: the fields of `Retention`.
+    - `delete_below`, `held`: which days to delete, and why older days are kept; see `below` and `held` of `Retention`.
     - `vacuum`: `removed` to delete the files that the log lists as removed, `all` to delete also those that the log
       does not mention.
-    - `second`: whether the merges are second merges, into files of `compact_size`."""
+    - `second`: whether `merges` are second merges, which make files of `compact_size`, or first merges, which make
+      files of `FIRST_SIZE`."""
 
     delete_below: int | None
     held: Jump | None
@@ -190,7 +191,7 @@ def decide(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, n
 
 
 def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, now: int) -> bool:
-    """Return whether an upkeep is due. The first merge or vacuum waits until the table has `CROWDED` files."""
+    """Return whether an upkeep is due. In a new table, merges and vacuums wait until the table has `CROWDED` files."""
     plan = decide(files, state, config, now)
     known = state.merged > 0 or len(files) >= CROWDED
     hourly = known and (plan.vacuum is not None or (plan.second and bool(plan.merges)))
@@ -199,8 +200,8 @@ def calls(files: Sequence[DataFile], state: UpkeepState, config: StoreConfig, no
 
 
 def look(path: str, config: StoreConfig, clock: Clock) -> tuple[bool, Jump | None]:
-    """Return whether an upkeep of the store `path` is due while none runs. If days older than `retention_age` are kept
-    because the clock may have jumped, also return the time without rows that raises this doubt; otherwise None.
+    """Return whether an upkeep of the store `path` is due while no upkeep runs. If days older than `retention_age` are
+    kept because the clock may have jumped, also return the time without rows that raises this doubt; otherwise None.
 
     Change nothing, and take no lease. Raise StoreError if the table is not readable."""
     root = layout.table_root(path)
@@ -376,7 +377,8 @@ class _Upkeep:
 
 
 def _note(root: Path, versions: range) -> None:
-    """Add to the table's journal the versions that a step has written, with the numbers of rows in their files."""
+    """Add to the table's journal the table versions that a step has written, with the numbers of rows in their
+    files."""
     journal, log = Journal(root), DeltaLog(root)
     journal.note(versions, merges=True)
     for version in versions:
