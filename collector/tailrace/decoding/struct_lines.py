@@ -137,8 +137,8 @@ def spelled(
     numbers: Container[str],
     namespace: dict[str, object] | None = None,
 ) -> type[msgspec.Struct]:
-    """Return a struct like `plain`, but with JSON texts in the fields `numbers`, because a line may have quotes, a
-    fraction or an exponent in its numbers."""
+    """Return a struct like `plain`, but with JSON texts in the fields listed in `numbers`, because a line may have
+    quotes, a fraction or an exponent in its numbers."""
     fields = [
         (
             each.name,

@@ -63,8 +63,8 @@ class HashNames:
         self._texts += _texts((key, text))
 
     def members(self, file: str | None, host: str | None) -> list[bytes]:
-        """Return the JSON members `fname`, `hostname` and `$late` (keys of unknown names) for an event's hashes, each
-        after a comma."""
+        """Return the JSON members `fname`, `hostname` and `$late` (hashes whose names are not known yet) for the file
+        and host of an event, each after a comma."""
         keys = (("fname", "FH:", file), ("hostname", "HH:", host))
         wanted = {member: kind + hash_ for member, kind, hash_ in keys if hash_ is not None}
         self._lacked = self._lacked or not self.known.keys() >= set(wanted.values())
@@ -75,8 +75,8 @@ class HashNames:
         ]
 
     def resolve(self, wanted: dict[str, str]) -> dict[str, str]:
-        """Return the names of hashes as JSON texts, by attribute. The attribute `$late` has the keys of unknown
-        names."""
+        """Return the names of hashes as JSON texts, by attribute. The attribute `$late` has the keys of the hashes
+        whose names are not known yet."""
         names = self.known
         known = {member: names[key] for member, key in wanted.items() if key in names}
         unknown = {member: key for member, key in wanted.items() if member not in known}

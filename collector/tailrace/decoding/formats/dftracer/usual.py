@@ -130,8 +130,8 @@ class _UsualReading:
         self._look()
 
     def _look(self) -> None:
-        """Store the facts about the current process by which its lines are read. Its PID `_own` is None while the
-        module `line` must read all its records."""
+        """Store facts about the current process, with which the next lines are compared. `_own` is the PID of this
+        process, or None if the module `line` must read all its records."""
         self._run = run = self._processes.current
         self._own = int(run.pid) if run.pid and run.usual else None
         self._host, self._other_phase = run.host, run.other_phase
@@ -214,9 +214,9 @@ class _UsualReading:
         """Return the JSON text of a record's attributes, and the hash of its host or "". The text consists of the
         members `about`, the names of file and host, the members `more`, and the member `args`, whose text is `raw`.
 
-        `told` has names that the record itself contains. For hashes in `raw`, the names that the file has defined are
-        added, and the object `$late` with the keys of all others. Return None if the module `line` must read the
-        record."""
+        `told` has names that the record itself contains. For each hash in `raw`, the name that the file has defined for
+        the hash is added. The object `$late` is added for hashes whose names are not known yet. Return None if the
+        module `line` must read the record."""
         host, args, members = "", "" if raw is UNSET else str(raw, "utf-8"), joined(told)
         if raw is not UNSET and ('hash"' in args or "\\u" in args):
             try:

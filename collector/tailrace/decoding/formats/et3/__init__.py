@@ -18,14 +18,14 @@ FORMAT = Format(
     waiting=attrgetter("lines"),
     flaws=frozenset(
         {
-            # The comment at each flaw states why a record has the flaw.
-            "et1_shape",  # The shape of the line is known only from ET1, the ancestor of ET3.
-            "hex_numbers",  # The line has hexadecimal numbers where ET3 has decimal ones.
-            # The line's time is earlier than the time that the clock had reached when the line arrived.
+            # Flaws (broken rules) of a record. The comment at each name states which records have the flaw.
+            "et1_shape",  # A line in an ET3 file with the fields of ET1 (its ancestor).
+            "hex_numbers",  # A line with hexadecimal numbers, where ET3 has decimal ones.
+            # A line whose time is earlier than a time that the trace's clock had already reached.
             "late",
-            "repeated_time",  # Flaw of an entry or exit with the time of an earlier one.
-            "unknown_record",  # Flaw of a line with a letter that no version has.
-            "unmatched_end",  # Flaw of an exit whose method no open frame has.
+            "repeated_time",  # An entry or exit with the time of an earlier entry or exit.
+            "unknown_record",  # A line whose letter no version of the format has.
+            "unmatched_end",  # An exit from a method that has no open frame.
         }
     ),
     malformed=frozenset(

@@ -72,7 +72,8 @@ def read_other(offset: int, size: int, line: Line) -> Record:
 
 
 def begun(offset: int, form: str, *, again: bool) -> Record:
-    """Return the session record "trace" at the beginning of a trace or, with `again`, of a further run in it."""
+    """Return the session record "trace" for the beginning of a trace or, with `again`, for a further run of the program
+    within the same trace."""
     facts = SessionFacts(clock="logical", starts=again)
     return session_record(offset, 0, "trace", f'{{"clock":"logical","form":"{form}"}}', facts=facts)
 

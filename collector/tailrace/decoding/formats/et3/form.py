@@ -66,7 +66,8 @@ lines in a row."""
 
 
 class OtherFormError(ValueError):
-    """Signals that a line has another form than its trace: it ends with a thread instead of a clock, or vice versa."""
+    """Signals that a line has another form than the other lines of its trace: it ends with a thread instead of a clock,
+    or vice versa."""
 
 
 LineContext = tuple[str, list[OpenFrame] | None, int, str | None]
@@ -172,9 +173,10 @@ class AgentForm(msgspec.Struct, tag=AGENT):
     clock: int = 0  # Last field of the last line that may end with a clock.
 
     def tick(self, last: str) -> LineContext:
-        """Count an entry or exit whose last field is `last`. Return the context of the line.
+        """Count an entry or exit whose last field is `last`. Return its stream, open frames and time (`LineContext`).
 
-        Raise OtherFormError if `last` shows another form. A second call for the same line raises it again."""
+        Raise OtherFormError if `last` is probably a clock, as in the other form of ET3 (`SpecificationForm`). A second
+        call for the same line raises the error again."""
         frames = self.stacks.frames.get(last)
         if frames is None:
             self._refuse_clock(int(last), 1)
@@ -183,9 +185,11 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return last, frames, time, None
 
     def at(self, last: str) -> LineContext:
-        """Return the context of a line that is neither an entry, nor an exit, nor a death of an object.
+        """Return stream, open frames and time (`LineContext`) of a line that is neither an entry, nor an exit, nor a
+        death of an object.
 
-        Raise OtherFormError if the last field shows another form."""
+        Raise OtherFormError if the last field is probably a clock, as in the other form of ET3
+        (`SpecificationForm`)."""
         frames = self.stacks.frames.get(last)
         if frames is None:
             self._refuse_clock(int(last), 0)

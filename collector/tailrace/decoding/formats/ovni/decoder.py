@@ -453,7 +453,8 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _copied(self) -> int:
-        """Number of bytes that Python decodes while a call of the kernel would copy the open spans."""
+        """Minimum number of bytes that Python decodes before the compiled kernel is called again. Decoding them takes
+        about as long as the kernel takes in each call to copy all open spans."""
         stack = self._stack.state
         return (len(stack.nested) + len(stack.alone)) // 2
 
