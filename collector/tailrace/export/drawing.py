@@ -44,8 +44,8 @@ class Nesting:
         self._tracks: list[Track] = []
 
     def begin(self, begin: int, end: int | None) -> tuple[int, list[tuple[int, int]]]:
-        """Put the next span on a track; `end` is None if it is open. Return the number of the track, and the spans
-        that end before this one begins, as track numbers and end times."""
+        """Put the next span on a track; `end` is None if the end of the span is unknown. Return the number of the
+        track, and the spans that end before the new one begins, as pairs of track number and end time."""
         ends = _NEVER if end is None else end
         ended: list[tuple[int, int]] = []
         for number, track in enumerate(self._tracks):
@@ -65,7 +65,8 @@ class Nesting:
         return number, ended
 
     def rest(self) -> Iterator[tuple[int, int]]:
-        """Yield track number and end time of each span that is still on a track, innermost first, except open spans."""
+        """Yield the spans that are still on a track, as pairs of track number and end time. On each track, the
+        innermost span comes first. Leave out spans whose end is unknown."""
         for number, track in enumerate(self._tracks):
             for end in reversed(track.ends):
                 if end != _NEVER:
