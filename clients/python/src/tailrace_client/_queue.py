@@ -42,7 +42,7 @@ class _Past(NamedTuple):
     begin: int
     """The position (offset in bytes, in the order of recording) of the range's first event."""
     turn: int
-    """The number of the last announcement that may have arrived before the range's events."""
+    """The number of the last announcement of the session that may have arrived before the range's events."""
     first: int
     next: int
 
@@ -62,7 +62,8 @@ class Forgotten:
         return min((past.begin for pasts in self._pasts.values() for past in pasts), default=inf)
 
     def add(self, chunk: Chunk, begin: int, turn: int) -> None:
-        """Add a chunk that began at position `begin`. Only announcements up to `turn` may arrive before it."""
+        """Add a chunk that began at position `begin`. Only announcements of the session with numbers up to `turn` may
+        arrive before the chunk."""
         pasts = self._pasts.setdefault(chunk.stream, [])
         for first, next_ in runs(chunk):
             last = pasts[-1] if pasts else None
@@ -75,8 +76,8 @@ class Forgotten:
         return [(past.first, past.next) for past in self._pasts.get(stream, ())]
 
     def ends(self, turn: int) -> dict[int, int]:
-        """Return, by stream, the number after the last forgotten event whose arrival the answer to the announcement
-        `turn` can show."""
+        """For each stream, return the number after the last forgotten event that the client sent before its
+        announcement `turn`. The answer to this announcement shows whether such an event has arrived."""
         return {
             stream: max(nexts)
             for stream, pasts in self._pasts.items()
@@ -91,7 +92,8 @@ class Forgotten:
         ]
 
     def drop(self, streams: Iterable[int]) -> list[tuple[int, Range]]:
-        """Remove the ranges of some streams, and return each with the position of its first event."""
+        """Remove the forgotten ranges of the given streams. Return each of these ranges with the position of its first
+        event."""
         return [
             (past.begin, Range(stream, past.first, past.next))
             for stream in streams
@@ -103,7 +105,7 @@ class Forgotten:
 
     def settle(self, answer: Answer) -> list[tuple[int, Range]]:
         """Remove the ranges of which an answer shows whether they have arrived or are lost. Return each lost range with
-        its position."""
+        the position of its first event."""
         lost: list[tuple[int, Range]] = []
         for stream in self._pasts.keys() & answer.below.keys():
             still: list[_Past] = []
@@ -447,7 +449,8 @@ class Queue:
                 yield from _without(hole, spans)
 
     def repeat(self, before: int) -> None:
-        """Send all chunks again that were sent before the announcement `before`, in the order of recording."""
+        """Send all chunks again that were sent before the announcement with the number `before`, in the order of
+        recording."""
         again = [item for item in self._kept if item.turn < before]
         self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
 

@@ -79,7 +79,8 @@ class Lane:
         self.inside = False
         """Whether the thread is recording an event. Another event meanwhile, as in a signal handler, is discarded."""
         self.owed = 0
-        """Number of nested events that occurred before the lane had a stream with numbers for them."""
+        """Number of nested events (recorded while the thread was recording another event) that occurred before the lane
+        had a stream with numbers for them."""
         self.due = False
         """Whether the recorder must call `filled` for this thread, because enough bytes wait to be sent."""
         self.discarded = dict.fromkeys(REASONS, 0)
@@ -441,7 +442,8 @@ class Recorder:
         self._shapes, self._latest = {}, {}
 
     def _shape(self, name: str, attributes: Mapping[str, object]) -> Packer:
-        """Return the packer for events with these attribute names, which is tried first for the next event of the name."""
+        """Return the packer for events with these attribute names, which is tried first for the next event with the
+        same name."""
         key = (name, *attributes)
         pack = self._shapes.get(key)
         if pack is None:

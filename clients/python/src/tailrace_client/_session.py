@@ -142,7 +142,7 @@ class Dialogue(Protocol):
         ...
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a packet that states, for some streams, the number after the last event so far."""
+        """Return a packet that states, for each given stream, the number after the stream's last event so far."""
         ...
 
     def goodbyes(
@@ -222,7 +222,7 @@ class Session:
         return _wire.report(discarded, spans, **({"elsewhere": True} if elsewhere else {}))
 
     def reached(self, numbers: Mapping[int, int]) -> bytes:
-        """Return a packet with the next event number of some streams. It has the form of a goodbye (the end of a
+        """Return a packet with the next event number of each given stream. It has the form of a goodbye (the end of a
         session), but states that the session goes on."""
         return _goodbye(numbers.items(), more=True)
 
@@ -342,7 +342,7 @@ def _unsigned(number: Any, most: float = _MASK) -> int:  # noqa: ANN401 - whatev
 
 
 def _unwrap(number: int, following: int) -> int:
-    """Return the highest number up to `following` that has these low 32 bits. Return -1 if it is negative, or 2^31 or
-    more below `following`."""
+    """Return the highest number up to `following` whose low 32 bits are the given ones. Return -1 if this number is
+    negative, or 2^31 or more below `following`."""
     behind = (following - number) & _MASK
     return following - behind if behind < min(_HALF, following + 1) else -1

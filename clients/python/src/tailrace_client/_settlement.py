@@ -75,7 +75,8 @@ class Questions:
         return self._hurried or (now - oldest > _SECONDS[0] and not self._pause.left(now))
 
     def is_forgotten(self, now: float) -> bool:
-        """Return whether another collector may have been started at the address since the last announcement."""
+        """Return whether the client's last announcement of its session is so old that another collector, which does not
+        know the session, may have been started at the address since."""
         return now - self._announced_at >= _REMIND_SECONDS
 
 
@@ -157,7 +158,8 @@ class Losses:
 
     def close_late(self, chunks: Iterable[Chunk], stated: Mapping[int, int]) -> int:
         """Count events as discarded that were recorded after the link was closed. Return how many of them the goodbye
-        did not count. `stated` has, for each stream, the number after the last event that the goodbye counted."""
+        (the packet that ends the session) did not count. `stated` has, for each stream, the number after the last event
+        that the goodbye counted."""
         late = 0
         for chunk in chunks:
             events = self._discard(chunk, "closed")
@@ -257,7 +259,7 @@ class Farewell:
         """Whether the requested goodbye (the last packet of a session) was not sent yet. Until then, an answer belongs
         to an earlier goodbye."""
         self.wanted = False
-        """Whether a goodbye was requested, and the format has such a packet."""
+        """Whether a goodbye was requested, and the format has a packet for the end of a session."""
         self.answered = False
         """Whether the collector has answered the requested goodbye."""
         self.numbers: Mapping[int, int] = {}
@@ -281,8 +283,9 @@ class Farewell:
         return self._sent is not None and not self._is_new
 
     def is_due(self, connection: int, place: int, *, settled: bool, now: float) -> bool:
-        """Return whether the goodbye must be sent now, after `place` bytes on the connection with the number
-        `connection`. `settled` states that all of these bytes are known to be durable or lost."""
+        """Return whether the goodbye (the packet that ends the session) must be sent now, after `place` bytes on the
+        connection with the number `connection`. `settled` states that all of these bytes are known to be durable or
+        lost."""
         if not self.wanted or self.answered:
             return False
         if self._repeat:
@@ -323,8 +326,8 @@ class Fate:
         return self._queue.lost_at < position
 
     def has_ended(self, position: int) -> bool:
-        """Return whether all events before `position` are settled, and the goodbye after them is answered. Without
-        answers, it must have been sent."""
+        """Return whether all events before `position` are settled, and the collector has answered the goodbye (the
+        packet that ends the session) after them. If the client asks for no answers, the goodbye must have been sent."""
         farewell = self._farewell
         sent = self._queue.idle and (farewell.sent or not farewell.wanted)
         return (farewell.answered if self._asks else sent) and self.is_settled(position)
