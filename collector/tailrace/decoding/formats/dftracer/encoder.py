@@ -69,7 +69,8 @@ def line_of(fields: Iterable[tuple[str, str]], flaw: str | None) -> bytes:
 
 
 def respelled(fields: Iterable[tuple[str, str]], spell: Callable[[str], bytes]) -> bytes:
-    """Return the fields as a line in which `spell` writes the values, and names and values of arguments."""
+    """Return the fields as the JSON object of a line. `spell` returns the bytes of each value, and of each name and
+    value in `args`."""
     parts = []
     for key, text in fields:
         members = read_object(text.encode()) if key == "args" else None

@@ -294,7 +294,7 @@ class TracedRun:
             claimed = old.stage == "settled" and bool(old.counts)
             old.headless, old.backward, old.stage, old.at = False, True, "ended", reading.start
             self.saw(reading)
-            # The heal takes back the gap `_late`. The piece in it has no ids if they prove nothing.
+            # The heal takes back the gap `_late`. The piece in the heal has no ids if ids prove nothing.
             piece = self.piece or RunPiece(pid=self.pid, host=self.host, ranges=())
             about = Missing(count=0, of=Kind.SPAN, detail=NO_START, piece=piece)
             late = [self._late(offset)._replace(kind=Kind.HEAL, detail=about)] if claimed else []
@@ -319,8 +319,8 @@ class TracedRun:
         return msgspec.structs.replace(self.clock(), starts=again)
 
     def _is_mixed(self, offset: int, *, mixed: bool) -> list[Record]:
-        """Note whether lines of several runs are `mixed`. Missing ids then prove nothing: take the reported ids
-        back."""
+        """Record whether lines of several runs are `mixed`. If they are, missing ids prove nothing, so take back the
+        gaps of the reported ids."""
         self.stored.mixed = self.stored.mixed or mixed
         return self._take_back(offset) if self.stored.mixed else []
 
@@ -389,7 +389,7 @@ class TracedRun:
         return [_gap(offset, number, 1, "ids")._replace(kind=Kind.HEAL)]
 
     def _take_back(self, offset: int) -> list[Record]:
-        """Take back all reported ids that have not come. The number of missing events is then unknown."""
+        """Take back the gaps of all reported ids that have not come. The number of missing events is then unknown."""
         claimed, self.stored.claimed = self.stored.claimed, []
         if not claimed:
             return []
@@ -407,9 +407,7 @@ class TracedRun:
         if self.lacking:
             late = [self._late(offset)] if self._is_middle and not self.ids.begun else []
             self.stored.stage, self.stored.blanks = "settled", False
-            self.ids.returned = (
-                False  # the gap `NO_END` of unknown size replaces the gap for ids that came twice
-            )
+            self.ids.returned = False  # `NO_END`, of unknown size, also covers ids that came twice
             return [*late, missing(offset, Reason.TRUNCATED, 0, detail=NO_END, piece=self.piece)]
         return self.settle(offset) or self._again(offset)
 
@@ -478,7 +476,8 @@ class TracedRun:
         return self.heals(offset, self.stored.claimed[0][0] if self.stored.claimed else None)
 
     def _unexplained(self) -> list[tuple[int, int]]:
-        """Return the missing ids up to that of `end`, without one for each malformed record without a visible id."""
+        """Return the missing ids up to the id of `end`. Leave out one id for each malformed record without a visible
+        id."""
         explained = self.stored.unnumbered
         ranges: list[tuple[int, int]] = []
         for first, stop in self.ids.holes:

@@ -213,8 +213,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Handle an exit without an open frame. If its entry is not in the input, remember the exit in `stacks` or, if
-        the thread has no open frame at all, report that the beginning may be missing."""
+        """Handle an exit from a method without an open frame. If its entry is not in the input, remember the exit in
+        `stacks` or, if the thread has no open frame at all, report that the beginning may be missing."""
         if not self.stacks.lacks(stream, method):
             return
         if frames := self.stacks.frames[stream]:
@@ -223,7 +223,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._begin_late()
 
     def matched(self, stream: str, number: int) -> int:
-        """Report entries that the exit of frame `number` proves to be missing. Return how many ticks they take."""
+        """Report entries that the exit of frame `number` proves to be missing. Return by how many ticks these entries
+        advance the clock."""
         count = self.stacks.proven(stream, number, self.excused)
         excused = min(count, self.excused)
         self.excused -= excused
@@ -309,7 +310,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._claim(ahead - self.lost)
 
     def _claim(self, ahead: int) -> None:
-        """Advance the clock by `ahead`, and report missing lines; unreadable lines and `base` explain some."""
+        """Advance the clock by `ahead` ticks. Report the missing lines, except those that unreadable lines or `base`
+        explain."""
         count = ahead - self.unread
         certain = 0 if self.base < 0 else max(0, count - self.base)
         if certain > 0:
@@ -324,7 +326,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.unread = 0
 
     def _forget_deaths(self) -> None:
-        """Take back the losses that deaths have shown, and ignore later deaths: the lines are out of order."""
+        """Take back the reports of missing lines that deaths have shown, and ignore later deaths: the lines are out of
+        order."""
         if self.claimed:
             self._heal(MissingLines(self.claimed, detail="death_ahead"))
         if self.claimed or self.disagreements < DOUBT:
@@ -420,10 +423,10 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return 0
 
     def take_back(self) -> None:
-        """Do nothing, because late lines take their own gaps back."""
+        """Do nothing, because a late line itself takes back the gap that reported it missing."""
 
     def settle(self, *, ended: bool) -> None:
-        """Do nothing, because late lines take their own gaps back."""
+        """Do nothing, because a late line itself takes back the gap that reported it missing."""
 
     def unreadable(self) -> None:
         self.unread += 1
@@ -438,7 +441,7 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return self.begun and time - self.time >= JUMP_MAX
 
     def _ahead(self, time: int) -> None:
-        """Move the clock to `time`, and report the skipped ticks as missing lines, less the unreadable lines. Those
+        """Move the clock to `time`, and report the skipped ticks as missing lines, less the unreadable lines. Lines
         before the first time may lie before the input."""
         reason = Reason.NETWORK if self.begun else Reason.LATE_JOIN
         first, count = self.time + 1, max(0, time - self.time - self.unread)
@@ -463,7 +466,8 @@ class SpecificationForm(msgspec.Struct, tag=SPECIFICATION):
         return "", None, time, "repeated_time"
 
     def _fill(self, at: int, time: int) -> None:
-        """Remove a late line's time from the range `holes[at]`, and take one line back from the reported ones."""
+        """Remove a late line's time from the range `holes[at]`, and take back the report of one missing line if lines
+        of the range were reported."""
         hole = self.holes[at]
         if hole.claimed:
             self.found.append(MissingLines(1, hole.reason, time, "clock", heal=True))

@@ -39,7 +39,7 @@ class Stacks(msgspec.Struct):
     doubted: dict[str, list[tuple[int, dict[str, int]]]] = {}
     # number of exits without an entry in threads whose exits in `doubted` were forgotten
     unplaced: int = 0
-    # by thread, number of entries that are reported missing and may be frames that no exit ended. They wait for
+    # by thread, number of entries that are reported missing and may be frames that no exit ended. The reports wait for
     # `AgentForm.take_back`
     behind: dict[str, int] = {}
     number: int = 0
@@ -63,7 +63,8 @@ class Stacks(msgspec.Struct):
         return frames
 
     def leave(self, thread: str, frames: list[OpenFrame], method: str) -> OpenFrame | None:
-        """Remove the innermost frame of a method, and the frames above it. Return this frame, or None without one."""
+        """Remove the innermost frame of a method, and the frames above it. Return the removed frame of the method, or
+        None if the method has no open frame."""
         for at in range(len(frames) - 1, -1, -1):
             if frames[at][0] == method:
                 frame = frames[at]
@@ -73,7 +74,8 @@ class Stacks(msgspec.Struct):
         return None
 
     def lacks(self, thread: str, method: str) -> bool:
-        """Return whether an exit's entry is not in the input: no outer exit has removed its frame, and no eviction."""
+        """Return whether the entry of an exit is certainly not in the input: neither an exit of an outer frame nor an
+        eviction has removed the frame of the entry."""
         passed = self.passed.get(thread, {})
         if passed.get(method, 0) <= 0:
             return self.whole
@@ -111,8 +113,9 @@ class Stacks(msgspec.Struct):
         return count
 
     def explain(self, thread: str, frames: list[OpenFrame]) -> None:
-        """Find `frames` that may be the entries which earlier exits of their methods lacked; no exit has ended these
-        frames. For each, forget a doubted exit or, if the entry was reported missing, count it in `behind`."""
+        """Find those `frames`, which no exit has ended, that may be the missing entries of earlier exits of their
+        methods. For each such frame, forget an exit in `doubted` or, if the entry was reported missing, count the frame
+        in `behind`."""
         passed = self.passed.get(thread, {})
         for method, number, _ in frames:
             if number > self.settled and passed.get(method, 0) < 0:
