@@ -129,7 +129,8 @@ class DeltaLog:
 def decode(data: bytes) -> list[Action]:
     """Decode the content of a version's log file into actions. Raise ValueError if the content is incomplete."""
     lines = data.split(b"\n")
-    # delta-rs writes no newline at the end of a log file. If its file ends with one, further lines are missing.
+    # delta-rs writes no newline at the end of a log file. If a file of delta-rs ends with a newline, further lines are
+    # missing.
     ended = not lines[-1]
     try:
         actions = [_ACTION.decode(line) for line in (lines[:-1] if ended else lines)]

@@ -65,7 +65,8 @@ class Retention(NamedTuple):
 def retention(
     files: Sequence[DataFile], config: StoreConfig, now: int, trusted: int = 0
 ) -> Retention:
-    """Return which days to delete at time `now` (Unix ns). `trusted` is when a user last confirmed the clock, or 0."""
+    """Return which days to delete at time `now` (Unix ns). `trusted` is the time (Unix ns) at which a user last
+    confirmed the clock, or 0."""
     sizes: Counter[int] = Counter()
     for file in files:
         sizes[file.day] += file.size
@@ -83,7 +84,8 @@ def retention(
 def _by_age(
     days: Iterable[int], config: StoreConfig, now: int, trusted: int
 ) -> tuple[int, Jump | None]:
-    """Return the first day to keep because of `retention_age`, and why older days are kept as well, or None."""
+    """Return the first day to keep because of `retention_age`. If older days are kept as well because of a long time
+    without rows, also return this time, otherwise None."""
     today = now // DAY_NS
     known = sorted(day for day in days if day <= today)
     if config.retention_age is None or not known:
