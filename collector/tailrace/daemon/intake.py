@@ -69,8 +69,9 @@ class FileSessions:
         self, source: str, path: str, device: int, inode: int, head: bytes
     ) -> Former | Literal["claimed", "later"]:
         """Return the unfollowed sessions of a file, which `source` continues from now on. A session is found by the
-        inode of its file or by the path, also the path of a copy. Return `claimed` if another source follows the file.
-        Return `later` if it is not known yet how far the files of unfollowed sessions were read."""
+        inode of its file or by the path, also the path of a copy. Return `claimed` if another source follows the file
+        or its possible original. Return `later` if it is not known yet how far the files of unfollowed sessions were
+        read."""
         format_ = self._sources[source][0]
         if any(o.claims(path, device, inode, head) for o in self._others(source)):
             return "claimed"

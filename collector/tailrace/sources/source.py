@@ -113,12 +113,12 @@ class FileIntake(Intake, Protocol):
         self, path: str, device: int, inode: int, head: bytes
     ) -> dict[int, FileState] | Literal["claimed", "later"]:
         """Return the sessions that this source continues from now on: those that no source follows at present and that
-        have read a newly found file or its possible original. Return `claimed` if another source claims the file (see
-        `FileFinder`), and `later` if not all input of the sessions is decoded yet."""
+        have read a newly found file or its possible original. Return `claimed` if another source reads the file or its
+        possible original (see `FileFinder.claims`), and `later` if not all input of the sessions is decoded yet."""
 
     def is_awaited(self, path: str, head: bytes) -> bool:
-        """Return whether another source knows, but does not follow yet, a file that may be a copy of a certain file.
-        This file had the path `path` and begins with `head`."""
+        """Return whether another source knows a file that it does not read yet and that may be a copy of the file that
+        had the path `path` and begins with `head`."""
 
     def let_go(self, number: int) -> None:
         """Record that this source no longer finds the session's file, so that another source can continue the session."""
@@ -132,8 +132,8 @@ class FileFinder(Protocol):
         read the file. The file begins with `head`."""
 
     def awaits(self, path: str, head: bytes) -> bool:
-        """Return whether this source knows, but does not follow yet, a file that may be a copy of a certain file. This
-        file had the path `path` and begins with `head`."""
+        """Return whether this source knows a file that it does not read yet and that may be a copy of another source's
+        file, which had the path `path` and begins with `head`."""
 
 
 class Outcome(StrEnum):
