@@ -97,7 +97,7 @@ class Paces:
         self._followed: OrderedDict[str, Pace] = OrderedDict()
         """Measured clock speed of each session, by session name. The session that has been silent longest is first."""
         self._others: dict[str, str] = {}
-        """Open sessions that are not measured, because `_most` sessions are measured already: the source of each, by
+        """For each open session that is not measured because `_most` sessions are measured already: its source, by
         session name."""
 
     def take(
