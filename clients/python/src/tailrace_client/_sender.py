@@ -330,7 +330,8 @@ class Sender:
     def _waits_for(
         self, reached: Callable[[int], bool], position: int | None, deadline: float
     ) -> bool:
-        """Wait until all events before a position are settled. Return whether they are, and none was lost."""
+        """Wait until all events before a position are settled. Return whether all of them are settled and none was
+        lost."""
         if position is None or not self._wait(deadline, partial(reached, position)):
             return False
         return not self._link.fate.has_lost(position)
