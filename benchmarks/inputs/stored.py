@@ -22,7 +22,7 @@ from tailrace.ingest.machine import Ingest
 from tailrace.ingest.state import encode
 from tailrace.rows.batch import Batch, BlockRows, ListRows
 from tailrace.rows.block import Integers, Values
-from tailrace.rows.schema import Row
+from tailrace.rows.schema import ROW, Row
 from tailrace.spool.entry import Entry, EntryKind
 from tailrace.spool.payloads import OpenInfo
 from tailrace.spool.segment import HEAD_SIZE
@@ -162,7 +162,8 @@ def _begins(producer: _Producer, number: int) -> Iterator[Row]:
     step = max(rows.rows // BEGINS, 1)
     chosen = range(0, step * BEGINS, step)
     names = ("stream", "name", "start", "time", "offset")
-    columns = [rows.block.column(rows.column(name)) for name in names]
+    values = rows.columns()
+    columns = [rows.block.column(values[ROW.index(name)]) for name in names]
     for index in chosen:
         yield _EMPTY._replace(
             kind="begin", **dict(zip(names, (column[index] for column in columns), strict=True))

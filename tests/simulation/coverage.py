@@ -35,7 +35,7 @@ FILES = [
     *(f"{_CLIENT}/_{name}.py" for name in (
         "link", "queue", "recorder", "session", "settlement",
     )),
-    *(f"collector/tailrace/spool/{name}.py" for name in ("checkpoint", "recovery", "segment", "spool")),
+    *(f"collector/tailrace/spool/{name}.py" for name in ("checkpoint", "segment", "spool")),
     "collector/tailrace/daemon/loops/decode.py",
     "collector/tailrace/daemon/conditions.py",
     *(f"collector/tailrace/daemon/loops/{name}.py" for name in ("acknowledge", "commit")),

@@ -13,7 +13,7 @@ from struct import Struct
 
 from tailrace.decoding.contract import Decoder, Format
 from tailrace.decoding.formats import OWN
-from tailrace.decoding.formats.heph.decoder import (
+from tailrace.decoding.formats.heph.packets import (
     EVENT,
     EVENT_MIN,
     MAGIC_SIZE,

@@ -6,16 +6,9 @@ from typing import TYPE_CHECKING
 
 from tailrace import kernels
 from tailrace.decoding.contract import Files, Format
-from tailrace.decoding.formats.heph.decoder import (
-    EVENT,
-    EVENT_MIN,
-    MAGICS,
-    HephBlockDecoder,
-    HephDecoder,
-    HephState,
-    prefix,
-)
+from tailrace.decoding.formats.heph.decoder import HephBlockDecoder, HephDecoder, HephState
 from tailrace.decoding.formats.heph.encoder import HephEncoder
+from tailrace.decoding.formats.heph.packets import EVENT, EVENT_MIN, MAGICS, prefix
 from tailrace.decoding.formats.heph.session import acknowledge
 
 if TYPE_CHECKING or kernels.active():

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tailrace.decoding.formats.heph.body import ARRAY, F64, I64, STRING, TYPES, U64
-from tailrace.decoding.formats.heph.decoder import EVENT, METADATA, METADATA_MIN
+from tailrace.decoding.formats.heph.packets import EVENT, METADATA, METADATA_MIN
 from tailrace.decoding.formats.heph.session import OPTIONS, STORED_DIGITS
 from tailrace.model.record import Kind, Record
 
