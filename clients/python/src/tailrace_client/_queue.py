@@ -8,13 +8,13 @@
 
 The queue keeps a chunk that is `sent`, or to be sent `again`, until an answer of the collector states that the chunk is
 durable. If the buffer is full, the queue forgets the oldest sent chunk (`Forgotten`), never a new one. A chunk without
-sequence numbers is released as soon as the kernel has it, and every chunk if `keep` is False.
+sequence numbers is released as soon as the kernel has accepted it. If `keep` is False, this is true of every chunk.
 
 The position of an event is the number of bytes that were put into the queue before it, in the order of recording.
 
-The client asks a *question* by an announcement of the session with a new number (`turn`), which the collector answers.
-A forgotten event is lost if the client sent the event before the question, and the answer reports the event in a hole
-or above the highest number that the collector has.
+To ask which events are durable, the client sends an announcement of the session with a new number (`turn`), which the
+collector answers. A forgotten event is lost if the client sent the event before the announcement, and the answer
+reports the event in a hole (a range of missing events) or above the highest number that the collector has.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _missing(past: _Past, stream: int, answer: Answer) -> tuple[_Spans, _Spans]:
 
 
 _PACKET, _FIRST, _LAST = -2, -3, -4
-"""Stream numbers for the packets of a session itself, which do not count as recorded bytes."""
+"""Stream numbers that mark the packets about the session itself, which are not recorded events."""
 
 _OVERHEAD_BYTES = 256
 """Approximate memory (bytes) of a kept chunk in addition to its data."""
@@ -165,8 +165,9 @@ _SPANS_MAX = 64
 """Maximum number of acknowledged spans that the queue remembers for each stream."""
 
 _DOUBTFUL_MAX = 4
-"""Maximum number of spans of each stream with events that the collector may have given up. Further spans are merged,
-because another collector that asks for the events accepts later events of the stream only behind a few holes."""
+"""Maximum number of ranges of each stream in which a collector may have given up events. Further ranges are merged:
+such ranges stay missing at another collector, which accepts later events of a stream only behind a few missing
+ranges."""
 
 _PIECES_MAX = 512
 """Maximum number of buffers that one system call sends. Linux accepts up to 1024."""
@@ -206,7 +207,7 @@ class Queue:
 
     def __init__(self, room: int, release: Callable[[int], None], *, late: int = 0) -> None:
         """Keep at most `room` bytes, and call `release(size)` for each chunk that is dropped. `late` is the number of
-        questions to the collector that may arrive before an event although they were sent after it."""
+        announcements that may arrive before an event although they were sent after the event."""
         self.keep = True
         """Whether the client asks the collector which events are durable."""
         self.put_bytes = 0
@@ -223,7 +224,8 @@ class Queue:
         self._durable: dict[int, list[tuple[int, int]]] = {}
         """Acknowledged ranges by stream, in ascending order: the first number, and the last number plus one."""
         self._doubtful: dict[int, list[tuple[int, int]]] = {}
-        """Ranges in which the collector has given up some events. The collector's answers do not state which events."""
+        """By stream, acknowledged ranges in which the collector has given up some events. Its answers do not state
+        which events."""
         self._doubt_below: dict[int, int] = {}
         """For each stream, the number below which the collector may have given up an event."""
         self.lost_at = inf
@@ -367,9 +369,10 @@ class Queue:
         """Release the chunks that are durable according to an answer, and send the missing ones again.
 
         A chunk is missing if it was sent before the answered announcement and has not arrived, or has events in a hole
-        and was not sent again. The durable beginning of a chunk is released, so that each connection makes progress. In
-        the streams `given_up`, the collector also acknowledges events that it has given up; these are not durable.
-        Return whether any event was missing, and the ranges of lost events that the queue no longer keeps.
+        (a range that the answer reports as missing) and was not sent again. The durable beginning of a chunk is
+        released, so that each connection makes progress. In the streams `given_up`, the collector also acknowledges
+        events that it has given up; these are not durable. Return whether any event was missing, and the ranges of lost
+        events that the queue no longer keeps.
         """
         doubts = self._doubt_below
         doubts |= {s: max(answer.below.get(s, 0), doubts.get(s, 0)) for s in given_up}
@@ -415,7 +418,8 @@ class Queue:
         self._let_go(item)
 
     def _note_settled(self, stream: int, first: int, next_: int) -> None:
-        """Record a range that an answer has released, within `_SPANS_MAX` and `_DOUBTFUL_MAX` ranges of the stream."""
+        """Record a range that an answer has acknowledged. Keep at most `_SPANS_MAX` durable ranges and `_DOUBTFUL_MAX`
+        doubtful ranges of the stream."""
         if first >= self._doubt_below.get(stream, 0):
             _insert(self._durable.setdefault(stream, []), first, next_)
             del self._durable[stream][:-_SPANS_MAX]
@@ -426,9 +430,9 @@ class Queue:
             doubtful[:2] = [(doubtful[0][0], max(doubtful[0][1], doubtful[1][1]))]
 
     def unreachable(self, answer: Answer) -> tuple[list[Range], list[Range]]:
-        """Return the parts of an answer's holes that the client can no longer send: events that it discarded, and
-        events that another collector has acknowledged. Neither list contains events that the collector may have given
-        up."""
+        """Return two lists of events that an answer reports as missing and that the client cannot send again: events
+        that it has discarded, and events that another collector has acknowledged. Leave out ranges in which a collector
+        may have given up events (`_doubtful`), and ranges in `forgotten`."""
         discarded, durable = list[Range](), list[Range]()
         for gone in islice(self._unreachable(answer), _UNREACHABLE_MAX):
             spans = self._durable.get(gone.stream, ())
@@ -455,7 +459,8 @@ class Queue:
         self._wait([*self._again, *again], deque(i for i in self._kept if i.turn >= before))
 
     def abandon(self, streams: Collection[int]) -> tuple[Sequence[Chunk], Sequence[Range]]:
-        """Drop the sent events of streams that the collector does not count. Return their chunks and forgotten ranges."""
+        """Drop the sent events of the given streams, which the collector does not count. Return the dropped chunks, and
+        the forgotten ranges of these streams."""
         gone = [item for item in (*self._again, *self._kept) if item.chunk.stream in streams]
         if gone:
             again = [item for item in self._again if item.chunk.stream not in streams]
@@ -466,7 +471,7 @@ class Queue:
         return [item.chunk for item in gone], self._lost(self.forgotten.drop(streams))
 
     def lose_some(self, stream: int) -> None:
-        """Record the loss of an unknown event of a stream: the oldest unsettled one, or a later one."""
+        """Record that an event of a stream is lost. It is unknown which event, so assume the oldest unsettled one."""
         begins = [item.begin for item in (*self._again, *self._kept) if item.chunk.stream == stream]
         begins += [begin for begin, range_ in self.forgotten.all() if range_.stream == stream]
         self.lost_at = min([self.lost_at, *begins])
@@ -506,14 +511,16 @@ class Queue:
         return min([self.handed(), self.forgotten.begin, *(item.begin for item in self._kept)])
 
     def unsent(self) -> list[Chunk]:
-        """Return the chunks, and the rest of a chunk, that the kernel has never accepted."""
+        """Return all data that the kernel has never accepted: whole chunks, and the rest of a chunk that it has
+        accepted in part."""
         accepted, rest = self._parted()
         items = (*self._under_way, *self._new)
         chunks = [item.chunk for item in items if item.turn < 0 and not item.is_packet]
         return [*rest, *chunks[len(accepted) :]]
 
     def unanswered(self) -> list[Chunk]:
-        """Return the chunks, and the part of a chunk, that the kernel has accepted and no answer has settled."""
+        """Return all data that the kernel has accepted and no answer has settled: whole chunks, and the accepted part
+        of a chunk."""
         accepted, _ = self._parted()
         items = (*self._under_way, *self._again, *self._kept)
         return [*accepted, *(item.chunk for item in items if item.turn >= 0)]
@@ -573,7 +580,8 @@ def _insert(spans: _Spans, first: int, next_: int) -> None:
 
 
 def _without(hole: Range, spans: Iterable[tuple[int, int]]) -> Iterator[Range]:
-    """Yield the parts of a hole that are in none of the given spans. The spans must be sorted."""
+    """Yield the parts of a hole (a range of missing events) that are in none of the given spans. The spans must be
+    sorted."""
     at = hole.first
     for first, next_ in spans:
         if at < min(first, hole.next):

@@ -57,7 +57,8 @@ _texts: dict[str, bytes] = {}
 
 
 class EncodingError(Exception):
-    """Raised if a value's own method raises an exception, which is the cause."""
+    """Raised if a method of a value, such as `__str__`, raises an exception. That exception is the cause of this
+    one."""
 
 
 def metadata(name: str, option: bytes) -> bytes:
@@ -242,16 +243,17 @@ class MisfitError(Exception):
 def no_packer(
     stream: object, substream: int, start: int, end: int, attributes: Mapping[str, object]
 ) -> None:
-    """Return None for every event, in place of a packer for events without a usual shape."""
+    """Return None for every event. `packer` returns this function for events that no packer can encode."""
 
 
 def packer(name: str, attributes: Mapping[str, object]) -> Packer:
-    """Return a packer for events of the given shape; `no_packer` if there is none.
+    """Return a packer for events with the name, attribute names and attribute types of the given event; `no_packer` if
+    no packer can encode such events.
 
     A packer takes a stream (an object with `number` and `counter`), substream, start, end and attributes, and returns a
     packet. It returns None if the attributes have other names or types, and raises UnicodeEncodeError for a text with
-    lone surrogates, without using up a sequence number. It uses up a number and raises MisfitError if a value or a time
-    does not fit its field.
+    lone surrogates; in both cases, the event uses up no sequence number. If a value or a time does not fit its field,
+    the event uses up a number, and the packer raises MisfitError.
     """
     kinds = tuple(map(type, attributes.values()))
     plain = all(type(key) is str for key in (name, *attributes))
@@ -280,7 +282,8 @@ def packer(name: str, attributes: Mapping[str, object]) -> Packer:
 
 @lru_cache(maxsize=256)
 def _maker(kinds: tuple[type, ...]) -> Callable[..., Packer]:
-    """Return a maker of packers for values of the given types, compiled from generated source as in namedtuple."""
+    """Return a function that makes packers for attributes with values of the given types. The function is compiled from
+    generated source, like the methods of a namedtuple."""
     values = [f"v{at}" for at in range(len(kinds))]
     keys = [f"k{at}" for at in range(len(kinds))]
     names = [f"n{at}" for at in range(len(kinds))]
