@@ -1,17 +1,17 @@
 """Determine the clock and the missing events of one run (program execution) of a traced process.
 
-A file has one run, or several if the process replaced itself (exec). The ids restart at 1 with each `start`. Releases
-from 2.0.3 on give complete events the ids 1, 2, 3, … in any order, and write the last id into `end`. A missing id then
-proves a missing event. It proves nothing in a run without `start` or `end` (threads write out of order), in a run with
-aggregates (their calls took ids), and in older releases. If ids repeat between `start` and `end`, the run gets a gap of
-unknown size.
+A file has one run, or several if the process replaced itself (exec). A run begins with a record `start`, with which the
+ids begin at 1 again, and ends with a record `end`. Releases from 2.0.3 on give complete events the ids 1, 2, 3, … in
+any order, and write the last id into `end`. A missing id then proves a missing event. A missing id proves nothing in a
+run without `start` or `end` (threads write out of order), in a run with aggregates (records of several events, each of
+which took an id), and in older releases. If ids repeat between `start` and `end`, the run gets a gap of unknown size.
 
 Aggregates may come after `end`. Gaps are therefore reported only at a line with "]", at the next `start` or at the end
 of the file; but already at `end` if the configuration in that record excludes aggregates. A run with `start` and
 without `end` is truncated. A run with neither record is truncated if the file has no "]" and begins with the two blanks
 that release 1.0 replaces by "[" at the end. If ids number the events of a run with neither record, the file has a
-middle part of the run. The metadata of a run comes before its `start`. If it has a time_metric, this unit of time
-applies from this run on."""
+middle part of the run. The metadata of a run comes before its `start`. If this metadata has a time_metric, the unit of
+time in it applies from this run on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class IdsState(msgspec.Struct):
     firsts: list[int] = []  # First id of each missing range.
     lasts: list[int] = []  # Last id of each missing range.
     believed: bool = True  # Whether a missing id still proves a missing event.
-    returned: bool = False  # Whether an id came twice or was below 1, not yet reported as a gap.
+    returned: bool = False  # Whether an id came twice or was below 1, and no gap reports this yet.
 
 
 class Ids:
@@ -50,7 +50,7 @@ class Ids:
         self._firsts = list(state.firsts)
         self._lasts = list(state.lasts)
         self.believed, self.returned = state.believed, state.returned
-        self.given_up = 0  # number of dropped ranges of missing ids
+        self.given_up = 0  # number of ranges of missing ids that were dropped to save memory
 
     @property
     def state(self) -> IdsState:
@@ -105,10 +105,12 @@ class Ids:
         self._judge()
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], breaks: int) -> bool:
-        """Mark sorted ranges of ids as seen. `breaks` counts the ids that are not 1 higher than the id before.
+        """Mark sorted ranges of ids as seen. `breaks` is the number of ids that are not 1 higher than the id that
+        arrived before them.
 
-        Return False, and mark nothing, if more than `HOLES_MAX` ranges may have been missing at the same time. This
-        depends on the order of arrival, so the caller must use `add`."""
+        Return False and mark nothing if more than `HOLES_MAX` ranges of ids may have been missing at once. Sorted
+        ranges do not show in which order the ids arrived, so the caller must then pass the ids in this order to
+        `add`."""
         if not self.believed:
             return True
         if self.ranges + breaks >= HOLES_MAX:
@@ -126,11 +128,11 @@ class Ids:
         return True
 
     def doubt(self) -> None:
-        """Drop and ignore all ids, because a missing id does not prove a missing event."""
+        """Drop all ids and ignore later ones, because a missing id does not prove a missing event."""
         self._following, self._firsts, self._lasts, self.believed = 1, [], [], False
 
     def give_up(self) -> None:
-        """Drop and ignore all ids, because of the memory limit."""
+        """Drop all ids and ignore later ones, to save memory."""
         self.given_up += self.ranges
         self.doubt()
 
@@ -154,7 +156,8 @@ class Ids:
 
 
 GAPS_MAX = 256
-"""Maximum number of gap records for the missing ids of one run. The last one counts all further ranges together."""
+"""Maximum number of gap records for the missing ids of one run. If there are more ranges, the last gap counts all
+further ones together."""
 
 _NUMBERED = re.compile(rb'[\s\[,]*\{\s*"id"\s*:\s*([0-9]{1,18})\s*,')
 _BEGINS = re.compile(rb'[\s\[,]*\{\s*"(?:args|cat|id|name)"\s*:')
@@ -171,10 +174,14 @@ class TracedRunState(msgspec.Struct):
     stage: str = "before"  # "before", "open" (after `start`), "ended", or "settled" (gaps reported)
     ticks: int = 10**6  # Ticks per second of this run's clock.
     coming: int | None = None  # Ticks per second of the next run's clock.
-    told: bool = False  # Whether any record has stated the unit of time.
+    told: bool = False  # Whether a session record already states the unit of time.
     measured: bool = False  # Whether a time_metric has stated the unit.
-    blanks: bool = False  # Whether the file begins with two blanks (unfinished, release 1.0).
-    counts: bool | None = None  # Whether the release numbers its events by id.
+    blanks: bool = (
+        False  # Whether the file begins with two blanks (an unfinished file of release 1.0).
+    )
+    counts: bool | None = (
+        None  # Whether the tracer's release numbers its events by id; None if unknown.
+    )
     phase: str = ""  # Spelling of `ph` ("1" or "X") in the record with the unit of time.
     last: int = 0  # Id of the record `end`.
     unnumbered: int = 0  # Number of malformed records whose id is not visible.
@@ -224,8 +231,8 @@ class TracedRun:
 
     @property
     def usual(self) -> bool:
-        """Whether the compiled kernel may read events of this run: the unit of time is known, and no reported id must
-        be taken back."""
+        """Whether the compiled kernel may read events of this run: a session record states the unit of time, and no id
+        is reported as missing, so that no gap has to be taken back."""
         return self.stored.told and not self.stored.claimed
 
     def clock(self) -> SessionFacts:
@@ -257,7 +264,8 @@ class TracedRun:
             self.ids.add((reading.id,))
 
     def shown(self, *, numbered: bool, counts: bool) -> None:
-        """Note whether usual events have ids (`numbered`), or show a release that numbers events (`counts`)."""
+        """Update the run with events that the compiled kernel has read. `numbered` states whether they have ids,
+        `counts` whether they show that the tracer's release numbers events."""
         state = self.stored
         state.numbered = state.numbered or numbered
         if counts:
@@ -294,7 +302,7 @@ class TracedRun:
             claimed = old.stage == "settled" and bool(old.counts)
             old.headless, old.backward, old.stage, old.at = False, True, "ended", reading.start
             self.saw(reading)
-            # The heal takes back the gap `_late`. The piece in the heal has no ids if ids prove nothing.
+            # Take back the gap that `_late` has reported. If ids prove nothing, the piece in this record has no ids.
             piece = self.piece or RunPiece(pid=self.pid, host=self.host, ranges=())
             about = Missing(count=0, of=Kind.SPAN, detail=NO_START, piece=piece)
             late = [self._late(offset)._replace(kind=Kind.HEAL, detail=about)] if claimed else []
@@ -319,8 +327,8 @@ class TracedRun:
         return msgspec.structs.replace(self.clock(), starts=again)
 
     def _is_mixed(self, offset: int, *, mixed: bool) -> list[Record]:
-        """Record whether lines of several runs are `mixed`. If they are, missing ids prove nothing, so take back the
-        gaps of the reported ids."""
+        """Record that lines of several runs are out of order, if `mixed`. Missing ids then prove nothing, so take back
+        the gaps of the reported ids."""
         self.stored.mixed = self.stored.mixed or mixed
         return self._take_back(offset) if self.stored.mixed else []
 
@@ -373,8 +381,8 @@ class TracedRun:
         return gaps
 
     def heals(self, offset: int, number: int | None) -> list[Record]:
-        """Return heals, which take reported ids back, after a record that follows the gap. `number` is the record's id,
-        if it has one."""
+        """Return heals (records that take gaps back) after a record with the id `number`, or without an id. Take back
+        this id if it was reported as missing, or all reported ids if ids prove nothing any more."""
         claimed = self.stored.claimed
         if not claimed:
             return []
@@ -389,7 +397,8 @@ class TracedRun:
         return [_gap(offset, number, 1, "ids")._replace(kind=Kind.HEAL)]
 
     def _take_back(self, offset: int) -> list[Record]:
-        """Take back the gaps of all reported ids that have not come. The number of missing events is then unknown."""
+        """Return heals that take back the gaps of all reported ids that have not come, and a gap of unknown size in
+        their place. Return nothing if there are no such ids."""
         claimed, self.stored.claimed = self.stored.claimed, []
         if not claimed:
             return []
@@ -414,7 +423,7 @@ class TracedRun:
     def _again(self, offset: int) -> list[Record]:
         """Return a gap of unknown size if ids repeat between `start` and `end`.
 
-        Lines were copied, or the ids belong to two runs, so that it is unknown which ids are missing."""
+        Either lines were copied, or the ids belong to two runs. In both cases, it is unknown which ids are missing."""
         state = self.stored
         if state.stage != "settled" or state.headless or not (state.counts and self.ids.returned):
             return []
@@ -461,10 +470,11 @@ class TracedRun:
         return state.stage == "before" and state.numbered and bool(state.counts)
 
     def lost(self, offset: int, data: bytes, number: int | None) -> list[Record]:
-        """Update the run with a malformed record, which is reported by itself: mark its id, if visible, as seen.
+        """Mark the id of a malformed record, if visible, as seen, because the record itself is already reported as
+        missing.
 
-        `number` is the id, if the record is JSON. If the missing event was reported before, return a heal, which takes
-        the gap back."""
+        `number` is the id, if the record is JSON. If the id was reported as missing before, return a heal, which takes
+        this gap back."""
         if number is None and (numbered := _NUMBERED.match(data)):
             number = int(numbered[1])
         if number is not None:
