@@ -20,10 +20,10 @@ Frames without an exit are no sign of missing lines, because exceptions write no
 or shuffled, such a frame may be the entry of an earlier exit. If the first sign has reported an exit of the same
 method, this report is therefore taken back, and the beginning counts as possibly missing (`no_start`).
 
-The input may be the rest of a longer file that somebody split, and nothing in it tells. So an entry that may lie before
-the first line, and the difference that the first deaths have, are no missing lines: they are reported once, as a
-beginning that may be missing (`no_start`). In a reordered trace two deaths at different places have an equal difference:
-from then on, each further difference is lines that are missing in the input (`AgentForm.base`).
+The input may be the rest of a longer file that somebody split, and nothing in the input shows this. So entries that may
+lie before the first line, and the difference that the first deaths have, do not count as missing lines. They are
+reported once, as a beginning that may be missing (`no_start`). Once two deaths at different places have an equal
+difference, each further difference counts as lines that are missing in the input (`AgentForm.base`).
 
 **The specification's form.** Entries and exits have the times 1, 2, 3, ... and any other line has the time of the
 previous entry or exit. A jump from t to u means that u-t-1 entries and exits are missing. A first time above 1 is a
@@ -34,9 +34,10 @@ line with such a time does not change the stack. The clock is a 32-bit int: a ne
 An unreadable line already has a malformed record, so that the next sign reports one missing line less.
 
 **The other form.** In a file that joins traces of both forms, a line of the other form is unreadable
-(`OtherFormError`), because a thread read as a clock would show millions of missing lines. Such a line shows itself by a
-clock that jumps by JUMP_MAX or more, or by an unknown thread below CLOCK_LIKELY if a known thread has a number of
-CLOCK_LIKELY or more. After such a line, the times of deaths are ignored, because the form of each death is unknown."""
+(`OtherFormError`), because a thread read as a clock would show millions of missing lines. The decoder recognises such a
+line by a clock that jumps by JUMP_MAX or more, or by an unknown thread below CLOCK_LIKELY if a known thread has a
+number of CLOCK_LIKELY or more. After such a line, the times of deaths are ignored, because the form of each death is
+unknown."""
 
 from __future__ import annotations
 
@@ -54,15 +55,15 @@ AGENT: Final = "agent"
 FormName = Literal["specification", "agent"]
 
 CLOCK_LIKELY = 2**24
-"""Limit between clock times (below it) and thread numbers, for lines that do not otherwise show which of the two the
-last field is.
+"""Limit that tells clock times from thread numbers, if nothing else shows which of the two the last field of a line is.
+Times are below this limit, thread numbers are not.
 
-Thread numbers are 31-bit identity hashes, so that the guess is wrong for one thread in 128."""
+Thread numbers are 31-bit identity hashes, so this guess is wrong for one thread in 128."""
 
 
 JUMP_MAX = 2**20
-"""Minimum jump between two numbers that shows that they are threads and not times, because a trace never lacks so many
-lines in a row."""
+"""Minimum difference between the clock and a greater last field of a line that shows that this field is a thread and
+not a time: a trace never lacks so many lines in a row."""
 
 
 class OtherFormError(ValueError):
@@ -223,8 +224,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
             self._begin_late()
 
     def matched(self, stream: str, number: int) -> int:
-        """Report entries that the exit of frame `number` proves to be missing. Return by how many ticks these entries
-        advance the clock."""
+        """Report the missing entries that the exit of frame `number` proves. Return by how many ticks they advance the
+        clock."""
         count = self.stacks.proven(stream, number, self.excused)
         excused = min(count, self.excused)
         self.excused -= excused
@@ -246,7 +247,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self._begin_late()
 
     def settle(self, *, ended: bool) -> None:
-        """Take back reports of missing entries that may be open frames, when the input pauses or has `ended`."""
+        """Take back each report of a missing entry that may be the entry of an open frame, when the input pauses or has
+        `ended`."""
         for stream, frames in self.stacks.frames.items():
             self.stacks.explain(stream, frames)
         self.stacks.settled = self.stacks.number
