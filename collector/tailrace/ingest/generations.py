@@ -54,7 +54,8 @@ class Generations:
 
     @property
     def waiting(self) -> bool:
-        """Return whether an incarnation (producer run) waits for late events. A tick of the spool ends the wait."""
+        """Return whether an incarnation (producer run) waits for late events. An entry in the spool that states the
+        time (`EntryKind.TICK`) ends the wait."""
         if self.previous is None and not self._aside and not self.current.waiting:
             return False  # the most frequent case: the session has only its current incarnation
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
@@ -100,8 +101,9 @@ class Generations:
         self.current.own.session("open", about | self._first_words(self.current), now)
 
     def take_turn(self, pending: int) -> None:
-        """Adjust `base` (what is added to offsets of this connection) if another connection delivered the announced
-        session's last bytes. `pending` is the number of bytes of an unfinished record."""
+        """Prepare for bytes of an announced session, which may use several connections. If another connection delivered
+        the session's last bytes, set `base`, the number to add to offsets in this connection's bytes, so that the
+        offsets go on. `pending` is the size (bytes) of this connection's unfinished record."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state
@@ -117,7 +119,8 @@ class Generations:
             self.previous.state.reached = reached
 
     def note_news(self) -> None:
-        """Record that clients may have to receive acknowledgements of new events."""
+        """Record that the clients of the current and the previous run may have to receive acknowledgements of new
+        events."""
         for each in (self.current, self.previous):
             if each and each.state.id:
                 self._announcements.heard(each.state.id)
@@ -153,8 +156,8 @@ class Generations:
             self.current.depart(now, cut=cut)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
-        """Remove this connection from the announced session `id_`, which other connections may continue. If the
-        input is a file, end all announced sessions in it that no connection continues: several clients may have
+        """Remove this connection from the announced session with the id `id_`, which other connections may continue. If
+        the input is a file, end all announced sessions in it that no connection continues: several clients may have
         written to the file, one after the other."""
         left = {"left": reason, "peer": self._state.info.peer}
         self.current.own.session("leave", left | about, now)
@@ -250,7 +253,8 @@ class Generations:
         self.current.own.session("restart", about | self._first_words(self.current), now)
 
     def resume(self, known: Announced, offset: int, now: int) -> None:
-        """Continue an announced session, whose announcement is at `offset` in this connection's bytes."""
+        """Continue an announced session (one to which its client gave an id) on this connection. `offset` is the
+        position of the announcement in the connection's bytes."""
         own, info = self.current.state, self._state.info
         # Add the connection to the session before the call of `_set_aside`, which might otherwise drop the session.
         self._announcements.carry(known.incarnation.state.id, self._state.number)
@@ -260,8 +264,8 @@ class Generations:
         self._set_aside(f"resumes {known.incarnation.state.name}", now)
         self._finish_silent(now)
         old, self.current = self.current, known.incarnation
-        # Change `base` (what is added to offsets of this connection) only if another connection delivered the session's
-        # last bytes.
+        # If this connection delivered the session's last bytes so far, `base` is still correct: it is the number to add
+        # to offsets in this connection's bytes to get offsets in the session's bytes.
         if known.state.bearer != self._state.number:
             self._state.base = known.incarnation.state.reached - self._state.skipped - offset
         known.state.bearer = self._state.number

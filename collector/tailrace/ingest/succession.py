@@ -168,8 +168,8 @@ class Succession:
     def _waiting(
         self, before: Chunk, records: ListRecords, waiting: dict[int, list[int]], now: int
     ) -> Iterator[None]:
-        """Process the events in `before` and `waiting`, grouped by the process that wrote them. If `before` has events,
-        all of them come from the same process as those in `waiting`."""
+        """Process the events in `before`, and then the rows of `records` in `waiting`, by the process that wrote them.
+        If `before` has events, `waiting` has rows of only one process, which also wrote these events."""
         here = self._state.process
         for process, rows in waiting.items():
             if events := [*before, *records.pick(rows)]:
@@ -253,8 +253,8 @@ class Succession:
     def _take_apart(
         self, previous: Incarnation, records: ListRecords, now: int
     ) -> Generator[None, None, int]:
-        """Process records of the current or the previous producer run. Return the number of processed records; the
-        next one, if any, shows another restart."""
+        """Process records of the current or the previous producer run. Return the number of processed records. If any
+        records are left, the first of them shows another restart."""
         current = self._generations.current
         epoch = current.state.epoch
         done = 0
@@ -283,7 +283,8 @@ class Succession:
 
     @property
     def _shift(self) -> int:
-        """Return the difference between an offset in the producer run's bytes and one in the decoder's input."""
+        """Return the number to add to an offset in the decoder's input to get the offset in the producer run's
+        bytes."""
         return self._state.skipped + self._state.base
 
     def readable(self, size: int) -> None:
@@ -291,7 +292,7 @@ class Succession:
         self._tally.decoded += size
         self._state.garbage = 0
 
-    # Methods that process epochs, headers, reports and goodbyes
+    # Methods that process epochs, headers, reports of discarded events, and goodbyes (ends of sessions)
 
     def _owner(self, facts: SessionFacts, place: RecordPlace, now: int) -> Incarnation:
         """Return the incarnation (producer run) that receives the record at `place`, which states `facts` about its
@@ -392,9 +393,10 @@ class Succession:
         return overtaken and current.began > now - self._generations.linger
 
     def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
-        """Return whether an unknown epoch belongs to a producer run that ended before the current one began. Its
-        datagram must have been sent during the last `linger` ns; otherwise somebody has set the producer's clock
-        back. An announcement states when it was sent; without one, the epoch serves as this time."""
+        """Return whether an unknown epoch belongs to a producer run that ended before the current one began: the epoch
+        is earlier than the current one, and the record's datagram was sent during the last `linger` ns. If the datagram
+        was sent earlier, a new run has begun after somebody set the producer's clock back. An announcement states when
+        it was sent; without one, the epoch serves as this time."""
         current = self._generations.current
         known, lead = current.state.epoch, current.lead.at(now)
         if known is None or lead is None or epoch >= known:
