@@ -21,7 +21,8 @@ PiecePlace = tuple[int, int, int, int]
 
 
 class IdRange(msgspec.Struct, array_like=True):
-    """Range of ids that arrived in pieces of a run. `since` is the pieces' latest start, `until` their earliest end."""
+    """Range of ids that arrived in pieces of a run. `since` is the latest start of these pieces, `until` their earliest
+    end."""
 
     first: int
     last: int
@@ -31,7 +32,7 @@ class IdRange(msgspec.Struct, array_like=True):
 
 class HeldPiece(msgspec.Struct, array_like=True):
     """The piece of a run in one session's file, with the times of its first and last event. `open` states that more
-    events may arrive, `copy` that other sessions delivered some of its ids before."""
+    events may arrive, `copy` that other sessions have delivered some of the piece's ids before."""
 
     piece: RunPiece
     since: int
@@ -136,8 +137,8 @@ class RunIndex:
         return session not in self._before.alone and session not in self._behind.alone
 
     def has_file(self, session: str) -> bool:
-        """Return whether the run has a piece from a session's file. The file may contain other runs with equal ids,
-        too."""
+        """Return whether one of the run's pieces is in the file of `session`. Ids begin at 1 in each run of a file, so
+        equal ids do not show that two pieces of one file belong to the same run."""
         return session.partition(".")[0] in self._files
 
     def likely(self, since: int) -> Iterator[HeldPiece]:
@@ -192,9 +193,9 @@ class RunIndex:
                 yield each
 
     def place(self, session: str) -> list[str]:
-        """Record whether the run has known ids below and above those in a session's file. Return the sessions for which
-        `goes_on` has become true, in the order in which they joined. The run must only have grown since the last
-        call."""
+        """Record whether ids of the run are known below those in a session's file, and whether above them. Return the
+        sessions for which `goes_on` has become true, in the order in which they joined. The run must only have grown
+        since the last call."""
         run, ids = self.run, self.run.pieces[session].piece.ranges
         low, high = (run.ranges[0].first, run.ranges[-1].last) if run.ranges else (0, 0)
         freed = self._before.place(session, ids[0][0] if ids else None, None if run.begins else low)
