@@ -13,7 +13,8 @@ TEXT_MAX = 1024
 """Maximum length (characters) of a producer's text that the state of a session keeps."""
 
 SHORT = 32
-"""Maximum length (characters) of a text for which `cost` returns 0: the fixed size of an entry includes it."""
+"""Maximum length (characters) of a text for which `cost` returns 0, because the fixed size of an entry has room for
+it."""
 
 
 class Evicted(StrEnum):
@@ -61,7 +62,7 @@ def cost(text: str | None) -> int:
 
 
 class AskedNames:
-    """Keys that events contain in place of names, because memory does not hold the names.
+    """Keys that events contain in place of their names, because the names were not in memory.
 
     The value of a key is None if its name has not arrived, and True if the name is in the
     table and was evicted from memory. The key "" stands for keys longer than `TEXT_MAX` and
@@ -95,7 +96,8 @@ class AskedNames:
             self.held += _asked_cost(key)
 
     def forget(self) -> int:
-        """Remove all keys to save memory, and return how many. The key "" replaces keys whose names are missing."""
+        """Remove all keys to save memory, and return how many. If the names of some of these keys have not arrived,
+        store the key "" in their place."""
         forgotten = len(self.keys) - ("" in self.keys)
         if forgotten:
             lacks = bool(self.missing)
