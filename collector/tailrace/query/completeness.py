@@ -1,8 +1,8 @@
 """Compute how many events are missing from the rows that a statement or command returns.
 
-Gap rows have no time. An answer about a range of time therefore counts all gaps of the sessions that were open
-within the range: from the opening or first event to the close or last event of the session. Outside this time, it
-counts none, although events may have been lost, for example at the beginning of a file."""
+Gap rows have no time. An answer about a range of time therefore counts all gaps of the sessions that were open within
+the range: from the opening or first event to the close or last event of the session. For a range outside this time, the
+answer counts no gap of the session, although its events may have been lost, for example at the beginning of a file."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class Completeness(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The rows that an answer covers, and the gaps whose missing events may belong to it (`gaps`). If the answer is
-    about a range of time, `rows` selects the events within this range, and `then` selects the sessions that may have
+    """The rows that an answer covers, and the gaps (`gaps`) whose missing events may be among these rows. If the answer
+    is about a range of time, `rows` selects the events within this range, and `then` selects the sessions that may have
     been open in it."""
 
     selection: Selection
@@ -216,7 +216,8 @@ class Window(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """The scope of an answer about this window, with the gaps of sessions that may have been open in the window."""
+        """The rows in this window, and the gaps that an answer about the window covers. Because gaps have no time,
+        these are the gaps of the selection in all sessions that may have been open in the window."""
         sessions = self._sessions()
         gaps = all_of([self.selection.gaps, *sessions])
         then = OpenRange(self.since, self.until) if sessions else None
