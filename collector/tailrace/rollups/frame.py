@@ -1,12 +1,12 @@
-"""Compute a frame, the drawing of one window of time in buckets (see `scale`).
+"""Compute a frame, the drawing of one window of time in buckets (slices of time; see `scale`).
 
-A span at least as long as a bucket, an open span and a gap each have a drawn row. All shorter spans of a lane (a stream
-or substream) in a bucket share one row, and so do all instants. If a row counts one event, it describes the event
-exactly. Counters have the least, greatest and latest value in each bucket.
+Each span that is at least as long as a bucket, each open span and each gap has a drawn row of its own. All shorter
+spans of a lane (a stream or substream) in a bucket share one row, and so do all instants. If a row counts one event, it
+describes the event exactly. Counters have the least, greatest and latest value in each bucket.
 
-For each data file and lane, the frame uses the sums of the file's sidecar with the widest buckets that are not wider
-than the buckets of the frame. If there are no such sums, the rows of the file are read, from so early that all short
-spans that overlap the window are among them."""
+A data file may have a sidecar, a file with sums that were computed before for buckets of several widths. For each data
+file and lane, the frame uses the sums with the widest buckets that are not wider than the frame's own. If there are no
+such sums, the rows of the file are read, from so early that all short spans that overlap the window are among them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ UNNAMED = "(span without a name)"
 
 
 class SpanColumns(msgspec.Struct, frozen=True):
-    """The drawn spans, as columns. The spans of a lane that are shorter than a bucket (a slice of time) are one entry
+    """The drawn spans, as columns. The spans of a lane that are shorter than a bucket (a slice of time) share one entry
     for each bucket.
 
     - `lane`: an index into `Frame.lanes`.
@@ -104,8 +104,8 @@ class InstantColumns(msgspec.Struct, frozen=True):
 
 class CounterColumns(msgspec.Struct, frozen=True):
     """The least, greatest and latest value of each counter in each bucket (a slice of time), as columns. `time` is
-    nanoseconds from the begin of the window. The members of one event are counters with an equal `label` and names
-    of their own."""
+    nanoseconds from the begin of the window. If a counter event has several values, each value is a counter with its
+    own `name`, and all of them have the same `label`."""
 
     lane: list[int]
     label: list[int]
@@ -120,10 +120,10 @@ class CounterColumns(msgspec.Struct, frozen=True):
 class Frame(msgspec.Struct, frozen=True):
     """All that a timeline draws in a window of time.
 
-    `bucket` is the width (ns) of the buckets. `coarse` states that it is wider than a pixel, because there are too many
-    rows. `one_in` is 1 if all events were read. A greater number n states that at least one event in n was read from
-    files without sums, so that counts are estimates. `gaps` are those of the drawn streams, and those of their sessions
-    whose stream is unknown."""
+    `bucket` is the width (ns) of the buckets. `coarse` states that the buckets are wider than a pixel, because there
+    are too many rows. `one_in` is 1 if all events were read. A greater number n states that at least one event in n was
+    read from files without sums, so that counts are estimates. `gaps` contains the gaps of the drawn streams, and the
+    gaps of their sessions whose stream is unknown."""
 
     version: int
     window: Range
@@ -189,7 +189,7 @@ class Painter:
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
-        """The index of a lane in `keys`, or `NONE`, by the id of the lane in the cache."""
+        """For each lane id of the cache, the lane's index in `keys`, or `NONE` if the lane is not drawn."""
         cache = self.snapshot.cache
         found = np.full(cache.lanes + len(self.keys), NONE, np.int32)
         for number, key in enumerate(self.keys):
@@ -197,8 +197,8 @@ class Painter:
         return found
 
     def draw(self, window: Range, finest: int) -> Drawing:
-        """Draw a window in buckets of at least 2 ** `finest` ns. If a sidecar turns out to be damaged or gone, forget it
-        and draw again."""
+        """Draw a window in buckets of at least 2 ** `finest` ns. If a sidecar (a file of precomputed sums) turns out to
+        be damaged or gone, draw again without it."""
         while True:
             try:
                 return self._draw(window, finest)
@@ -220,8 +220,8 @@ class Painter:
             return WindowParts(self, self._scales(window, log)).sample.before > 1
 
     def reached(self, scales: Scales) -> Iterator[tuple[str, FileLanes, Reach]]:
-        """Yield each data file in which drawn lanes may overlap the window: its path, all its lanes, and those drawn
-        lanes among these that may overlap the window."""
+        """Yield each data file with drawn lanes that may overlap the window: the file's path, all its lanes, and those
+        of its lanes that are drawn and may overlap the window."""
         # The lanes of the files get their ids here, before `numbers` is computed.
         for path, lanes in self.snapshot.file_lanes.items():
             found = reach(lanes, self.numbers, scales)
@@ -231,7 +231,7 @@ class Painter:
     def _draw(self, window: Range, finest: int) -> Drawing:
         """Draw a window in buckets so wide that there are at most `MOST_ROWS` rows of each kind.
 
-        Wider buckets are computed from the rows in memory. Only if the width grows by more than 2 ** `SPARE`, the files
+        Wider buckets are computed from the rows in memory. Only if the width doubles more than `SPARE` times, the files
         are read again."""
         log = finest
         while log < WIDEST and self._expected(self._scales(window, log)) > 1.5 * MOST_ROWS:
@@ -433,8 +433,8 @@ class FileRows(NamedTuple):
 
 
 class WindowParts:
-    """The files from which one window is drawn: files whose precomputed sums are read, files whose sums all have
-    buckets too wide for the drawing, and files without a sidecar."""
+    """The files from which one window is drawn: files whose precomputed sums are read, files whose precomputed sums all
+    have too wide buckets for the drawing, and files without precomputed sums."""
 
     def __init__(self, painter: Painter, scales: Scales) -> None:
         self._painter = painter
@@ -504,8 +504,8 @@ def _inside(lanes: FileLanes, reached: Reach, since: Longs) -> Floats:
 
 
 def least_since(files: Iterable[FileRows]) -> dict[tuple[int, bool], Since]:
-    """Return for each lane the range of rows to read from all files: among the files' own ranges, the one that begins
-    first."""
+    """Return for each lane one range of rows to read from all files: the longest of the files' own ranges. All of them
+    end with the window, so the longest one begins first."""
     found: dict[tuple[int, bool], Since] = {}
     for each in chain.from_iterable(file.ranges for file in files):
         known = found.get(each[:2])
