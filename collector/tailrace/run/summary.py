@@ -65,8 +65,9 @@ def cost_in_words(tracing: TracingCost) -> str:
 def document(
     done: RunDone, arguments: Sequence[str], path: Path | None, failures: Sequence[str]
 ) -> bytes:
-    """Return the summary of a run as one line of JSON. As long as other ranks of the node run, there is no certificate
-    yet, and `traced` is null."""
+    """Return the summary of a run as one line of JSON. The run certificate states which events are missing, and is
+    written when the last rank of the node has ended. For a rank that ends earlier, `traced` and all values from the
+    certificate are null."""
     certificate = done.certificate
     found: dict[str, object] = {
         "arguments": arguments,
