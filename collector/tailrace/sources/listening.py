@@ -37,7 +37,8 @@ LOOPBACK = b"lo"
 _WITHOUT_IPV6 = {
     errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENOPROTOOPT, errno.EPERM, errno.EPROTONOSUPPORT,
 }  # fmt: skip
-"""Error numbers of binding to the loopback device for both IPv4 and IPv6: without IPv6, or before Linux 5.7."""
+"""Error numbers that show that one socket cannot be bound to the loopback device for both IPv4 and IPv6: the host has
+no IPv6, or its kernel is older than Linux 5.7 and requires a privilege for this."""
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ _OBSTACLES = {
         "`ip -brief address` lists this host's; wait for this one, or change the key",
     ),
 }
-"""For each error number, a text that explains why an address is not available and what to do."""
+"""For each error number, two texts: why an address is not available, and what to do."""
 
 
 def refusal(key: str, listen: str, error: OSError) -> ConfigError:
@@ -231,8 +232,8 @@ class Listening:
 def of_datagrams(
     listen: str, slot: Slot = NOWHERE, *, buffer: int = 0, shared: bool = False
 ) -> Listening:
-    """Return the address of a socket for datagrams. With `shared`, other processes may bind to it. `buffer` is the size
-    (bytes) of the receive buffer to request from the kernel; 0 requests none."""
+    """Return an address for datagrams, whose socket is not open yet. With `shared`, other processes may bind to it.
+    `buffer` is the size (bytes) of the receive buffer to request from the kernel; 0 requests none."""
     kind = socket.SOCK_DGRAM
 
     def make() -> socket.socket:
@@ -323,9 +324,9 @@ def address_of(config: UdpConfig | TcpConfig, slot: Slot = NOWHERE) -> Listening
 
 
 def hold(config: Config, clock: Clock) -> dict[Place, Listening]:
-    """Bind the sockets of all network sources whose addresses are available, and return these addresses by key. Bind no
-    unix socket, which changes a file, and no shared address, which takes datagrams from running collectors, because the
-    daemon may still refuse to start."""
+    """Bind the sockets of all network sources whose addresses are available, and return these addresses by key. The
+    daemon may still refuse to start, so bind no unix socket, because that changes a file, and no shared address,
+    because that would take datagrams away from running collectors."""
     held: dict[Place, Listening] = {}
     for name, source in config.sources.items():
         if isinstance(source, UdpConfig | TcpConfig) and not source.reuse_port:
@@ -386,7 +387,8 @@ def owner(kind: socket.SocketKind, peer: Sequence[Any], ours: Sequence[Any]) -> 
 
 
 def names_users() -> bool:
-    """Return whether the kernel finds the users of sockets. Some sandboxes have no sock_diag, or forbid AF_NETLINK."""
+    """Return whether the kernel can tell which user owns a socket. Some sandboxes have no sock_diag, or forbid
+    AF_NETLINK."""
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as server,

@@ -8,11 +8,11 @@ on as one chunk.
 A peer gets a session with its first readable datagram, and keeps it across a restart of the daemon. A peer is forgotten
 after `idle_timeout` without a datagram, or for a new peer beyond `peers_max`: first a peer that sent only one datagram,
 then the peer that has been silent longest. So a sender with many forged addresses does not evict peers that sent
-several.
+several datagrams.
 
 Unreadable datagrams of peers without a session belong to one shared session, *strangers*, so noise costs few rows and
 no memory. Each new peer costs table rows, so the source accepts only `new_peers_rate` a second, after a burst of up to
-`peers_max`. Datagrams of further peers are dropped, which the strangers' session reports as a gap."""
+`peers_max`. Datagrams of further peers are dropped, and the session *strangers* reports them as a gap."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ if TYPE_CHECKING or active():
 logger = logging.getLogger(__name__)
 
 SMALL_BUFFER = 4 * 2**20
-"""Size (bytes) of a receive buffer that suffices for usual bursts. A smaller one causes a warning."""
+"""Size (bytes) of a receive buffer that suffices for usual bursts. If the kernel grants less than this and than
+requested, the source logs a warning."""
 
 LOOK_EVERY = 1.0
 
@@ -81,7 +82,8 @@ DRAIN_MAX = 4096
 Receiving comes before decoding, because the kernel may drop datagrams that wait."""
 
 PARTS_MAX = 8
-"""Maximum number of parts into which the datagrams of one read are divided, because each part costs log entries."""
+"""The datagrams of one read are divided where the kernel has dropped others, but into at most this number of parts,
+because each part costs log entries."""
 
 _ANCILLARY = socket.CMSG_SPACE(4)
 _SO_MEMINFO = 55
@@ -94,7 +96,8 @@ _COOKIE = struct.Struct("=q")
 Address = tuple[str, int]
 
 STRANGERS = "strangers"
-"""Name of the peer in the shared session for unreadable datagrams of peers without a session."""
+"""Name that stands for the peer in the session that all peers without a session of their own share. It has their
+unreadable datagrams."""
 
 
 class Peer:
@@ -110,7 +113,7 @@ class Peer:
         """Number of bytes that may be sent to the peer: bytes received from it less bytes sent to it. So a sender with
         a forged address cannot make the collector flood that address."""
         self.needed = 1
-        """Size (bytes) of a packet that waits until `allowance` reaches it."""
+        """Size (bytes) of a packet to the peer that cannot be sent before `allowance` reaches this size."""
 
 
 _ByActivity = OrderedDict[Address, Peer]
@@ -160,8 +163,8 @@ class Peers:
 
 
 class Newcomers:
-    """Limits the number of new peers to `rate` a second. After a quiet time, a burst of up to `beforehand` more is
-    allowed."""
+    """Limits the number of new peers to `rate` a second. After a time with few new peers, up to `beforehand` more may
+    come at once."""
 
     def __init__(self, rate: int, beforehand: int, now: float) -> None:
         self._rate = rate
@@ -193,7 +196,7 @@ def chunks(datagrams: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 class Admission:
-    """The peers of one source, and the session for the datagrams of all other addresses (`STRANGERS`)."""
+    """The peers of one source that have sessions, and the session that all other senders share (`STRANGERS`)."""
 
     def __init__(self, config: UdpConfig, clock: Clock, figures: SourceFigures) -> None:
         self.config = config
@@ -205,10 +208,10 @@ class Admission:
         self._networks = Networks(config.allow)
         self._newcomers = Newcomers(config.new_peers_rate, config.peers_max, clock.monotonic())
         self._shed = 0
-        """Number of bytes in datagrams of rejected new peers that are not reported as a gap yet."""
+        """Number of bytes in datagrams that were dropped because of too many new peers, and that no gap reports yet."""
         self._noise: list[bytes] = []
         self._strangers: tuple[int, float] | None = None
-        """Number and start time of the session for unreadable datagrams; None while there is none."""
+        """Number and start time of the shared session (`STRANGERS`); None while there is no such session."""
 
     def resume(self, intake: Intake) -> None:
         now = self._clock.monotonic()
@@ -221,7 +224,8 @@ class Admission:
             self.peers.refresh(address, now)
 
     def peer_of(self, address: Address, payloads: list[bytes], intake: Intake) -> Peer | None:
-        """Return the peer to whose session these datagrams belong; None if they were rejected, or kept for `STRANGERS`."""
+        """Return the peer to whose session these datagrams belong. Return None if they are empty or rejected, or if
+        they are unreadable and are kept for the session that peers without a session share (`STRANGERS`)."""
         now = self._clock.monotonic()
         measures = [measure_datagrams(payload) for payload in payloads]
         count = sum(each for each, _ in measures)
@@ -247,7 +251,8 @@ class Admission:
     def _newcomer(
         self, address: Address, payloads: list[bytes], now: float, intake: Intake
     ) -> Peer | None:
-        """Open a session for a new peer. Return None for too many new peers, or for unreadable datagrams."""
+        """Open a session for a new peer, and return the peer. Return None if there are too many new peers, or if no
+        datagram is readable; unreadable datagrams are kept for the session of `STRANGERS`."""
         format_, limit = FORMATS[self.config.format], self.config.record_max
         datagrams = list(chain.from_iterable(map(Datagrams, payloads)))
         if not any(format_.recognises_datagram(datagram, limit) for datagram in datagrams):
@@ -302,7 +307,8 @@ class KernelQueue(NamedTuple):
 
 class QueuePart(NamedTuple):
     """Datagrams that followed one another in the kernel's queue, packed for the spool by peer. `before` and `drops` are
-    the numbers of datagrams (modulo 2^32) that the kernel had dropped when the first and the last was queued."""
+    the numbers of datagrams (modulo 2^32) that the kernel had dropped when the part's first and last datagram were
+    queued."""
 
     by_peer: dict[Address, list[bytes]]
     before: int
@@ -360,7 +366,7 @@ class SystemSocket:
         except BlockingIOError:
             pass
         except OSError as error:
-            # Ignore a report of the system that an earlier reply did not reach its peer.
+            # Ignore the kernel's report that an earlier reply did not reach its peer.
             if error.errno not in {errno.ECONNREFUSED, errno.EINTR}:
                 raise
         return Received.of(received)
@@ -439,7 +445,8 @@ def system_socket(sock: socket.socket) -> SystemSocket:
 
 
 class UdpSource(Source):
-    """Receives datagrams and passes them to the daemon. The simulator calls the methods that do not wait."""
+    """Receives datagrams and passes them to the daemon. The simulator in the tests calls only the methods that do not
+    wait."""
 
     def __init__(
         self, name: str, config: UdpConfig, clock: Clock, listening: Listening | None = None
@@ -537,7 +544,8 @@ class UdpSource(Source):
         return Outcome.SENT
 
     def drain(self, intake: Intake) -> bool:
-        """Receive the datagrams that wait in the socket; return whether none is left."""
+        """Receive datagrams that wait in the socket, and append them to their sessions. Return whether all were
+        received."""
         assert self._sock is not None  # noqa: S101 - `begin` comes first
         admission, figures = self._admission, self._figures
         received = self._sock.read()
@@ -580,7 +588,8 @@ class UdpSource(Source):
             self.look_around(intake)
 
     def look_around(self, intake: Intake) -> None:
-        """Pass on noise, report drops of an idle socket, and end the sessions of silent peers."""
+        """Pass on unreadable datagrams, report datagrams that the kernel has dropped at an idle socket, and end the
+        sessions of silent peers."""
         self._admission.hand_on_noise(intake)
         if self._sock is not None and self._quiet and self._sock.idle():
             self._count_last_drops(intake)

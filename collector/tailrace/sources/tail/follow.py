@@ -28,7 +28,8 @@ from tailrace.spool.entry import EntryKind
 from tailrace.spool.payloads import HEAD, LAST, FileFacts, FileState, Member
 
 KEPT_OPEN = 60.0
-"""Time (seconds) without a change after which a file is closed. An open file can be read after its deletion."""
+"""Time (seconds) without a change after which a file is closed. Until then it stays open, because an open file can be
+read even after its deletion."""
 
 
 class Followed:
@@ -39,8 +40,8 @@ class Followed:
         self.known = 0
         """The file's sequence number in the order of discovery, from 1; 0 before the discovery."""
         self.rank = 0
-        """The sequence number of the first file that was found at this path. A group of possible copies is sorted by
-        this number."""
+        """The sequence number of the first file that was found at this path. Files that may be copies of each other are
+        sorted by this number."""
         self.phase = Phase.NEW
         self.handoff = Handoff(desk)
         self.size = 0
@@ -135,7 +136,7 @@ class Followed:
         """Check the file for changes; return whether another file is at its path now. Raise OSError if that fails."""
         replaced = self._look(now)
         if replaced:
-            # The documents beside the path belong to the other file from now on.
+            # From now on, the documents (metadata files) beside the path belong to the other file.
             self._desk.documents.forget(self.handoff)
         return replaced
 
@@ -167,7 +168,8 @@ class Followed:
                 self._touched = False
                 self._part.begin_check()
         if self.handoff.is_moved and self.location.gone is None:
-            # Pass on documents only now: the check has ended the session if another file is at the path.
+            # Pass on the documents (metadata files beside this file) only after the checks above. If other content is
+            # at the path, the documents do not belong to this session.
             self.handoff.documents(self.location.path)
         return replaced
 
@@ -249,7 +251,7 @@ class Followed:
         self.handoff.moved()
 
     def wait_for(self, event: FileEvent) -> None:
-        """Record that the file is not followed for now, because of `event`."""
+        """Move the file to a phase in which it is not followed for now. `event` is the reason."""
         self.phase = NEXT[event][self.phase]
         if event is FileEvent.OF_OTHER_FORMAT and self._signature:
             self.location.close_until(self._signature)
@@ -291,7 +293,8 @@ class Followed:
         )
 
     def _suffices(self, whole: int) -> bool:
-        """Return whether this file has the size of a copy of a file of `whole` bytes, or of a copy of its beginning."""
+        """Return whether this file, judging by its size, may be a copy of a file of `whole` bytes or of the beginning
+        of that file."""
         # A shorter copy needs `HEAD` bytes, because many files begin with the same header.
         return self.size == whole or HEAD <= self.size < whole
 
@@ -373,8 +376,8 @@ class Followed:
         return self._head
 
     def unread_trail(self) -> Trail | None:
-        """Return the file's trail, from only its first and last bytes; None if it is compressed. Raise OSError on
-        failure."""
+        """Return a trail (digest) of the unread file from only its first and last bytes; None for a compressed file.
+        Raise OSError on failure."""
         fd = self.location.open()
         if content.kind(fd, final=True) is Compressed:
             return None
