@@ -320,7 +320,8 @@ class Queue:
 
     @property
     def oldest(self) -> float:
-        """The time at which the oldest unsettled event was sent, or an earlier time; infinity if there is none."""
+        """The time at which the oldest unsettled event was sent; 0 if some event is forgotten, infinity if no event is
+        unsettled."""
         if self.forgotten:
             return 0.0
         return self._kept[0].since if self._kept else inf
@@ -485,7 +486,8 @@ class Queue:
         return lost
 
     def lose_handed(self) -> None:
-        """Record that the last event that the kernel accepted is lost, while the queue keeps no chunks."""
+        """Record that the last event that the kernel accepted is lost. Call this only while the queue keeps no
+        chunks."""
         if handed := self.handed():
             self.lost_at = min(self.lost_at, handed - 1)
 
