@@ -242,10 +242,10 @@ class TracedRun:
 
     @property
     def other_phase(self) -> str:
-        """Spelling of `ph` ("1" or "X") of those complete events that Python must read; "" if there are none.
+        """Spelling ("1" or "X") of the field `ph` in those complete events that Python must read; "" if there are none.
 
-        With this spelling, an event shows whether its release numbers events, which the compiled kernel does not
-        determine."""
+        An event with this spelling shows whether the tracer's release numbers events, and the compiled kernel does not
+        find this out."""
         if self.stored.counts is not None:
             return ""
         return {"1": "X", "X": "1"}.get(self.stored.phase, "")
