@@ -8,7 +8,7 @@ one tick for each entry and exit, including those known to be missing. Two signs
 line is reported once:
 
 - An exit whose method is not on the stack of its thread, unless an exit of an outer frame has removed the frame. Once a
-  frame ends that was open when this exit came, the entry is missing (`unmatched_exit`).
+  frame that was open at this exit ends, the entry of the exit counts as missing (`unmatched_exit`).
 - A death whose time is greater than the counted clock: the difference is the number of missing lines (`death_ahead`).
   Only a tool that adds deaths after the run uses this clock. The sign is therefore used (`trusted`) only in three
   cases: the file name shows such a tool, the times of `TRUST` deaths exceed the clock by the same difference, or the
@@ -353,8 +353,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
 
 
 HOLES_MAX = 256
-"""Maximum number of stored ranges of missing clock times. Beyond it, the oldest range is removed, and a late line in
-that range takes no gap back."""
+"""Maximum number of stored ranges of missing clock times. If there are more, the oldest range is removed, and a late
+line in this range no longer takes a gap back."""
 
 
 class ClockHole(msgspec.Struct, array_like=True):
