@@ -17,7 +17,8 @@ from tailrace.ingest.state import IncarnationState, SessionState
 from tailrace.spool.payloads import EOF
 
 _EPOCHS_KEPT = 8
-"""Maximum number of epochs that a session remembers, to recognise a repeated epoch of an earlier producer run."""
+"""Maximum number of epochs (zeros of producers' clocks) that a session remembers, to recognise a late record of an
+earlier run."""
 
 
 class Generations:

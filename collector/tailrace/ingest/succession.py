@@ -207,8 +207,8 @@ class Succession:
             self._refused = []
 
     def _admit(self, offset: int, now: int) -> None:
-        """Count a session that begins at an offset, before any state changes for it. Raise _TooManySessionsError if the
-        host has used its quota."""
+        """Count a session that begins at `offset` against the host's quota. Call this before any state changes for the
+        session. Raise _TooManySessionsError if the host has used its quota."""
         if not self._state.file and not self._beginnings.admit(self._host, self._rate, now):
             raise _TooManySessionsError(offset)
 
@@ -339,8 +339,8 @@ class Succession:
     def _standing(
         self, statement: SessionStatement, place: RecordPlace, *, passed: bool
     ) -> Standing:
-        """Return whether the current producer run can have sent the record. If `passed`, the record's datagram belongs
-        to another run."""
+        """Return the `Standing` of the current producer run: whether this run can have sent the record. If `passed`,
+        the record's datagram belongs to another run."""
         current = self._generations.current
         if passed:
             return Standing.PASSED
