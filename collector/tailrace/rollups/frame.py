@@ -61,7 +61,7 @@ ENOUGH = 300_000
 """Maximum number of rows and partial sums in memory. If there are more, they are summed by bucket."""
 
 RAW = 1.5
-"""Estimated time to process a row of a data file, relative to that for a precomputed sum."""
+"""Estimated time to process a row of a data file, relative to the time to process a precomputed sum."""
 
 logger = logging.getLogger(__name__)
 
@@ -255,8 +255,9 @@ class Painter:
         return Scales([found[each] for each in sessions], log)
 
     def _expected(self, scales: Scales) -> float:
-        """Return an estimate of the number of drawn spans. For a file without a sidecar, count at most one row for each
-        bucket and lane: the width of the buckets does not change which rows of this file are read."""
+        """Return an estimate of the number of drawn spans. For a file without a sidecar (precomputed sums), count at
+        most one drawn row for each bucket and lane. The width of the buckets does not change how many rows are read
+        from the file."""
         found = 0.0
         for path, lanes, reached in self.reached(scales):
             file = self.snapshot.files.get(path)
