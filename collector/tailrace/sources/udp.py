@@ -395,7 +395,7 @@ class SystemSocket:
         return self._sock.fileno()
 
     rest = 0.0
-    """Pause (seconds) between two reads: zero, because the kernel's queue might overflow."""
+    """Pause (seconds) between two reads: zero, because the kernel's queue might overflow during a pause."""
 
     def stop(self) -> None:
         """Do nothing, because no thread reads a socket of this kind."""

@@ -286,7 +286,8 @@ class Followed:
 
     @property
     def was_part(self) -> bool:
-        """Return whether this unchanged file was found to be a copy of another file, or of its beginning."""
+        """Return whether this unchanged file was found to be a copy of another file, or of the beginning of another
+        file."""
         return self.is_proven or any(
             each.found and each.changed_as == self._signature and self._suffices(each.taken)
             for each in self._compared.values()
