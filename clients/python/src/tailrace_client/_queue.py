@@ -486,8 +486,8 @@ class Queue:
         return lost
 
     def lose_handed(self) -> None:
-        """Record that the last event that the kernel accepted is lost. Call this only while the queue keeps no
-        chunks."""
+        """Record the loss of an unknown event that the queue does not keep. Assume the last one that the kernel has
+        accepted."""
         if handed := self.handed():
             self.lost_at = min(self.lost_at, handed - 1)
 
