@@ -57,7 +57,7 @@ _texts: dict[str, bytes] = {}
 
 
 class EncodingError(Exception):
-    """Raised if a method of a value, such as `__str__`, raises an exception. That exception is the cause of this
+    """Raised if a method of a value, such as `__str__`, raises an exception, which is the cause (`__cause__`) of this
     one."""
 
 
