@@ -14,8 +14,9 @@ HEAPS = 2
 """Maximum number of heaps in a process of `tailrace view`. If each thread has a heap of its own, drawing 200 million
 spans takes 60 MB more memory."""
 
-LARGE = 512 * 2**10
-"""Minimum size (bytes) of a block of memory that returns to the system when it is freed.
+LARGE = 640 * 2**10
+"""Minimum size (bytes) of a block of memory that returns to the system when it is freed. It is larger than a chunk of
+received bytes (512 KiB), because the system clears each page of a returned block when the page is used again.
 
 By default, glibc raises this minimum to the size of the largest freed block. After the daemon had received 130 names of
 500 kB, its heaps held 110 MB with the default, and 20 MB with this fixed value."""
