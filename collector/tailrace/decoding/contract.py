@@ -54,7 +54,8 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class BlockDecoder(Decoder, Protocol):
-    """A decoder with a compiled kernel, which packs events of the most frequent shape into blocks of rows."""
+    """A decoder with a compiled kernel, which packs the events with the most frequent set of fields into blocks of
+    rows."""
 
     @property
     def block_min(self) -> int:
@@ -96,8 +97,8 @@ class FileDecoder(Decoder, Protocol):
 
 @runtime_checkable
 class EndingDecoder(Decoder, Protocol):
-    """A decoder of a format in which the last record of a complete stream is an end mark. If the end mark is missing,
-    events are lost."""
+    """A decoder of a format in which each complete stream ends with an end mark, a special last record. If the end mark
+    is missing, events are lost."""
 
     @property
     def stream(self) -> str:
@@ -128,8 +129,8 @@ class SettlingDecoder(Decoder, Protocol):
     """A decoder that has more to report when the input pauses, such as a last record without its newline."""
 
     def settle(self) -> list[Record]:
-        """Decode a last record that lacks only its terminator, when the input pauses. Take back gaps that are wrong if
-        nothing follows.
+        """When the input pauses, decode a last record that lacks only its terminator. Take back those gaps (reports of
+        missing events) that are wrong if no more input follows.
 
         Return only records that later bytes cannot change. A later terminator becomes a record of its own."""
         ...
@@ -156,14 +157,15 @@ class SeparatingDecoder(HoldingDecoder, Protocol):
 
     @property
     def pieces(self) -> Mapping[int, RunPiece | None]:
-        """Map the id of each process to the part of the process's last run (program execution) that this input has. A
-        process is left out if no other input may have further parts of the run.
+        """Return, by process id, the part of the process's last run (program execution) that is in this input. Leave
+        out a process if no other input can contain further parts of its run.
 
         The value is None if a part is missing, and event ids do not show whether another input has it."""
         ...
 
     def lacking_of(self, process: int) -> str | None:
-        """Return what `EndingDecoder.lacking` would be for a process's last run; None for an unknown process."""
+        """Return the value that `EndingDecoder.lacking` would have for the last run of the process; None for an unknown
+        process."""
         ...
 
 
@@ -297,7 +299,8 @@ file."""
 
 
 def originals(path: str) -> list[str]:
-    """Return the paths of files of which `path` may be a copy, by its name. The most similar name comes first."""
+    """Return the paths of files of which the file `path` may be a copy, judging by the names. The most similar name
+    comes first."""
     found: list[str] = []
     directory, name = posixpath.split(without_gz(path))
     while match := _DERIVED.fullmatch(name):
@@ -325,9 +328,9 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     # recognises(path, head): whether a file has this format, by its first bytes (uncompressed, up
     # to 4 KiB). A typical path may relax the check of the bytes, but must not be required.
     recognises: Callable[[str, bytes], bool] = _nothing
-    # pieces(path): whether the name is typical of a tool that splits traces. An import leaves out
-    # such a file, and one with the first record of another file, if other files have all its lines.
-    # None if no tool splits traces.
+    # pieces(path): whether the name is typical of a tool that splits traces. An import leaves out a file with such a
+    # name, or with the same first record as another file, if other files have all its lines. None if no tool splits
+    # traces.
     pieces: Callable[[str], bool] | None = None
     # dated(head): whether the first bytes of a file contain the time at which its run began, or the
     # process and the time of an event. Without such a time, files of several runs may begin alike.
@@ -350,11 +353,12 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acknowledgement(msgspec.Struct, frozen=True):
-    """The collector's answer to a client about its announced session (clients/PROTOCOL.md, `tailrace.ack`)."""
+    """The content of an acknowledgement (`tailrace.ack` in clients/PROTOCOL.md), which the collector sends to a client
+    about the client's session."""
 
     session: str
-    turn: int  # Number of the client's last request for a complete acknowledgement.
-    # By stream, the sequence number below which every event is durable, in `holes` or given up.
+    turn: int  # The number in the client's last request for a complete acknowledgement.
+    # By stream, the number below which every event is durable, in `holes` or no longer requested.
     streams: dict[str, int]
     holes: list[tuple[str, int, int]]  # Ranges of missing events: stream, first number, count.
     goodbye: bool
@@ -363,7 +367,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 
 
 class Waiting(Protocol):
-    """The part of a decoder's state that holds the bytes of an unfinished record."""
+    """A part of a decoder's state: the bytes of an unfinished record."""
 
     waiting: bytes
 
@@ -394,7 +398,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     # waiting(state): the part of a decoder's state whose attribute `waiting` has the bytes of an
     # unfinished record. A checkpoint may omit these bytes, because the spool has them.
     waiting: Callable[[Any], Waiting] = lambda state: state
-    acknowledge: Callable[[Acknowledgement], bytes] | None = None  # Encodes an answer to a client.
+    acknowledge: Callable[[Acknowledgement], bytes] | None = None  # Encodes an acknowledgement.
     # encoder(repair): creates an encoder of one session (see `Encoder`), if the format has one.
     encoder: Callable[[bool], Encoder] | None = None
     suffix: str = ""  # Suffix of the encoded file of a session that had no file.

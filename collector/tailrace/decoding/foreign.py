@@ -85,7 +85,7 @@ JSON_SHAPES = (
 lines. Each pattern has a key of `FOREIGN`. The first pattern that matches decides."""
 
 _CR = re.compile(rb"\d[ \t]*\r\s*[#A-Z]")
-"""A CR that ends a line: it follows a digit, and the next line begins with a letter or `#`."""
+"""Pattern of a CR that ends a line: the CR follows a digit, and the next line begins with a letter or `#`."""
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x19\x1b-\x1f]")
 _OLD_MIN = 34
 _WIDE_MIN = 16
@@ -144,12 +144,14 @@ def _records(head: bytes) -> bytes:
 
 
 def readable_before(what: str, records: Iterable[Record]) -> list[Record]:
-    """Return the records before foreign content. Only Heph's old layout has a readable beginning."""
+    """Return the readable records before foreign content. No kind of foreign content except Heph's old layout has a
+    readable beginning."""
     return list(takewhile(lambda r: r.kind == Kind.SESSION, records)) if what == OLD_HEPH else []
 
 
 def of_datagram(records: list[Record], datagram: bytes) -> list[Record]:
-    """Return the records of a datagram with an unreadable part. Foreign content in it becomes one malformed record."""
+    """Return the records of a datagram with an unreadable part. Foreign content in the datagram becomes one malformed
+    record."""
     if not (what := foreign("", datagram)):
         return records
     before = readable_before(what, records)

@@ -253,7 +253,8 @@ class GuardedDecoder:
         return records
 
     def report_again(self) -> bool:
-        """Let `take` report the current decoder's failure again, because the row of the first report was discarded.
+        """Let the next call of `take` report the current decoder's failure again, because the row with the first report
+        was discarded.
 
         Return whether any decoder of this guard has failed."""
         if self.error:
@@ -261,8 +262,8 @@ class GuardedDecoder:
         return bool(self.error)
 
     def ask(self, question: Callable[[Any], T], otherwise: T) -> T:
-        """Return the result of the call of `question` with the plug-in's decoder. Return `otherwise` if the decoder
-        fails or has failed before."""
+        """Call the function `question` with the plug-in's decoder, and return the result. Return `otherwise` if the
+        decoder fails or has failed before."""
         if self._decoder is None:
             return otherwise
         try:
@@ -323,8 +324,8 @@ def text_of(error: BaseException) -> str:
 
 
 class _Held:
-    """A `Holding` of a plug-in's decoder. If its call raises an exception, the decoder has failed, and a default is
-    returned."""
+    """Wraps a `Holding` of a plug-in's decoder. If a call raises an exception, the decoder has failed, and the call
+    returns a default."""
 
     def __init__(self, guard: GuardedDecoder, at: int, what: Evicted) -> None:
         self.what = what
@@ -350,7 +351,7 @@ class _Held:
 
 
 class _Optional(GuardedDecoder):
-    """The optional members of a decoder, as a guard implements them for a plug-in's decoder that has them."""
+    """The guard's versions of the optional members of a decoder, used if the plug-in's decoder has these members."""
 
     def begin(self, path: str, dialect: str) -> None:
         self.ask(lambda decoder: decoder.begin(path, dialect), None)
@@ -388,8 +389,8 @@ def _of(types: type | tuple[type, ...], value: Any) -> Any:  # noqa: ANN401 - of
 
 
 def guarded(format_: Format, sample: Decoder | None) -> Format:
-    """Return a plug-in's format with guards, which never raise. `sample` is a decoder of the format. A guard has those
-    `_Optional` members that the sample has."""
+    """Return a plug-in's format whose functions and decoders are guarded, so that they never raise. `sample` is a
+    decoder of the format. A guard has those members of `_Optional` that the sample has."""
     members = {k: v for k, v in vars(_Optional).items() if k[0] != "_" and hasattr(sample, k)}
     kind = type(f"Guarded_{format_.name}", (GuardedDecoder,), members)
     files, usual = format_.files, Files()
@@ -397,7 +398,7 @@ def guarded(format_: Format, sample: Decoder | None) -> Format:
         name: _answering(format_.name, name, getattr(files, name), default)
         for name in Files.__struct_fields__
         if callable(default := getattr(usual, name))
-        # Keep defaults, because `Files` compares some functions with them.
+        # Do not wrap default functions, because `Files` compares its functions with the defaults.
         and getattr(files, name) is not default
     }
     return replace(

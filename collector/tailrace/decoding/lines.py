@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple
 import msgspec
 
 PIECE = 64 * 1024
-"""Maximum size (bytes) of a piece of unreadable bytes. It equals the maximum size of a datagram."""
+"""Unreadable bytes are divided into records of at most this size (bytes), which is the maximum size of a datagram."""
 
 BLOCK = 16 * 1024
-"""Approximate size (bytes) of a piece of whole lines. The records of such a piece fit into the processor's cache."""
+"""Whole lines are passed on in pieces of about this size (bytes), whose records fit into the processor's cache."""
 
 WHITE = b" \t\r\n"
 
@@ -44,7 +44,8 @@ class Piece(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the session record for a piece of the kind `blank` or `mark`."""
+        """Name of the session record for this piece of the input, if it is blank lines or a mark (byte order mark or
+        Ctrl-Zs)."""
         if self.kind == "blank":
             return "blank_lines"
         return "byte_order_mark" if self.data == BYTE_ORDER_MARK else "ctrl_z"
@@ -99,7 +100,8 @@ class Lines:
         return not self._waiting or (self._blank and self._waiting.endswith(b"\n"))
 
     def take_back(self) -> bytes:
-        """Remove and return the waiting bytes of an unfinished line, with which the next input must begin."""
+        """Remove and return the waiting bytes of an unfinished line. The caller must put these bytes before the next
+        input."""
         if self._too_long:
             return b""
         taken, self._waiting, self._blank = bytes(self._waiting), bytearray(), True
@@ -142,10 +144,10 @@ class Lines:
         return pieces
 
     def end(self) -> list[Piece]:
-        """Return the waiting bytes at the end of the input. `feed` may follow; offsets continue."""
+        """Return the waiting bytes at the end of the input as pieces. `feed` may be called later; offsets continue."""
         data = bytes(self._waiting)
-        # Return the preceding blank lines as a separate piece. A line that continues later might otherwise exceed
-        # `limit` because of its blank lines.
+        # Return the blank lines before an unfinished line as a separate piece. If the line continues later, it might
+        # otherwise exceed `limit` because of its blank lines.
         blank = 0 if self._too_long else data.rfind(b"\n") + 1
         text = data if self._too_long else data.rstrip(CTRL_Z)
         kind: PieceKind = "too_long" if self._too_long else "tail" if text.strip(WHITE) else "blank"
@@ -177,7 +179,8 @@ class Lines:
         return self.end()
 
     def give_up(self) -> list[Piece]:
-        """Return the waiting bytes because memory is short. All pieces of an unfinished line are `too_long`."""
+        """Return the waiting bytes because memory is short. All bytes of an unfinished line count as part of a line
+        that is too long."""
         data = bytes(self._waiting)
         self._too_long = self._too_long or not self._blank
         kind: PieceKind = "too_long" if self._too_long else "blank"
@@ -188,7 +191,8 @@ class Lines:
         return pieces
 
     def _next(self, data: bytes, at: int, pieces: list[Piece]) -> int:
-        """Append the piece that begins at `at`. Return the position after the piece, or 0 if it is incomplete."""
+        """Append the piece of `data` (see `Piece`) that begins at `at`. Return the position after the piece, or 0 if
+        more input is needed."""
         if self._too_long:
             return self._continue_too_long(data, at, pieces)
         window = at + self.limit
@@ -228,7 +232,8 @@ def _last_line_end(data: bytes, at: int, stop: int) -> int:
 
 
 def marks_before(line: bytes) -> list[Piece]:
-    """Split off the Ctrl-Zs at the beginning of a line as pieces, whose offsets count from the line's beginning."""
+    """Return the Ctrl-Zs at the beginning of a line, and blanks before them, as pieces whose offsets count from the
+    line's beginning."""
     blank = len(line) - len(line.lstrip(WHITE))
     stop = len(line) - len(line[blank:].lstrip(CTRL_Z))
     if stop == blank:
@@ -251,7 +256,8 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def without_content(name: str, size: int) -> bytes | None:
-    """Return the bytes of a session record for blank lines or a mark (`Piece.name`); None for any other name."""
+    """Return the bytes for which a session record stands that has no content: blank lines, a byte order mark or
+    Ctrl-Zs. Return None for a record with any other name."""
     blank = b" " * min(size - 1, BLANK_MAX) + b"\n"
     marks = {"blank_lines": blank, "byte_order_mark": BYTE_ORDER_MARK}
     return CTRL_Z * min(size, BLANK_MAX) if name == "ctrl_z" else marks.get(name)

@@ -81,7 +81,8 @@ def load(own: Collection[str]) -> tuple[dict[str, Format], list[Refused]]:
 
 
 def checked(name: str, format_: object) -> Format:
-    """Test a plug-in's format with samples, and return it with guards. Raise ContractError for a broken rule."""
+    """Test a plug-in's format with samples, and return the format wrapped in guards (see `guard`). Raise ContractError
+    for a broken rule."""
     if not isinstance(format_, Format):
         raise ContractError(
             f"it is a {type(format_).__name__}, not a tailrace.decoding.contract.Format"
@@ -111,7 +112,8 @@ def checked(name: str, format_: object) -> Format:
 
 @cache
 def absent(name: str) -> Format:
-    """Return a substitute for a plug-in's format that is not available. Its decoder returns all bytes as malformed."""
+    """Return a substitute for the format of a plug-in that is not available. The substitute's decoder returns all bytes
+    as malformed."""
 
     def decoder(limit: int, state: object) -> Decoder:  # noqa: ARG001 - the decoder of `Format`
         raise ContractError(

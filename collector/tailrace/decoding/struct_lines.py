@@ -49,7 +49,7 @@ class StructLines(Generic[Plain, Spelled]):
         self._reserved = reserved
 
     def decode(self, data: bytes, lines: list[bytes]) -> Sequence[Plain | Spelled] | None:
-        """Return the `lines` of `data` as structs: all of the type `plain`, or all of the type `spelled`.
+        """Return the `lines` of `data` as structs, either all of the type `plain` or all of the type `spelled`.
 
         Return None if a line fits neither of them, nests too deeply or is not UTF-8."""
         decoded: Sequence[Plain | Spelled] | None = None
@@ -76,8 +76,8 @@ class StructLines(Generic[Plain, Spelled]):
     def further(
         self, lines: list[bytes], decoded: Sequence[Plain | Spelled | None], again: bytes
     ) -> Sequence[str | None]:
-        """Return each line's fields that its struct lacks, as JSON members like `,"a":1`. `again` has the structs as
-        JSON.
+        """For each line, return the fields that its struct lacks, as JSON members like `,"a":1`. `again` has the
+        structs as JSON.
 
         Return None for a line that has a repeated field or a reserved name, or that was not decoded."""
         text = b"\n".join(lines) + b"\n"
@@ -162,7 +162,8 @@ def keys_of(type_: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _same_value(data: bytes, again: bytes) -> bool:
-    """Return whether msgspec wrote all of `data` into `again`. If it drops a part of `data`, `again` is shorter."""
+    """Return whether msgspec wrote all of `data` into `again`, judging by the sizes: if msgspec drops a part of `data`,
+    `again` is shorter."""
     if len(data) == len(again):
         return True
     content = _content(data)

@@ -27,7 +27,8 @@ _RECORD = re.compile(
     rb"""(?:"type"\s*:\s*\d+\s*,\s*)?"pid"\s*:\s*"?\d+"?\s*,\s*"tid"\s*:\s*"?\d+"?\s*,"""
 )
 _PIECE = re.compile(r"(?:\A|/)split/[^/]*\Z|_chunk\d+\.pfw(?:\.gz)?\Z")
-"""Paths of trace pieces that the tool dftracer_split writes: its default directory or its default file names."""
+"""Pattern of the paths of parts of traces, as the tool dftracer_split writes them: with its default directory or its
+default file names."""
 
 _TIME = re.compile(rb"""[{,]\s*"ts"\s*:\s*"?\d{15}""")
 """Pattern of the time of an event by the wall clock: microseconds since 1970, in 15 digits or more."""

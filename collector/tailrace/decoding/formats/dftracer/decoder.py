@@ -74,7 +74,7 @@ if TYPE_CHECKING or kernels.active():
     _scan = Scanner().scan
     """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 JOINS_MAX = 4
-"""Maximum number of attempts to read lines as one record that newlines in a string have split."""
+"""Maximum number of attempts to join lines to one record, which newlines in a string have split into these lines."""
 
 _BEFORE, _BEHIND = b"[]," + WHITE, b"]," + WHITE
 """The bytes that may stand before a record, and those that may stand after it, in a JSON array."""
@@ -207,8 +207,8 @@ class DFTracerDecoder:
             self._piece(piece)
 
     def _read(self, data: bytes, at: int, size: int) -> int:
-        """Read whole lines or elements, at most `size` bytes from `at` on. If none ends there, or an unfinished one
-        waits, read a part of a single one, up to its end if possible.
+        """Read whole lines or elements, at most `size` bytes from `at` on. If no line or element ends there, or an
+        unfinished one waits, read a part of a single line or element, up to its end if possible.
 
         Return the position after the bytes that were read."""
         lines, stop = self._lines, 0
@@ -267,7 +267,7 @@ class DFTracerDecoder:
         return bool(self._held)
 
     def _line(self, line: bytes, unreadable: str) -> None:
-        """Read a line. If lines of a split record wait, try to read these lines and the new one together as one
+        """Read a line. If lines of a split record wait, try to read these lines and the new line together as one
         record."""
         if not self._held:
             self._fresh(line, unreadable)
@@ -429,7 +429,8 @@ class DFTracerDecoder:
         return record._replace(attributes=about)
 
     def _of(self, numbers: list[int], finds: Callable[[TracedRun, int], list[Record]]) -> None:
-        """Add the records that `finds` returns for the run of each process whose number is in `numbers`."""
+        """Call `finds` with the run of each process whose number is in `numbers`. Add the records that the calls
+        return."""
         for number in numbers:
             found = finds(self._processes.runs[number], self._offset)
             if found and self._processes.go(number):
@@ -493,7 +494,7 @@ class DFTracerBlockDecoder(DFTracerDecoder):
                 if rows >= ROWS_MIN:
                     step = 0
                 continue
-            # Decode in Python the line at `stop` that the compiled kernel cannot read. After many such lines in
+            # Decode in Python the line at `stop`, which the compiled kernel cannot read. After many such lines in
             # succession, decode more and more bytes at once.
             stop = max(stop, at + step)
             while at <= stop and at < have:

@@ -128,7 +128,7 @@ class DFTracerEncoder:
         # For each PID, whether `ph` is a number or a text.
         self._of: dict[str, tuple[str, ...]] = {}
         self._coming = (
-            False  # Whether `_phases` applies to the PID of the next record of a process.
+            False  # Whether to store `_phases` for the PID of the next record of a process.
         )
         self._bracket = False  # Whether a written opening bracket lacks its closing bracket.
         self._in_line = False  # Whether the last written line lacks its newline.
@@ -200,7 +200,8 @@ class DFTracerEncoder:
 
 
 def _fields(record: Record, texts: Texts, phases: tuple[str, ...]) -> Texts:
-    """Return a record's fields as JSON texts in the order of its release, whose values of `ph` are `phases`."""
+    """Return a record's fields as JSON texts, in the order of the tracer's release. `phases` are the values of `ph` in
+    this release."""
     theirs = {key: text for key, text in texts.items() if key not in _OURS}
     name, phase = str(record.name), METADATA
     if record.start is None and "ticks_per_second" not in texts:

@@ -98,7 +98,7 @@ class HashNames:
 
 
 def joined(members: dict[str, str]) -> str:
-    """Return members of a JSON object as one text. A comma precedes each member."""
+    """Return members of a JSON object as one text, with a comma before each member."""
     return "".join(f',"{member}":{text}' for member, text in members.items())
 
 

@@ -123,7 +123,8 @@ class Processes:
         return {number: piece for number, (piece, lacks) in found.items() if piece or lacks}
 
     def await_settling(self) -> None:
-        """Remember that the gaps in the current process's run must be reported soon (`TracedRun.settle`)."""
+        """Remember the current process, because the gaps (missing events) of its run must be reported soon
+        (`TracedRun.settle`)."""
         self._due.add(self.number)
 
     def take_due(self) -> list[int]:
@@ -173,7 +174,8 @@ class Processes:
         number = self._rest
         if number is None:
             number = self._following
-            # From this process on, new processes share one number: there are too many, or some were evicted before.
+            # From this process on, new processes share one number, because there are too many processes, or earlier
+            # ones were evicted.
             if number >= PROCESSES_MAX or len(self.runs) < number:
                 self._rest = number
             self.runs[number] = TracedRun(TracedRunState())

@@ -26,7 +26,8 @@ from tailrace.model.gap import Reason
 from tailrace.model.record import Kind, Missing, Record, RunPiece, SessionFacts, missing
 
 HOLES_MAX = 4096
-"""Maximum number of stored ranges of missing ids of one run. A measured run of eight threads had some tens at once."""
+"""Maximum number of stored ranges of missing ids of one run. In a measured run of eight threads, some tens of ranges
+were missing at once."""
 
 
 class IdsState(msgspec.Struct):
@@ -302,7 +303,8 @@ class TracedRun:
             claimed = old.stage == "settled" and bool(old.counts)
             old.headless, old.backward, old.stage, old.at = False, True, "ended", reading.start
             self.saw(reading)
-            # Take back the gap that `_late` has reported. If ids prove nothing, the piece in this record has no ids.
+            # Take back the gap that `_late` has reported. If ids prove nothing, the part of the run that this record
+            # states has no ids.
             piece = self.piece or RunPiece(pid=self.pid, host=self.host, ranges=())
             about = Missing(count=0, of=Kind.SPAN, detail=NO_START, piece=piece)
             late = [self._late(offset)._replace(kind=Kind.HEAL, detail=about)] if claimed else []
@@ -381,8 +383,8 @@ class TracedRun:
         return gaps
 
     def heals(self, offset: int, number: int | None) -> list[Record]:
-        """Return heals (records that take gaps back) after a record with the id `number`, or without an id. Take back
-        this id if it was reported as missing, or all reported ids if ids prove nothing any more."""
+        """Return the heals (records that take gaps back) that follow from a record with the id `number`, or without an
+        id. Take back this id if it was reported as missing, or all reported ids if ids prove nothing any more."""
         claimed = self.stored.claimed
         if not claimed:
             return []
@@ -397,8 +399,8 @@ class TracedRun:
         return [_gap(offset, number, 1, "ids")._replace(kind=Kind.HEAL)]
 
     def _take_back(self, offset: int) -> list[Record]:
-        """Return heals that take back the gaps of all reported ids that have not come, and a gap of unknown size in
-        their place. Return nothing if there are no such ids."""
+        """Return heals, which take back the gaps for all reported ids that have not come, and one gap of unknown size
+        in place of these gaps. Return nothing if there are no such ids."""
         claimed, self.stored.claimed = self.stored.claimed, []
         if not claimed:
             return []
@@ -465,7 +467,7 @@ class TracedRun:
 
     @property
     def _is_middle(self) -> bool:
-        """Whether the file has events of a run, but neither the run's `start` nor the run's `end`."""
+        """Whether the file has events of the run, but neither the `start` nor the `end` of the run."""
         state = self.stored
         return state.stage == "before" and state.numbered and bool(state.counts)
 

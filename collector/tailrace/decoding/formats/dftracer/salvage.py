@@ -125,7 +125,8 @@ class _Repairing:
         return f'{{{number}"name":{name},"cat":{category},{numbers}{args}}}'
 
     def _members(self) -> list[str]:
-        """Read the arguments up to the end of the record as JSON members. Raise _UnsureError if unsure."""
+        """Read the arguments up to the end of the record as JSON members. Raise _UnsureError if their meaning is not
+        certain."""
         members: list[str] = []
         while not members or self._takes(","):
             if not self._takes('"'):

@@ -1,7 +1,7 @@
 """Read the most frequent records of DFTracer in bulk. The results are the same as those of the module `line`.
 
-Such a record is a complete event or a counter without repeated fields. Its fields may have any order and any legal
-spelling, and may include fields that the tracer does not write."""
+A record of this kind is a complete event or a counter without repeated fields. Its fields may have any order and any
+legal spelling, and may include fields that the tracer does not write."""
 
 from __future__ import annotations
 
@@ -102,8 +102,9 @@ def read_usual(
 ) -> None:
     """Read successive `lines` from `offset` on, and append the records of usual lines to `records`.
 
-    `other` reads any other line. It returns True if newlines have split a record whose end is still missing; the next
-    line is then passed to `other`, too. `waits` is true if the beginning of a split record precedes the first line."""
+    The function `other` reads any other line. It returns True if newlines have split a record whose end is still
+    missing. The next line is then passed to `other`, too. `waits` is true if the beginning of a split record precedes
+    the first line."""
     reading = _UsualReading(names, processes, records)
     for found in lines:
         whole = found.whole
@@ -203,7 +204,7 @@ class _UsualReading:
         return pid == self._own and host in ("", self._host)
 
     def stop(self) -> None:
-        """Pass the event ids since the last call of `stop` to the current run."""
+        """Pass the event ids that were collected since the last call of `stop` to the current run."""
         self._run.ids.add(self._ids)
         self._run.shown(numbered=bool(self._ids), counts=self._shows)
         self._ids, self._shows = [], False
@@ -245,7 +246,8 @@ def turned(offset: int, processes: Processes) -> Record:
 
 
 def find_usual(data: bytes, elements: list[bytes] | None = None) -> list[FoundLine]:
-    """Find the records in `data`, which consists of whole lines, or of the given `elements` of one line."""
+    """Find the records in `data`, which consists of whole lines or, if `elements` is given, of these elements of one
+    line."""
     whole = elements or [line + b"\n" for line in data.split(b"\n")[:-1]]
     lines = [line.strip(_SEPARATORS) for line in whole]
     decoded: Sequence[Any] | None = _LINES.decode(data, lines)

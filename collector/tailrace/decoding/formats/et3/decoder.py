@@ -107,8 +107,8 @@ class Et3Decoder:
 
     @property
     def asked(self) -> Collection[str]:
-        """Keys to which events refer, and for which no document has a name. A trace of the form `SPECIFICATION` needs
-        no names of fields."""
+        """Keys to which events refer and for which no document has a name. In a trace of the form `SPECIFICATION`, the
+        keys of fields are left out, because such a trace needs no names of fields."""
         asked = self._names.asked.missing
         if isinstance(self._state.form, SpecificationForm):
             return [key for key in asked if not key.startswith("field:")]
@@ -157,10 +157,11 @@ class Et3Decoder:
     def give_up(self) -> list[Record]:
         return self._stop(Lines.give_up)
 
-    # Methods that cut the input into NULs and pieces (`Piece`: whole lines, or a part of one)
+    # Methods that cut the input into NULs and pieces (`Piece`: whole lines, or a part of a line)
 
     def _stop(self, rest: Callable[[Lines], list[Piece]]) -> list[Record]:
-        """Return the records of all waiting bytes. The method `rest` of `Lines` returns the unfinished lines."""
+        """Return the records of all waiting bytes. `rest` is the method of `Lines` with which to get the bytes of the
+        unfinished line."""
         records: list[Record] = []
         self._tell_nuls(self._state.nuls, records)
         pieces = rest(self._lines)
@@ -218,7 +219,7 @@ class Et3Decoder:
             if self._state.form and data.endswith(b"\n"):
                 self._state.form.unreadable()
 
-    # Methods that read the lines of a piece (`Piece`)
+    # Methods that read the lines of a `Piece` of the input
 
     def _read_lines(self, offset: int, data: bytes, records: list[Record]) -> None:
         read = 0
@@ -255,7 +256,7 @@ class Et3Decoder:
             self._decide(form, records)
 
     def _settle(self, records: list[Record]) -> None:
-        """Choose the more likely form for the lines that wait, and read them."""
+        """Choose the more likely form for the waiting lines, and read these lines."""
         if self._held:
             self._decide(self._votes.guess(), records)
 
@@ -297,7 +298,7 @@ class Et3BlockDecoder(Et3Decoder):
                 found.append(block)
                 at, step = stop, 0
                 continue
-            # Decode in Python the line at `stop` that the compiled kernel cannot read. After many such lines in
+            # Decode in Python the line at `stop`, which the compiled kernel cannot read. After many such lines in
             # succession, decode more and more bytes at once.
             stop = data.find(b"\n", min(max(stop, at + step), have)) + 1 or have
             found += super().feed(data[at:stop])

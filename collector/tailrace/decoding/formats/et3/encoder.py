@@ -48,8 +48,8 @@ class LineForm(NamedTuple):
 def line_of(
     record: Record, members: LineMembers, numbers: LineForm
 ) -> tuple[str, bool, OpenCall | None]:
-    """Return three values: the line that a decoder would read as this record (`members` are its attributes), whether
-    the line shows an ET1 trace, and the call that the line opens or None."""
+    """Return three values: the line that a decoder would read as this record, whose attributes are `members`; whether
+    the line shows an ET1 trace; and the call that the line opens, or None."""
     et1, frame = False, None
     comment = members.get("comment") if _has_comment(record, members) else None
     if record.kind == Kind.BEGIN:

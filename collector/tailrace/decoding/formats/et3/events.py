@@ -99,8 +99,8 @@ _record = cast(Callable[[type[Record], tuple[object, ...]], Record], tuple.__new
 
 ET3, ET1 = "et3", "et1"
 _OF_ET3 = re.compile(rb"^[EUWD]", re.MULTILINE).search
-"""Finds the first line that shows ET3 by its letter. All lines must have shapes of ET3: ET1 uses some of these letters
-in other shapes."""
+"""Finds the first line whose letter shows that the trace is of ET3. Search only in lines with shapes of ET3, because
+ET1 uses some of these letters in other shapes."""
 
 LineReader = Callable[[int, int, list[str]], Record]
 
@@ -136,7 +136,8 @@ class Events:
             read += len(line)
 
     def _read_usual(self, offset: int, data: bytes, records: list[Record]) -> int:
-        """Read ET3 letters with numbers up to a line that needs `read_line`. Return the size (bytes) that was read."""
+        """Read lines that consist of an ET3 letter and numbers, up to a line that needs `read_line`. Return the number
+        of bytes that were read."""
         readers, found, append = self._readers, self._form.found, records.append
         at = offset
         for line in data.decode("ascii").split("\n")[:-1]:
@@ -187,7 +188,8 @@ class Events:
             records.append(malformed(offset, data, "truncated"))
 
     def settle(self, offset: int, records: list[Record], *, ended: bool) -> None:
-        """Append the heal and gap records that follow when the input pauses or has `ended`."""
+        """When the input pauses or has `ended`, append the records of lines that now count as missing (gaps) or no
+        longer do so (heals)."""
         self._form.settle(ended=ended)
         records += [lost(offset, loss) for loss in self._form.found if loss]
         self._form.found.clear()
@@ -210,7 +212,8 @@ class Events:
         return record if record.flaw else record._replace(flaw=line.flaw)
 
     def _tell(self, records: list[Record]) -> None:
-        """Append the gap, heal and session records that follow from the line just read."""
+        """Append the records that follow from the line just read: of missing lines (gaps), of lines that no longer
+        count as missing (heals), and of a new run (session)."""
         found = self._form.found
         record = records.pop()
         if None in found:

@@ -90,7 +90,7 @@ class MissingLines(NamedTuple):
 
 
 NO_START = MissingLines(0, Reason.LATE_JOIN, detail="no_start")
-"""The beginning of the input may be missing, for example because it is in another file."""
+"""A loss of unknown size: the beginning of the input may be missing, for example because it is in another file."""
 
 
 class Votes:
@@ -197,8 +197,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return last, frames, self.time, None
 
     def death(self, time: int) -> int:
-        """Read the death of an object. Its `time` may show missing lines. Return the time for the record of the
-        death."""
+        """Read the death (end) of an object. The time of the death, `time`, may show missing lines. Return the time for
+        the record of the death."""
         if self.mixed or self.claimed < 0 or time > TIME_MAX:
             return time  # The time of the death is damaged or from another clock, so it must not change the counted clock.
         lines = self.time - self.lost
@@ -214,7 +214,7 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return time
 
     def unmatched(self, stream: str, method: str) -> None:
-        """Handle an exit from a method without an open frame. If its entry is not in the input, remember the exit in
+        """Handle an exit from a method that has no open frame. If its entry is not in the input, remember the exit in
         `stacks` or, if the thread has no open frame at all, report that the beginning may be missing."""
         if not self.stacks.lacks(stream, method):
             return
@@ -239,8 +239,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         return count
 
     def take_back(self) -> None:
-        """Take back reports of missing entries that may stand behind their exits (`Stacks.behind`). Report instead that
-        the beginning may be missing."""
+        """Take back the reports of missing entries that may stand behind their exits in the file (`Stacks.behind`).
+        Report instead that the beginning may be missing."""
         for stream, count in self.stacks.behind.items():
             self._heal(MissingLines(count, detail="unmatched_exit", of=Kind.BEGIN, stream=stream))
         self.stacks.behind.clear()
@@ -292,8 +292,8 @@ class AgentForm(msgspec.Struct, tag=AGENT):
         self.trusted = True
 
     def _weigh(self, ahead: int) -> None:
-        """Trust the times of deaths after `TRUST` equal values of `ahead`. If they are trusted, report missing
-        lines."""
+        """Trust the times of deaths after `TRUST` equal values of `ahead`. If these times are trusted, report the
+        missing lines that they show."""
         lines = self.time - self.lost
         if self.trusted:
             self._claim(ahead - self.lost)

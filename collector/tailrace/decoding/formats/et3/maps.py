@@ -67,7 +67,8 @@ Method = tuple[str | None, str, str]
 
 
 class _Made(dict[str, V]):
-    """A cache of the results of `make`, by id. Beyond `MADE_MAX`, the caches of all traces are cleared."""
+    """A cache of the results of the function `make`, by id. If the caches of all traces have more than `MADE_MAX`
+    results, all of them are cleared."""
 
     _all: ClassVar[WeakSet[_Made[Any]]] = WeakSet()
     _kept: ClassVar[int] = 0
@@ -240,7 +241,8 @@ def _is_id(text: str) -> bool:
 
 
 _TRACE = re.compile(r"(\A|\.)(trace([._].*)?|et3)\Z")
-"""File names of traces: `trace` (all agents), NAME.trace, NAME.et3, and the names of processed traces."""
+"""Pattern of the file names of traces: `trace` (all agents), NAME.trace, NAME.et3, and the names that tools give to
+processed traces."""
 
 _ADDED = re.compile(r"reordered|with_deaths")
 

@@ -16,7 +16,7 @@ PASSED_MAX = 1024
 """Maximum number of methods in `Stacks.passed` of one thread. Beyond it, all counts of the thread are dropped."""
 
 OpenFrame = tuple[str, int, bool]
-"""An open frame: its method, its number, and whether its begin record lacks the name of the method."""
+"""An open frame: the method, the number of the frame, and whether its begin record lacks the name of the method."""
 
 
 FRAME_BYTES, THREAD_BYTES = 224, 256
@@ -31,7 +31,7 @@ class Stacks(msgspec.Struct):
     an earlier exit."""
 
     frames: dict[str, list[OpenFrame]] = {}
-    # by thread and method, number of frames that the exit of an outer frame has removed, minus the doubted exits
+    # by thread and method, number of frames that the exit of an outer frame has removed, minus the exits in `doubted`
     # and the exits whose entry is reported missing; never 0
     passed: dict[str, dict[str, int]] = {}
     # by thread, exits without an entry: the number of the innermost frame when they came, and the number of these exits
@@ -84,7 +84,7 @@ class Stacks(msgspec.Struct):
 
     @property
     def doubts(self) -> int:
-        """Return the number of exits without an entry about which nothing is proven."""
+        """Return the number of exits whose entry is neither in the input nor proven to be missing."""
         placed = (exits for doubts in self.doubted.values() for _, exits in doubts)
         return self.unplaced + sum(sum(exits.values()) for exits in placed)
 
@@ -98,8 +98,9 @@ class Stacks(msgspec.Struct):
         _add(self.passed.setdefault(thread, {}), method, -1)
 
     def proven(self, thread: str, number: int, excused: int) -> int:
-        """Return how many exits without an entry came while the frame `number`, which an exit now ends, was open. Their
-        entries are missing behind the entry of this frame, but the first `excused` of them may be unreadable lines."""
+        """Return how many exits without an entry came while the frame `number`, which an exit now ends, was open. The
+        lines of their entries are missing after the entry of this frame, but unreadable lines may be the first
+        `excused` of these lines."""
         doubts, count = self.doubted.get(thread, []), 0
         passed = self.passed.setdefault(thread, {})
         while doubts and doubts[-1][0] >= number:

@@ -38,7 +38,7 @@ class BodyLayout(NamedTuple):
 
     kind: str
     name: str
-    # Splits a body into alternating parts: static bytes, and a value.
+    # Splits a body into static bytes and values, which alternate.
     unpack: Callable[[bytes], tuple[Any, ...]]
     static: tuple[bytes, ...]
     template: str
@@ -78,7 +78,8 @@ def read_layout(body: bytes, begin: int) -> tuple[str, str, str] | None:
 def learn_layout(
     body: bytes, begin: int, kind: str, name: str, values: list[BodyValue] | None
 ) -> None:
-    """Store the layout of bodies with this length and description, if none is stored; None if `values` is None."""
+    """Store the layout of bodies with this length and description, if none is stored. If `values` is None, store None:
+    no layout can be used for such bodies."""
     if len(body) > _BODY_MAX or (body[:begin], len(body)) in _layouts:
         return
     layout = None
@@ -112,7 +113,8 @@ TYPES = {U64: "u64", I64: "i64", F64: "f64", STRING: "string"}
 TYPES |= {ARRAY | kind: f"{name}[]" for kind, name in TYPES.items()}
 
 Body = tuple[str, str, str | None, str | None, tuple[tuple[int, int], ...]]
-"""The result of `read_body`: kind, name, attributes, flaw, and the ranges of the packet to search for another packet.
+"""The result of `read_body`: kind, name, attributes and flaw of the event, and the byte ranges of its packet in which
+another packet may begin.
 
 After a short write, the next packet begins inside the truncated one, with a magic. A magic is not UTF-8, so that a
 packet without a flaw is searched only in its arrays."""
@@ -156,8 +158,8 @@ def read_body(body: bytes) -> Body:
 
 
 def _usual(body: bytes, at: int) -> tuple[str | None, list[BodyValue] | None]:
-    """Return attributes as JSON, and their `values` for `learn_layout` if it can store the layout. Return None twice if
-    some attribute is not a scalar with an ordinary name."""
+    """Return attributes as JSON and, if `learn_layout` can store the layout, its argument `values`. Return None twice
+    if any attribute is not a scalar with an ordinary name."""
     keys: set[str] = set()
     fields: list[str] = []
     values: list[BodyValue] = []
@@ -222,7 +224,7 @@ class _Attribute(NamedTuple):
 
 
 def _read_any(body: bytes) -> Body:
-    """Read any body that has attributes, or whose description is not UTF-8. This is the reference for `_usual`."""
+    """Read any body that has attributes, or whose description is not UTF-8. `_usual` must give the same results."""
     begin = 2 + (body[0] << 8 | body[1])
     name = body[2:begin].decode(errors="replace")
     attributes, stop = _read_attributes(body, begin)
@@ -248,7 +250,8 @@ def _read_any(body: bytes) -> Body:
 
 
 def _read_attributes(body: bytes, at: int) -> tuple[list[_Attribute], int]:
-    """Return the attributes from `at` on, and their end. Stop before the first attribute whose length may be wrong."""
+    """Return the attributes from the position `at` on, and the position after them. Stop before the first attribute
+    whose length may be wrong."""
     attributes: list[_Attribute] = []
     end = len(body)
     try:

@@ -14,7 +14,7 @@ producers.
 
 An event whose attributes do not fill its size keeps its header and description. If another packet begins inside a
 packet, a short write has truncated the outer packet, which is malformed up to the inner packet. Bytes outside of
-packets are malformed up to the next magic, in pieces of at most `PIECE` bytes."""
+packets are malformed up to the next magic, in records of at most `PIECE` bytes."""
 
 from __future__ import annotations
 
@@ -180,7 +180,8 @@ class HephDecoder:
     def _begins_another(
         self, data: bytes, at: int, suspects: tuple[tuple[int, int], ...], flaw: str | None
     ) -> int:
-        """Return the position at which a packet interrupts the one at `at`, in the ranges `suspects`; 0 if none."""
+        """Return the position of a packet that begins inside the packet at `at`, in one of the ranges `suspects`; 0 if
+        there is none."""
         # In a packet without a flaw, a magic counts only if the rest of the range has room for a whole header.
         room = MAGIC_SIZE if flaw else EVENT_MIN
         found = (packet_within(data, at + a, at + b, self._limit, room) for a, b in suspects)
@@ -213,7 +214,8 @@ class HephDecoder:
         return len(packet)
 
     def _skip(self, data: bytes, at: int, fault: str, records: list[Record]) -> int:
-        """Add malformed bytes before the next magic, at most a piece. Return their number, or 0 to wait for input."""
+        """Add a malformed record of the bytes before the next magic, at most `PIECE` bytes. Return its size, or 0 if
+        more input is needed."""
         stop = find_magic(data, at + 1, at + self._piece)
         if stop < 0:
             if len(data) - at < self._piece:
@@ -224,8 +226,8 @@ class HephDecoder:
         return self._malformed(data, at, stop, fault, records)
 
     def _malformed(self, data: bytes, at: int, stop: int, fault: str, records: list[Record]) -> int:
-        """Add a malformed record and return its size. If no magic begins it, its reason is that of malformed bytes
-        directly before it, if any."""
+        """Add a malformed record and return its size. If it does not begin with a magic, and malformed bytes are
+        directly before it, it gets the same reason as these bytes."""
         offset = self._offset + at
         if fault == "bad_magic" and self._run and self._run_end == offset:
             fault = self._run
@@ -283,7 +285,7 @@ class HephBlockDecoder(HephDecoder):
                 found.append(block)
                 at = stop
                 continue
-            # Decode in Python the packet at `stop` that the compiled kernel cannot read.
+            # Decode in Python the packet at `stop`, which the compiled kernel cannot read.
             records: list[Record] = []
             done = self._packets(data, records, at, min(stop + 1, have))
             found += records

@@ -17,7 +17,8 @@ _u16 = Struct(">H").unpack_from
 
 
 def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
-    """Return the position of the first whole magic in `data[begin:stop]`, or -1 if there is none."""
+    """Return the position of the first complete magic (first bytes of a packet) in `data[begin:stop]`, or -1 if there
+    is none."""
     width = 256
     while True:
         end = min(begin + width, stop)
@@ -29,7 +30,8 @@ def find_magic(data: bytes | bytearray, begin: int, stop: int) -> int:
 
 
 def fault_at(data: bytes, at: int, stop: int, limit: int) -> str | None:
-    """Return the reason why no packet can begin at `at`, or None if one can. Look only at bytes before `stop`."""
+    """Return the reason why no packet can begin at `at`, or None if a packet can begin there. Look only at bytes before
+    `stop`."""
     have = stop - at
     if have < 8:
         return None if data[at : at + 4] in MAGICS else "bad_magic"

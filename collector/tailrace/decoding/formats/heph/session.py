@@ -1,4 +1,4 @@
-"""Read the metadata packets in which a Heph client describes its session, and write the collector's answers.
+"""Read the metadata packets in which a Heph client describes its session, and write the collector's acknowledgements.
 
 The value of each option below is one JSON object in UTF-8 (clients/PROTOCOL.md). Unknown members are ignored:
 
@@ -32,7 +32,8 @@ _METADATA, _OPTION = 0x75D11D4D, b"tailrace.ack"
 _head = Struct(">IIH").pack
 
 PARTS_MAX = 2**13
-"""Maximum number of packets of one goodbye: enough for more than 300,000 streams."""
+"""Maximum number of packets of one goodbye, in which a client states the end of each stream: enough for more than
+300,000 streams."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]

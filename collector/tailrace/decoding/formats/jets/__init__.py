@@ -21,7 +21,8 @@ _RECORDS = frozenset({Kind.BEGIN, Kind.END, Kind.INSTANT, Kind.ANNOTATION})
 
 def _is_jets(path: str, head: bytes) -> bool:  # noqa: ARG001 - the path says nothing
     """Recognise a file by its first line: a header or the beginning of a header, or the footer of a reversed file. A
-    piece of a file has a record in its first line, or in its second one if the file was split within a line."""
+    file that is only a part of a trace has a record in its first line or, if the trace was split within a line, in its
+    second line."""
     first, *more = head.removeprefix(BYTE_ORDER_MARK).lstrip().split(b"\n", 2)
     if _FIRST.match(first):
         return True

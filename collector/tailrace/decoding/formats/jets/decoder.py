@@ -47,8 +47,7 @@ if TYPE_CHECKING or kernels.active():
     """The compiled kernel's scanner, which all decoders share. Its caches never change the results."""
 
 IN_SESSION = frozenset({"headless", "open"})
-"""Stages of `JetsState` for lines between header and footer. A file that ends in one of these stages lacks its
-footer."""
+"""Values of `JetsState.stage` between header and footer. A file that ends in one of these stages lacks its footer."""
 
 NO_END, NO_START = "no_end", "no_start"
 """Details of the gap records for a missing footer and for a missing header."""
@@ -57,7 +56,8 @@ NO_END, NO_START = "no_end", "no_start"
 class JetsState(msgspec.Struct):
     lines: LinesState = msgspec.field(default_factory=LinesState)
     # "start", "headless" (lines without a header), "open" (after a header) or "closed" (after a footer). A file that
-    # begins with a footer is a piece or was reversed: "footer", and "reversed" after a line that is not a header.
+    # begins with a footer is a part of a trace or was reversed: "footer", and "reversed" after a line that is not a
+    # header.
     stage: str = "start"
     file: bool = False  # Whether the input is a file whose end was not yet reached.
     totals: dict[str, int] = {}  # Totals of the footer with which the file begins.
@@ -173,7 +173,8 @@ class JetsDecoder:
             records += found
 
     def _read_line(self, offset: int, line: bytes) -> list[Record]:
-        """Return the record of a line, and the gap records before and behind it (missing header or footer)."""
+        """Return the record of a line, and the gap records for a missing header or footer, before and behind this
+        record."""
         self._slow += 1
         record = read_line(offset, line)
         gaps: list[Record] = []
@@ -202,7 +203,8 @@ class JetsDecoder:
             begins = flaw == "no_header" and self._in_file
             self._stage, self._totals = ("footer", facts.totals or {}) if begins else ("closed", {})
         elif facts and self._stage == "reversed":
-            # The header comes last. All lines are there if as many came as the footer says.
+            # In a reversed file, the header comes last. No line is missing if the numbers of lines equal the footer's
+            # totals.
             self._stage = "closed"
             record = record._replace(detail=replace(facts, starts=False, totals=self._totals))
         if flaw is not None and not record.flaw:
@@ -247,7 +249,7 @@ class JetsBlockDecoder(JetsDecoder):
                         continue
                 # After many lines that the compiled kernel cannot read, decode more and more bytes at once in Python.
                 stop, left = min(stop + left, have), min(2 * left + 256, BLOCK)
-            # Decode in Python the line at `stop` that the compiled kernel cannot read.
+            # Decode in Python the line at `stop`, which the compiled kernel cannot read.
             end = data.find(b"\n", stop) + 1 or have
             found += super().feed(data[at:end])
             at = end

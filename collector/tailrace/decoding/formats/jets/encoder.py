@@ -54,7 +54,7 @@ class JetsEncoder:
         if record.kind in {Kind.BEGIN, Kind.END} and None not in {record.start, record.end}:
             begins, ends = _both(record, texts)
             texts = begins if record.kind == Kind.BEGIN else ends
-        # Note what `close` needs.
+        # Count records and remember open ones, so that `close` can end them and write a footer.
         if record.kind in self._counts:
             self._counts[Kind(record.kind)] += 1
         self._closed = record.kind == Kind.SESSION and record.name == "footer"
@@ -113,7 +113,8 @@ def _line(record: Record, texts: Texts) -> str:
 
 
 def _id(key: str, id_: int | None, texts: Texts) -> Texts:
-    """Return the field `key` with an id; no field if the id is None, or the attributes have the field."""
+    """Return the field `key` with an id. Return no field if the id is None, or if the attributes already have the
+    field."""
     return {} if id_ is None or key in texts else {key: _unsigned(id_)}
 
 

@@ -273,7 +273,8 @@ def number_of(id_: str) -> int:
 
 
 def _ticks_per_second(metadata: dict[str, object]) -> tuple[float | None, bool]:
-    """Return the frequency (Hz) of the clock if it is certain, and whether the metadata about it is wrong."""
+    """Return the frequency (Hz) of the clock, or None if it is uncertain, and whether the metadata about the frequency
+    is wrong."""
     found: list[float] = []
     unsure = False
     for key, factor in (CLOCKS | PERIODS).items():

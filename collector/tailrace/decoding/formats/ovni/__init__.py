@@ -22,7 +22,7 @@ FORMAT = Format(
             "clock_back",  # The clock goes back between two events where the format does not allow it.
             "crossed_end",  # The event ends a span although inner spans are open.
             "duplicate",  # A fork wrote the event a second time.
-            "mark_conflict",  # Two metadata files give the same mark different names.
+            "mark_conflict",  # Metadata files give the same program-defined event (mark) different names.
             # The event belongs to an earlier run, whose file a later run overwrote only in part.
             "stale_tail",
             "unknown_event",  # Flaw of an event with an unknown model, category or value.

@@ -84,7 +84,7 @@ class OvniState(msgspec.Struct):
     fault: str = ""  # Reason why the waiting bytes cannot begin an event.
     order: str = ""  # The byte order, or "" before the stream header.
     place: StreamOrigin = StreamOrigin()
-    told: bool = False  # Whether a gap for the missing end was reported.
+    told: bool = False  # Whether a gap record for the missing end of the thread was returned.
     course: EventOrder = msgspec.field(default_factory=EventOrder)
     stack: StackState = msgspec.field(default_factory=StackState)
     names: NamesState = msgspec.field(default_factory=NamesState)
@@ -259,7 +259,8 @@ class OvniDecoder:
         return at
 
     def _decode_late(self) -> list[Record]:
-        """Decode complete late events that wait to be sorted together with further events, because none may follow."""
+        """Decode the complete late events that wait to be sorted together with further events, because perhaps no
+        further event follows."""
         records: list[Record] = []
         if self._order.sorts and not self._state.fault:
             self._over = True
@@ -376,11 +377,13 @@ _SEARCHED = 4096
 
 
 _NAMINGS: dict[Naming | None, int] = {None: 0, Names.of_task: 1, Names.of_created: 2}
-"""Numbers by which the compiled kernel knows the functions that name an event. Any other function has the number 3."""
+"""Numbers that stand for the functions that name an event, in calls of the compiled kernel. Any other function has the
+number 3."""
 
 
 def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
-    """Return the tuple that describes one type of event to `Scanner`. `key` has flags and MCV."""
+    """Return the tuple that describes one type of event to `Scanner`. `key` has the event's flags and MCV (model,
+    category and value)."""
     fields = plan[-1]
     types = cast(Struct, fields.unpack.__self__).format[1:] if fields else ""  # type: ignore[attr-defined] # it is a method of a Struct
     naming = _NAMINGS.get(fields.naming, 3) if fields else 0
@@ -391,8 +394,8 @@ def _usual(key: bytes, plan: EventPlan) -> tuple[object, ...]:
 _LATE = {
     b"\0" + mcv: plan_of(EVENTS[mcv], EVENTS[mcv].layouts["<"][0]) for mcv in (LATE_BEGIN, LATE_END)
 }
-"""Plans by which the compiled kernel reads the events `OU[` and `OU]`, which `EventReader.read_usual` does not read.
-Clocks may go back between these events."""
+"""Descriptions of the events `OU[` and `OU]` for the compiled kernel. `EventReader.read_usual` does not read these
+events. Clocks may go back between these events."""
 
 _ABOUT = [_usual(key, plan) for key, plan in (PLANS["<"] | _LATE).items()]
 
@@ -460,7 +463,8 @@ class OvniBlockDecoder(OvniDecoder):
 
     @property
     def _lacking(self) -> int:
-        """Number of bytes that complete the event whose first bytes wait, or its header if its size is unknown."""
+        """Number of bytes that are still needed to complete the event whose first bytes wait or, if its size is
+        unknown, its header."""
         have = len(self._waiting)
         if self._state.fault or (self._order.sorts and have >= HEAD):
             return _SEARCHED

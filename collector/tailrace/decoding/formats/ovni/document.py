@@ -50,7 +50,8 @@ class StreamDocuments:
         self._names = names
 
     def metadata(self, offset: int, stream: str, name: str, data: bytes) -> list[Record]:
-        """Return a record of changed metadata, and records of the new or changed names of marks."""
+        """Return a record of changed metadata, and records of the new or changed names of marks (events that the
+        program defines)."""
         state, fields = self.state, read_object(data)
         if isinstance(fields, str):
             state.unreadable[name] = len(data)
@@ -116,7 +117,8 @@ class StreamDocuments:
 
 
 def _marks(types: object) -> dict[str, str]:
-    """Return the titles of mark types by "TYPE", and the labels of mark values by "TYPE:VALUE"."""
+    """Return the names of marks (events that the program defines): titles of mark types by "TYPE", labels of mark
+    values by "TYPE:VALUE"."""
     found: dict[str, str] = {}
     for type_, about in types.items() if isinstance(types, dict) else ():
         if not _INTEGER.fullmatch(type_) or not isinstance(about, dict):

@@ -115,7 +115,7 @@ def _plain_flags(payload: bytes) -> int:
 
 
 def _payloads(record: Record, half: Half, event: EventType | None, order: str) -> Iterator[bytes]:
-    """Yield the payloads that the original event may have had, the likeliest first."""
+    """Yield the payloads that the original event may have had, the most likely payload first."""
     members = half.members
     rest = bytes.fromhex(members.get("payload", ""))
     layout = None
@@ -440,7 +440,8 @@ class OvniEncoder:
         return b""
 
     def _header(self) -> bytes:
-        """Return the stream header once. With `repair`, a stream whose header was damaged gets a header, too."""
+        """Return the stream header at the first call, and no bytes at later calls. With `repair`, a stream whose header
+        was damaged gets a header, too."""
         if self._headed:
             return b""
         self._headed = True

@@ -31,7 +31,8 @@ KINDS = {
     "at": Kind.INSTANT, "state": Kind.INSTANT, "set": Kind.COUNTER, "deltas": Kind.COUNTER,
     "create": Kind.NAME, "type": Kind.NAME,
 }  # fmt: skip
-"""Record kinds of the events that neither begin nor end a span, by `EventType.role`."""
+"""Record kinds of the events that neither begin nor end a span, by `EventType.role` (kind of event in the module
+`table`)."""
 
 STATES = {
     "x": "running",
@@ -41,16 +42,17 @@ STATES = {
     "w": "warming",
     "e": "dead",
 }
-"""Thread state after an event of the role `state`, by the third character of its MCV (model, category and value)."""
+"""Thread state after an event that changes the state (`role` is `state`), by the third character of the event's MCV
+(model, category and value)."""
 
 
 _Payload = tuple[tuple[int, ...], str, str, bytes]
-"""The payload of an event: the values of its fields, these as JSON members and as text (which an end and its begin
-share), and the bytes after the fields."""
+"""The payload of an event: the values of its fields; the values as JSON members; the values as text, which is equal for
+a begin and its end; and the bytes after the fields."""
 
 
 class _Reading(NamedTuple):
-    """The columns of an event's record that depend on the event's role (`EventType.role`)."""
+    """The columns of an event's record that depend on `EventType.role` (kind of event in the module `table`)."""
 
     kind: Kind
     name: str | None

@@ -1,4 +1,4 @@
-"""Store the names of tasks, task types and marks that one stream defines.
+"""Store the names of tasks, task types and marks (events that the program itself defines) that one stream defines.
 
 Any thread of a process may define tasks and their types, and any thread of a trace may describe marks. If this stream
 has not defined a name, events refer to it (`model.record.NAME_OF_ROW`) by one of these keys, whose scope is the trace:
@@ -21,10 +21,10 @@ from tailrace.model.holding import AskedNames, Evicted
 from tailrace.model.record import KEY, NAME_OF_ROW, NAMES_OF_MEMBERS, SCOPE
 
 TYPES_MAX, TASKS_MAX, MARKS_MAX = 512, 2048, 1024
-"""Maximum numbers of stored task types, tasks and marks. Beyond a maximum, the oldest entry is removed, and later
-events have its key instead of its name."""
+"""Maximum numbers of stored task types, tasks and marks (program-defined events). Beyond a maximum, the oldest entry is
+removed, and later events have its key instead of its name."""
 MARKED_MAX = 64
-"""Maximum number of cached values of marks, each with its name and JSON members."""
+"""Maximum number of cached values of marks (program-defined events), each with its name and JSON members."""
 NAME_MAX = 256
 """Maximum number of characters of a stored name. If a name is longer, events have its key instead of the name."""
 
@@ -47,11 +47,13 @@ class NamesState(msgspec.Struct):
 
 
 NAMED_BYTES, TASK_BYTES = 1536, 256
-"""Memory (bytes) of the longest stored name of a task type or mark, and memory of a task."""
+"""Memory (bytes) of the longest stored name of a task type or of a mark (program-defined event), and memory of a
+task."""
 
 
 class Names:
-    """The names of tasks, task types and marks that one stream defines. Tasks are evicted first, marks last."""
+    """The names of tasks, task types and marks (program-defined events) that one stream defines. When memory is short,
+    tasks are evicted first, and marks last."""
 
     what = Evicted.NAMES
 
@@ -105,7 +107,8 @@ class Names:
         tasks[f"{model}{task}"] = type_
 
     def learn_mark(self, key: str, name: str) -> str | None:
-        """Store a title ("TYPE") or a label ("TYPE:VALUE") of marks. Return the previous name of `key`, or None."""
+        """Store a name of marks (program-defined events): the title of a type (`key` is "TYPE"), or the label of a
+        value ("TYPE:VALUE"). Return the previous name for `key`, or None."""
         before = self.state.marks.get(key)
         self._marked.clear()
         self._keep("mark:", self.state.marks, key, name, MARKS_MAX)
@@ -136,7 +139,8 @@ class Names:
         self.asked.ask(key)
         return None, _ask(key)
 
-    # Methods of the type `Naming`. Each of them names events of a certain role (`EventType.role`).
+    # Methods of the type `Naming`. Each of them names events with a certain `EventType.role` (kind of event in the
+    # module `table`).
 
     def of_task(self, event: EventType, values: tuple[int, ...]) -> Named:
         """Name an event about a task's body by the label of the task's type."""
@@ -159,7 +163,8 @@ class Names:
         return name, ask + gives(self.task_key(model, task))
 
     def of_mark(self, event: EventType, values: tuple[int, ...]) -> Named:  # noqa: ARG002
-        """Name a mark event by the label of its value or, without a label, by the title of its type."""
+        """Name the event of a mark (program-defined event) by the label of the mark's value or, without a label, by the
+        title of the mark's type."""
         value, type_ = values
         if known := self._marked.get((type_, value)):
             return known
@@ -173,7 +178,7 @@ class Names:
         return named
 
     def of_set(self, event: EventType, values: tuple[int, ...]) -> Named:  # noqa: ARG002
-        """Name an event that sets a mark by the title of the mark's type."""
+        """Name an event that sets a new value of a mark (program-defined event) by the title of the mark's type."""
         value, type_ = values
         title, label = self._title_and_label(type_, value)
         about = _ask_member("label", f"mark:{type_}:{value}")
@@ -214,7 +219,7 @@ _NAMINGS: dict[str, Naming] = {
     "set": Names.of_set,
     "create": Names.of_created,
 }
-"""The method that names an event, by the role of the event (`EventType.role`)."""
+"""The method that names an event, by the event's `EventType.role` (kind of event in the module `table`)."""
 
 
 def _ask(key: str) -> str:

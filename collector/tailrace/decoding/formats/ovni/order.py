@@ -41,7 +41,7 @@ class EventOrder(msgspec.Struct):
     cut: bool = False  # Whether events of an earlier run came before the later run had ended.
     # First events of the stream and of the last buffers.
     openings: list[bytes] = msgspec.field(default_factory=lambda: [b""])
-    # Index in `openings` of the next event that a fork has copied.
+    # While a fork's copy is read: the index in `openings`, and the offset there, of the event that must come next.
     copy: tuple[int, int] | None = None
 
     @property
@@ -57,12 +57,13 @@ class EventOrder(msgspec.Struct):
         return self.late and not self.stale and not self.copy
 
     def reach(self, clock: int) -> None:
-        """Note the clock of the last event that was read without `take`."""
+        """Record the clock of the last of the events that were read without a call of `take`."""
         if not self.late:
             self.last = clock
 
     def remember(self, buffer: bytes | bytearray, begin: int, stop: int) -> None:
-        """Store the events in `buffer[begin:stop]`, which a fork may copy, up to `OPENING_MAX` bytes of a buffer."""
+        """Store the events in `buffer[begin:stop]`, because a fork may copy them later, up to `OPENING_MAX` bytes of
+        each buffer of libovni."""
         openings = self.openings
         room = OPENING_MAX - len(openings[-1])
         if room and stop > begin:

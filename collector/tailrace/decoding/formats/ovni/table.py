@@ -33,8 +33,7 @@ from struct import Struct
 from typing import NamedTuple
 
 OWN = frozenset({"alone", "mark"})
-"""Roles (kinds) of begin and end events whose spans nest only within their own channel, and are kept apart from the
-stack of all other spans."""
+"""Kinds of begin and end events whose spans nest only within their own channel. Each such channel has its own stack."""
 
 JUMBO = frozenset({"type", "deltas"})
 
