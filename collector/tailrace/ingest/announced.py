@@ -1,4 +1,5 @@
-"""Manage the announced sessions of a source (clients/PROTOCOL.md), and the acknowledgements for their clients.
+"""Manage the announced sessions of a source, to which clients gave ids (clients/PROTOCOL.md), and the acknowledgements
+for the clients.
 
 Without the client's goodbye (the packet that ends a session), a session ends after `resume_time` without a connection.
 After the goodbye, it ends when its last connection closes; on a datagram socket, `reorder_time` after the goodbye. An
@@ -58,8 +59,8 @@ class Announced:
         self.incarnation.gave_up(what, now)
 
     def hear(self, said: Announcement, number: int | None) -> None:
-        """Process an announcement of this session, in which the client states whether it wants acknowledgements. If
-        `number` is given, send them to the connection with this number from now on."""
+        """Process a packet that announces this session, and states whether the client wants acknowledgements. If
+        `number` is given, send acknowledgements to the connection with this number from now on."""
         state = self.state
         self.asked |= said.turn > state.turn
         state.turn = max(state.turn, said.turn)
@@ -85,7 +86,7 @@ class Announced:
 
         Streams with new events come first, because the client waits for these acknowledgements. Streams in `owed`
         follow. Streams in `cut` come last, and only together with other streams: the client must first resend or
-        discard the missing events that it already knows.
+        discard the missing events of which the last acknowledgement has informed it.
         """
         counters = self.incarnation.counters
         if counters is None:
@@ -102,7 +103,8 @@ class Announced:
         return streams
 
     def untell(self, streams: Collection[str], news: Container[str]) -> None:
-        """Undo `next_told` for `streams`, which were not acknowledged. `news` contains the streams with new events."""
+        """Undo `next_told` for `streams`, whose acknowledgements were not sent. `news` contains the streams with new
+        events."""
         counters = self.incarnation.counters
         if counters is not None:
             counters.news = dict.fromkeys(s for s in streams if s in news) | counters.news
@@ -270,7 +272,7 @@ class Announcements:
         return ((id_, self._known[id_].incarnation) for id_ in sorted(self._known))
 
     def awaited(self) -> Iterator[Incarnation]:
-        """Yield the incarnations (program runs) of which late events may still arrive."""
+        """Yield the incarnations (program runs) whose late events may still arrive."""
         incarnations = (self._known[id_].incarnation for id_ in sorted(self._waiting))
         return (incarnation for incarnation in incarnations if incarnation.waiting)
 
@@ -291,8 +293,7 @@ class Announcements:
         return known
 
     def add(self, id_: str, incarnation: Incarnation, info: OpenInfo, number: int) -> Announced:
-        """Begin and return a session with an id for the incarnation (program run) that the connection `number`
-        began."""
+        """Create and return a session with an id. Its incarnation (program run) began on the connection `number`."""
         incarnation.announce(id_)
         state = self._states[id_] = AnnouncedState(incarnation.state, info, [number], bearer=number)
         self._known[id_] = known = Announced(state, incarnation)
@@ -389,8 +390,8 @@ class Announcements:
             self.forget(id_, now, why)
 
     def forget_earlier(self, session: str, now: int) -> None:
-        """Drop the announced sessions that have ended and whose clients wrote to the file of the collector's session
-        `session`."""
+        """Drop the sessions with ids from clients that have ended and whose clients wrote to the file that the
+        collector's session `session` reads."""
         for id_ in list(self._away):
             state = self._known[id_].state
             if state.info.session == session and state.incarnation.ended:
@@ -399,7 +400,7 @@ class Announcements:
     def forget(
         self, id_: str, now: int, why: str = "not resumed", about: dict[str, object] | None = None
     ) -> None:
-        """Remove a session. If it had not ended yet, write the row of its end with the reason `why`."""
+        """Remove a session. If the session has not ended yet, write the row of its end with the reason `why`."""
         known = self._known.pop(id_)
         self._budget.drop(known)
         del self._states[id_]

@@ -1,8 +1,8 @@
 """Measure the producers' clocks: their speed, and the time by which they are ahead of the collector's clock.
 
-`Paces` measures the speed of each session's clock against wall time, over the last minute. It does not survive a
-restart of the daemon. `Lead` is the time by which a producer's clock is ahead. An event that ends at the time `e` of
-this clock arrives at `e - lead` or later, so the event with the shortest delay determines the lead.
+`Paces` measures the speed of each session's clock against wall time, over the last minute. A restart of the daemon
+discards these measurements. `Lead` is the time by which a producer's clock is ahead. An event that ends at the time `e`
+of this clock arrives at `e - lead` or later, so the event with the shortest delay determines the lead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ lag behind one another. With more intervals, one event with a wrong time would b
 class Progress(StrEnum):
     ADVANCING = "advancing"
     STALLED = "stalled"
-    """Events arrive, but during the last `WINDOW` ns no event had a later time than all events before it."""
+    """The clock stands still: events arrive, but during the last `WINDOW` ns no event had a later time than all events
+    before it."""
     SILENT = "silent"
 
 
@@ -150,7 +151,8 @@ class Lead:
         self._state = state
 
     def at(self, now: int) -> int | None:
-        """Return the lead (ns) at a time (Unix ns), less the possible drift since it was measured; None if unknown."""
+        """Return the lead (ns) at a time (Unix ns), minus the possible drift of the clocks since the measurement; None
+        if unknown."""
         lead = self._state.lead
         return None if lead is None else lead - (now - self._state.lead_at) // _DRIFT
 
@@ -166,7 +168,8 @@ class Lead:
         state.heard_at, state.heard_times = before.heard_at, before.heard_times
 
     def hear(self, latest: int | None, now: int) -> None:
-        """Update the lead with events that arrive now. `latest` is their latest end (ns) by the producer's clock."""
+        """Update the lead (clock difference) with events that arrive now. `latest` is their latest end (ns) by the
+        producer's clock."""
         if latest is None:
             return
         if now != self._state.heard_at:

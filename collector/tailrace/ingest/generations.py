@@ -1,9 +1,9 @@
 """Manage the incarnations (runs of the producer) of one session, which follow one another.
 
 On a datagram socket, late events of an incarnation may arrive after the next one has begun. Therefore an ended
-incarnation accepts late events for `reorder_time`. An incarnation may begin in doubt: if later events show that the
-producer did not restart, the previous incarnation continues (see `succession`). In a file with records of several
-processes, each process has an incarnation of its own.
+incarnation accepts late events for `reorder_time`. An incarnation may begin on suspicion of a restart: if later events
+show that the producer did not restart, the previous incarnation continues (see `succession`). In a file with records of
+several processes, each process has an incarnation of its own.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Generations:
 
     @property
     def waiting(self) -> bool:
-        """Return whether an incarnation (producer run) waits for late events. An entry in the spool that states the
-        time (`EntryKind.TICK`) ends the wait."""
+        """Return whether an incarnation (producer run) waits for late events. A later entry in the spool that states
+        the time (`EntryKind.TICK`) ends the wait."""
         if self.previous is None and not self._aside and not self.current.waiting:
             return False  # the most frequent case: the session has only its current incarnation
         return self._lingering is not None or any(each.waiting for each in self.unannounced)
@@ -102,9 +102,10 @@ class Generations:
         self.current.own.session("open", about | self._first_words(self.current), now)
 
     def take_turn(self, pending: int) -> None:
-        """Prepare for bytes of an announced session, which may use several connections. If another connection delivered
-        the session's last bytes, set `base`, the number to add to offsets in this connection's bytes, so that the
-        offsets go on. `pending` is the size (bytes) of this connection's unfinished record."""
+        """Prepare for bytes of a session that its client announced and that may use several connections. If another
+        connection delivered the session's last bytes, set `base`, the number to add to offsets in this connection's
+        bytes to get offsets in the session's bytes. `pending` is the size (bytes) of this connection's unfinished
+        record."""
         current, state = self.current.state, self._state
         if current.id:
             known = self._announcements[current.id].state
@@ -157,9 +158,9 @@ class Generations:
             self.current.depart(now, cut=cut)
 
     def _leave(self, id_: str, reason: str, about: dict[str, object], now: int) -> None:
-        """Remove this connection from the announced session with the id `id_`, which other connections may continue. If
-        the input is a file, end all announced sessions in it that no connection continues: several clients may have
-        written to the file, one after the other."""
+        """Remove this connection from the session with the id `id_`, which other connections may continue. If the input
+        is a file, end all sessions with ids in it that no connection continues: several clients may have written to the
+        file, one after the other."""
         left = {"left": reason, "peer": self._state.info.peer}
         self.current.own.session("leave", left | about, now)
         if self._state.file:
@@ -202,7 +203,8 @@ class Generations:
         self._say_restart(old, now)
 
     def begin(self, why: str, now: int, *, in_doubt: bool = False) -> None:
-        """End the current producer run and begin a new one. If `in_doubt`, later events may undo the restart."""
+        """End the current producer run and begin a new one. If `in_doubt` is true, later events may show that the
+        producer did not restart."""
         self._set_aside(f"restart: {why}", now, in_doubt=in_doubt)
         self.current = self._next()
 
@@ -224,8 +226,8 @@ class Generations:
         )
 
     def decide(self, *, anew: bool, now: int) -> None:
-        """End the doubt whether the producer has restarted. If it has not (`anew` is false), its previous run
-        continues, unless other connections use the current run."""
+        """Decide whether the producer has restarted, after a suspected restart. If it has not (`anew` is false), its
+        previous run continues, unless other connections use the current run."""
         old, new = self.previous, self.current
         id_ = new.state.id
         shared = bool(id_) and self._announcements[id_].state.carriers != [self._state.number]
@@ -255,7 +257,7 @@ class Generations:
 
     def resume(self, known: Announced, offset: int, now: int) -> None:
         """Continue an announced session (one to which its client gave an id) on this connection. `offset` is the
-        position of the announcement in the connection's bytes."""
+        position in the connection's bytes of the packet that announces the session."""
         own, info = self.current.state, self._state.info
         # Add the connection to the session before the call of `_set_aside`, which might otherwise drop the session.
         self._announcements.carry(known.incarnation.state.id, self._state.number)
@@ -275,7 +277,7 @@ class Generations:
         self.reach()
 
     def _take_over_clock(self, other: Incarnation, about: dict[str, object], now: int) -> None:
-        """Take over the clock of the incarnation `other` (the same producer run), and write a `resume` row."""
+        """Take over the clock of the incarnation `other`, which is the same producer run, and write a row `resume`."""
         current, its = self.current.state, other.state
         if its.epoch is not None and current.epoch is None:
             current.epoch, current.clock = its.epoch, its.clock

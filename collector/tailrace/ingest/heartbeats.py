@@ -72,7 +72,8 @@ class HeartbeatSession:
             self._incarnation.expire(now)
 
     def damaged(self, size: int) -> bool:
-        """Write a gap row for up to `size` lost bytes of the spool. Return False if no heartbeat session is open."""
+        """Write a gap row about up to `size` lost bytes of the spool, which may have contained heartbeats. Return False
+        if no heartbeat session is open."""
         if self._incarnation:
             self._incarnation.own.damaged(size)
         return self._incarnation is not None

@@ -105,7 +105,8 @@ class Incarnation:
 
     @property
     def waiting(self) -> bool:
-        """Return whether missing events may still arrive late. A tick of the spool (timer entry) ends the wait."""
+        """Return whether missing events may still arrive late. A later timer entry (tick) in the spool ends the
+        wait."""
         counters = self.counters
         holes = counters is not None and (counters.windows.waiting or self._unnamed > 0)
         return holes or self.references.waiting or self._gap_rows.waiting
@@ -255,7 +256,8 @@ class Incarnation:
             self.piece(about.piece, reason)
 
     def piece(self, piece: RunPiece, said: str = "") -> None:
-        """Record which part of a run this input contains. `said` is the decoder's reason for missing records."""
+        """Record which part of a run this input contains. `said` is the reason that the decoder states for missing
+        records."""
         if self._pieces:
             times = self.state.times or ANY_TIME
             self.own.of_pieces(self._pieces.take(self.state.name, piece, times, said))
@@ -298,7 +300,7 @@ class Incarnation:
 
     def _in_other_file(self, stream: str, count: int, mark: int, now: int) -> int | None:  # noqa: ARG002
         """Return the number of a stream's first event, if the numbers below may lie in another file: a file that begins
-        without the epoch may be a piece of a longer one. Report once that its beginning is missing."""
+        without the epoch may be a part of a longer file. Report once that the file's beginning is missing."""
         state, counters = self.state, self.counters
         if counters is None or not count or (state.epoch is not None and not counters.state.late):
             return None
@@ -409,7 +411,8 @@ class Incarnation:
 
 
 class SpanRows:
-    """Writes one row for each span whose begin and end are matched by id, and one for each span open at a commit."""
+    """Writes one row for each span whose begin and end records have the same id, and one row for each span that is open
+    at a commit."""
 
     def __init__(self, spans: Spans, rows: RecordRows, tally: Tally, sink: Sink) -> None:
         self.spans = spans

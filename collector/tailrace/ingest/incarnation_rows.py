@@ -78,7 +78,7 @@ PACKED_ROW_BYTES = 96
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 CUT = Finding(Kind.GAP, "", None, 0, Reason.TRUNCATED, detail="cut")
-"""Gap of unknown size, because the connection broke and the producer may have sent further events."""
+"""A gap of unknown size: the connection broke, and the producer may have sent further events."""
 
 _json = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -356,9 +356,9 @@ class OwnRows:
     ) -> None:
         """Write one gap row for unreadable bytes with the same reason, and store the bytes in the quarantine.
 
-        Each of the `parts` is a list of adjacent unreadable records. `count` is the number of missing events, or 0
-        if it is unknown or no event is missing. `go_on` states that no further event is missing, for example because
-        an earlier gap row covers these bytes.
+        Each of the `parts` is a list of adjacent unreadable records. `count` is the number of missing events, or 0 if
+        it is unknown or no event is missing. `go_on` states that these bytes add no missing event, for example because
+        an earlier gap row covers them.
         """
         first = parts[0][0]
         why = first.flaw or Reason.MALFORMED
@@ -453,10 +453,10 @@ _LETTER = re.compile(rb"(?:\xef\xbb\xbf)?\s*[A-Z]\s")
 """Patterns of lines that resemble a record: by the beginning of a JSON object, or by the letter of an ET3 line."""
 
 _BEHIND = b" \t\n\r\f\v],"
-"""Bytes that may stand behind a JSON object."""
+"""Bytes that may follow a JSON object in a line."""
 
 _UNKNOWN = FOREIGN.keys() | {DECODER_FAILED}
-"""Reasons of unreadable bytes with an unknown number of events."""
+"""Reasons of unreadable bytes that may contain any number of events."""
 
 _REGIONS = _UNKNOWN | {"bad_event", "bad_header"}
 """Reasons of unreadable bytes that are not divided into lines. Adjacent records with the same reason count as one

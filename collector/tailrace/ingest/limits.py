@@ -1,4 +1,4 @@
-"""Limit the state that producers make the daemon hold, and the number of sessions that producers begin.
+"""Limit the memory that producers make the daemon use, and the number of sessions that they begin.
 
 `Budget` limits the memory for each session, each source, and all sources together. It measures a session after each
 entry of the spool, so that a replay of the spool evicts the same state. A session above its own limit loses its
@@ -128,7 +128,8 @@ def give_way(holdings: Iterable[Holding], size: int) -> None:
 
 
 def report(holder: StateHolder, now: int) -> None:
-    """Write a row about the entries that memory limits have evicted from a session since its last such row."""
+    """Write a row about the entries that were evicted from a session because of memory limits since the last row of
+    this kind."""
     what: dict[str, int] = {}
     for holding in holder.holdings:
         if holding.evicted:

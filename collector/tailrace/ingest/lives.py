@@ -1,9 +1,10 @@
 """Define the rules that assign a record to an incarnation (producer run), as two tables.
 
 After a restart of the producer, a record may belong to the new incarnation, or to the earlier one if its datagram is
-late. `STATEMENTS` decides for records with an epoch, a header or a session id, and `EVENTS` for events. The first
-epoch or announcement from an address may belong to the producer of the events before it, or to a new one. Therefore
-a new incarnation begins in doubt, and the next event, report of discarded events or goodbye decides.
+late. `STATEMENTS` decides for records with an epoch, a header or a session id, and `EVENTS` for events. The first epoch
+or session id from an address may belong to the producer of the events before it, or to a new producer. Therefore a new
+incarnation begins on suspicion, and the next event, report of discarded events, or goodbye (report that the session
+ends) decides.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class SessionStatement(Enum):
     EARLIER_ID = auto()
     """The id of an earlier incarnation (producer run) from this address, whose datagrams may be late."""
     KNOWN_ID = auto()
-    """The id of an announced session that began on another connection."""
+    """The id of a session that a client began on another connection."""
 
 
 class Standing(Enum):
     """Whether the current incarnation (producer run) can have sent a record with an epoch, a header or a session id."""
 
     PASSED = auto()
-    """The record is in a datagram that belongs to another incarnation (producer run)."""
+    """An earlier record of the same datagram shows that the datagram belongs to another incarnation (producer run)."""
     EMPTY = auto()
     """The current incarnation (producer run) has received no event."""
     DOUBT = auto()
@@ -71,9 +72,9 @@ class Course(Enum):
     OF_DATAGRAM = auto()
     """The incarnation (producer run) of the datagram's earlier records receives the record."""
     EARLIER = auto()
-    """The earlier incarnation (producer run) with the stated epoch or session id receives the record."""
+    """The earlier incarnation (producer run) that stated the same epoch or session id receives the record."""
     OVER = auto()
-    """The finished incarnation (producer run) with the stated epoch receives the record, but no events."""
+    """The finished incarnation (producer run) that stated the same epoch receives the record, but no further events."""
     LATE = auto()
     """A new incarnation (producer run) begins and receives the late epoch, but does not become the current one."""
     RESTART = auto()
@@ -82,7 +83,7 @@ class Course(Enum):
     DOUBT = auto()
     """A new incarnation (producer run) begins, but later events may show that the producer did not restart."""
     RESUME = auto()
-    """The announced session that began on other connections continues on this connection."""
+    """The session with the stated id, which began on another connection, continues on this connection."""
 
 
 BEGINS = frozenset({Course.OVER, Course.LATE, Course.RESTART, Course.CLOCKED_RESTART, Course.DOUBT})

@@ -123,7 +123,8 @@ class Ingest:
 
     @property
     def waiting(self) -> bool:
-        """Return whether missing events may still arrive late. A tick of the spool (timer entry) ends the wait."""
+        """Return whether missing events may still arrive late. A later timer entry (tick) in the spool ends the
+        wait."""
         announced = any(a.waiting for a in self.shared.announced.values())
         return bool(self._waiting) or announced or self.heartbeats.waiting
 
@@ -163,7 +164,7 @@ class Ingest:
         return total
 
     def asked_names(self, source: str) -> int:
-        """Return how many names the events of a source refer to without a definition in their session."""
+        """Return the number of names to which the events of a source refer and which their sessions do not define."""
         mine = (each.decoder for each in self._sessions.values() if each.source == source)
         return self.tally(source).asked + sum(len(asked_names(decoder)) for decoder in mine)
 
@@ -192,8 +193,8 @@ class Ingest:
 
     @property
     def has_news(self) -> bool:
-        """Return whether a client may have to receive an acknowledgement. The result becomes true only while an entry
-        is processed."""
+        """Return whether an acknowledgement may be due for some client. The result becomes true only while an entry is
+        processed."""
         return any(each.news for each in self.shared.announced.values())
 
     def acknowledgements(self, can_reply: Callable[[int], bool]) -> Iterator[ClientAnswer]:
@@ -435,7 +436,7 @@ class Damage:
         self.due = state.unsaid > 0
 
     def _say_of_all(self, size: int) -> bool:
-        """Write a gap row of `size` bytes for each session. Return whether there was any session."""
+        """Write a gap row about `size` lost bytes for each open session. Return whether any session was open."""
         concerned = dict.fromkeys(self._concerned().values())
         for own in concerned:
             own.damaged(size)

@@ -1,4 +1,4 @@
-"""Recognize producers that reconnect without an announcement.
+"""Recognize producers that reconnect without stating a session id.
 
 Such a producer gets a new session on each connection. A stream of the new session continues the stream of the same name
 in an earlier session from the same host, if the number and the time of its first event fit. The number must be the next
@@ -31,7 +31,7 @@ _name = attrgetter("name")
 
 
 class Sender(NamedTuple):
-    """Facts about a session's producer that are known from the opening of the session."""
+    """Facts about a session's producer that are known from the time at which the session was opened."""
 
     host: str
     bits: int | None
@@ -39,7 +39,7 @@ class Sender(NamedTuple):
     datagrams: bool
     """Whether events arrive in datagrams, and may therefore overtake each other."""
     in_file: bool
-    """Whether events are read from a file, which may be a piece of a longer one."""
+    """Whether events are read from a file, which may be a part of a longer file."""
     limits: LedgerConfig
 
 
@@ -76,7 +76,7 @@ class Departures:
             self._present.pop((session.host, session.epoch), None)
 
     def beside(self, session: Siblings, stream: str) -> list[Siblings]:
-        """Return the newest sessions (at most `_LOOKED_AT`, by name) that are open beside `session` and have
+        """Return the newest open sessions (at most `_LOOKED_AT`, by name) other than `session` that have the stream
         `stream`."""
         newest = reversed(self._present.get((session.host, session.epoch), ()))
         having = (each for each in newest if each is not session and each.has(stream))
@@ -95,8 +95,8 @@ class Departures:
             self._forget_first()
 
     def left(self, asks: Siblings, streams: Mapping[str, tuple[int, int]]) -> list[str]:
-        """Return the streams of the session `asks` that no other session with the same epoch continues. `streams`
-        has the next number and the mark (fingerprint) of the last event of each stream."""
+        """Return those streams of the session `asks` that no other session with the same epoch continues. `streams` has
+        the next number and the mark (fingerprint) of the last event of each stream."""
 
         def goes_on(name: str, following: int) -> bool:
             ends = self._ends(asks, name, 0) if asks.epoch is not None else ()
@@ -105,8 +105,8 @@ class Departures:
         return [name for name, (following, _) in streams.items() if not goes_on(name, following)]
 
     def unnumbered(self, host: str, earlier: str, stream: str) -> int:
-        """Return how many discarded events without a number are reported for `earlier` and the sessions that it
-        continues."""
+        """Return the number of discarded events without a sequence number that are reported for the session `earlier`
+        and for the sessions that it continues."""
         known = reversed(self._of.get((host, stream), ()))
         return next((each.unnumbered for each in known if each.session == earlier), 0)
 
@@ -217,7 +217,8 @@ class Siblings:
     # Methods that call other sessions of the same producer
 
     def come(self) -> None:
-        """Register the producer run as open, unless it has no epoch, receives datagrams, or is announced."""
+        """Register the producer run as open, unless it has no epoch, sends datagrams, or has a session id from its
+        client."""
         if not self._datagrams and self.epoch is not None and not self._state.id:
             self._departures.come(self)
 
@@ -226,14 +227,15 @@ class Siblings:
             self._departures.go(self)
 
     def tell(self, streams: Iterable[str], now: int) -> None:
-        """Inform the producer's other open sessions about the numbers of `streams` that this session accounts for, so
-        that they do not report these numbers as missing."""
+        """Inform the producer's other open sessions which event numbers of `streams` this session has received or
+        reported, so that they do not report these numbers as missing."""
         for stream in sorted({*streams}) if self.epoch is not None else ():
             for other in self._departures.beside(self, stream):
                 other.begin_behind(stream, self._counters.numbers.accounts_for(stream), now)
 
     def earlier(self, stream: str, count: int, mark: int, now: int) -> int | None:
-        """Return the next number of the earlier session's stream that this event continues, or None."""
+        """Find the earlier session whose stream this event continues. Return the next number of that stream, or None if
+        there is none."""
         state, departures = self._state, self._departures
         earlier = None if state.id else departures.find(self, stream, count, mark, now)
         if earlier is None:

@@ -91,7 +91,8 @@ class Session:
 
     @property
     def holdings(self) -> list[Holding]:
-        """Return the containers whose memory grows with the peer's data, without those of announced sessions."""
+        """Return the containers whose memory grows with the peer's data, except those that belong to sessions with ids
+        from clients."""
         held = [each for own in self.generations.unannounced for each in own.holdings]
         if self._copies:
             held.append(self._copies)
@@ -100,8 +101,8 @@ class Session:
         return held
 
     def gave_up(self, what: dict[str, int], now: int) -> None:
-        """Write the row of an eviction, after the gap rows of earlier producer runs. If the decoder forgot a
-        process, end its run."""
+        """Write the row that reports an eviction, after the gap rows of earlier producer runs. If the decoder has
+        evicted the state of a process, end this process's run."""
         for before in self.generations.unannounced[1:]:
             before.report(now)
         self.generations.current.gave_up(what, now)
@@ -111,13 +112,14 @@ class Session:
     # Methods that take the bytes of the session
 
     def data(self, payload: bytes, now: int, position: int = 0) -> Iterator[None]:
-        """Process bytes of a stream; yield after each step. `position` is the spool position of their entry."""
+        """Process bytes of a stream; yield after each step. `position` is the spool position of the entry with these
+        bytes."""
         self._received(len(payload), now)
         self._file.read(payload, self._own, now)
         self.generations.reach()
         raw = self._raw(self.state.received - len(payload), payload, now)
         if self.state.refusing:
-            # Also refuse (store as unreadable) the bytes that wait in the decoder.
+            # Also refuse the bytes that wait in the decoder: store them as unreadable.
             self.decoder.end()
             self._succession.refuse(raw)
             self.state.record_since = self.state.begun = 0
@@ -147,8 +149,8 @@ class Session:
                 self._file.note_end(process, incarnation.own, now)
 
     def _told_apart(self, chunk: Chunk, payload: bytes) -> Chunk:
-        """Return the records of a chunk. If the input turns out to have another format, all its following bytes
-        become one unreadable record."""
+        """Return the records of a chunk. If its bytes show that the input is of another type, such as an archive, all
+        following bytes of the input become unreadable."""
         state = self.state
         seen = (state.head or b"") + payload
         unread = len(seen) >= HEAD or any(Kind.MALFORMED in records.kinds for records in chunk)
@@ -292,7 +294,7 @@ class Session:
             self._file.rest_again(self._own, now)
 
     def document(self, name: str, part: bytes, now: int, *, more: bool) -> None:
-        """Process a part of a document, such as a metadata file, that describes the session's file."""
+        """Process a part of a document (such as a metadata file) that describes the session's file."""
         self._succession.take(listed(self._file.document(name, part, more=more)), now)
         self._note_ends(now)
 

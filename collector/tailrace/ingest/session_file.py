@@ -23,7 +23,8 @@ arrived."""
 
 
 class SessionFile:
-    """Tracks the file of a session, if the session reads one. The argument `own` of its methods writes the rows."""
+    """Tracks the file of a session, if the session reads a file. The argument `own` of the methods is the writer of the
+    rows."""
 
     def __init__(self, state: SessionState, decoder: Decoder) -> None:
         self._state = state
@@ -107,7 +108,7 @@ class SessionFile:
 
     def note_end(self, process: int, own: OwnRows, now: int) -> None:
         """Write a row if the end mark (the last record of a complete stream) of the run of `process` became required or
-        has arrived. After a kill of the collector, only this row shows it."""
+        has arrived. If the collector is killed later, only this row shows this fact."""
         file, lacks = self._state.file, self._lacks(own, process)
         if file and lacks is not None and bool(lacks) != own.incarnation.awaits_end:
             self._write(file, own, now, process)

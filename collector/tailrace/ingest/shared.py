@@ -49,7 +49,8 @@ class Shared:
         self.beginnings = BySource(lambda s: Beginnings(state.beginnings.setdefault(s, {})))
         """Limiters of the number of sessions that each host of a source begins per second."""
         self.departed = BySource(lambda s: Departures(state.departures.setdefault(s, [])))
-        """Ended sessions of each source that no client announced, so that new sessions can continue them."""
+        """Ended sessions of each source, so that new sessions can continue them. Sessions to which clients gave ids are
+        left out."""
         self.pieces = BySource(lambda s: SplitRuns(state.pieces.setdefault(s, SplitRunsState())))
         """Runs of each source whose records are spread over several files."""
         for source in state.announced:
@@ -60,8 +61,8 @@ class Shared:
 
     def _common(self, source: str) -> Commons:
         def forget_first() -> bool:
-            """Drop the announced session that has been without a connection for the longest time, to make room for a
-            new stream."""
+            """Drop the client's session that has been without a connection for the longest time, to make room for a new
+            stream. Only sessions to which clients gave ids are considered."""
             return self.announced[source].forget_first(self._state.now, "too many streams")
 
         return Commons(self._state.commons.setdefault(source, CommonsState()), forget_first)

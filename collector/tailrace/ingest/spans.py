@@ -72,7 +72,8 @@ SPAN_BYTES = 640
 
 
 class ForgottenSpans(msgspec.Struct, omit_defaults=True):
-    """Open spans that a memory limit evicted: their number, and their lowest and highest id."""
+    """The open spans that were evicted because of a memory limit: their number, and the lowest and highest of their
+    ids."""
 
     count: int = 0
     first: int = 0
@@ -122,7 +123,7 @@ class Spans:
 
     @property
     def waiting(self) -> bool:
-        """Return whether some open span has no row yet."""
+        """Return whether any open span has no row yet."""
         last = next(reversed(self.open.values()), None)
         return bool(self._left) or (last is not None and not last.written)
 
@@ -151,15 +152,15 @@ class Spans:
         return found
 
     def count(self, kinds: Mapping[str, int], begun: Iterable[int | None]) -> None:
-        """Count records by kind before `take` matches ends to begins. `begun` has the ids of the begins."""
+        """Count records by kind before `take` matches ends to begins. `begun` has the ids of the begin records."""
         for kind in (*EVENTS, Kind.END):
             if records := kinds.get(kind):
                 self._references.count(kind, records, begun if kind == Kind.BEGIN else ())
 
     def take(self, columns: RecordColumns, now: int) -> tuple[RecordColumns, Counter[str]]:
-        """Match the ends of spans to their begins by id, and check that each record's parent exists. Return the
-        columns of the rows to write now, without begins that wait for their ends, and how often records broke each
-        rule."""
+        """Match the ends of spans to their begins by id, and check that each record's parent exists. Return the columns
+        of the rows to write now, and how often records broke each rule. Begins that wait for their ends have no row
+        yet."""
         kinds, parents = columns[KIND], columns[PARENT]
         rows = len(kinds)
         columns += [None] * rows, [None] * rows

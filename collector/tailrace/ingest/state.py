@@ -81,15 +81,15 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
 
     name: str
     id: str = ""
-    """Id of the announced session; "" if no client announced the incarnation."""
+    """The id that the client gave to its session; "" if the client gave none."""
     reached: int = 0
     """Number of bytes received so far for the incarnation (producer run), over all its connections."""
     records: int = 0
     rows: int = 0
     """Number of the incarnation's rows, without rows about the session and rows of kind `begin`."""
     of_pieces: int = 0
-    """Number of missing events that other files of a split run have revealed; negative if these files have events that
-    were reported as missing."""
+    """Number of missing events that became known only from other files of the same run; negative if other files contain
+    events that were reported as missing here."""
     accounted: int | None = None
     """Value of `rows` when the last account (row with the counts of rows and events) was written; None before the
     end."""
@@ -109,7 +109,8 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
     """Bit set of the received parts of the goodbye (the client's statement that its session ends): bit n stands for
     part n. The first byte has the lowest bits."""
     goodbye_last: int | None = None
-    """Number of the last part of the goodbye; None until the last part arrives."""
+    """Number of the last part of the goodbye (the client's statement that its session ends); None until this part
+    arrives."""
     awaits_end: bool = False
     """Whether the last row about the end of a file's stream states that the end is missing."""
     counters: CountersState = msgspec.field(default_factory=CountersState)
@@ -137,21 +138,25 @@ class IncarnationState(msgspec.Struct, omit_defaults=True):
 
 
 class AnnouncedState(msgspec.Struct, omit_defaults=True):
-    """State of a session that a client announced: one run of the client's program, over any number of connections."""
+    """State of a session to which its client gave an id: one run of the client's program, over any number of
+    connections."""
 
     incarnation: IncarnationState = msgspec.field(name="run")
     info: OpenInfo
-    """Payload of the OPEN entry of the connection on which the session was announced first."""
+    """Payload of the OPEN entry of the connection on which the client first stated the session's id."""
     carriers: list[int] = []
-    """Numbers of the connections that the session uses, or whose late datagrams may still belong to the session."""
+    """Numbers of the connections (or datagram peers) that the session uses, or whose late datagrams may still belong to
+    the session."""
     voice: int | None = None
-    """Number of the connection that announced the session last. Acknowledgements go to this connection."""
+    """Number of the connection on which the client last stated the session's id. Acknowledgements go to this
+    connection."""
     bearer: int | None = None
     """Number of the connection that delivered the last bytes."""
     left: int = 0
     """Time (Unix ns) at which the session's last connection closed."""
     ended: bool = False
-    """Whether the row of the session's end is written. Even then, a client may repeat its goodbye."""
+    """Whether the row of the session's end is written. Even then, a client may repeat its goodbye (its statement that
+    the session ends)."""
     turn: int = 0
     acknowledge: bool = False
 
@@ -179,7 +184,7 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     number: int
     info: OpenInfo
     current: IncarnationState | str = msgspec.field(name="run")
-    """State of the current incarnation (producer run), or the id of the announced session to which it belongs."""
+    """State of the current incarnation (producer run), or the id that its client gave to the session."""
     process: int = 0
     """Number of the process whose run is the current incarnation, for input with records of several processes."""
     aside: dict[int, IncarnationState] = {}
@@ -235,11 +240,12 @@ class DamageState(msgspec.Struct, omit_defaults=True):
     """Numbers of spool bytes that the disk has lost and that no gap row reports yet."""
 
     lacking: dict[str, int] = {}
-    """Number of lost bytes that may belong to an open session, by its number or, if announced, `source/id`."""
+    """Number of lost bytes that may belong to an open session, by the session's number or, if a client gave it an id,
+    by `source/id`."""
     of_heartbeats: int = 0
     """Number of lost bytes that may have contained heartbeats of the daemon."""
     unsaid: int = 0
-    """Number of lost bytes that wait for the next session, because none was open."""
+    """Number of lost bytes to report in the next session that opens, because no session was open."""
 
     def add(self, other: DamageState) -> None:
         for key, size in other.lacking.items():
@@ -259,10 +265,10 @@ class IngestState(msgspec.Struct):
     """By source, the state that the ledgers of the source's sessions share."""
     sessions: dict[int, SessionState] = {}
     announced: dict[str, dict[str, AnnouncedState]] = {}
-    """Announced sessions, by source and id. Sessions without a connection are in the order in which they lost their
-    last one."""
+    """Sessions to which clients gave ids, by source and id. Sessions without a connection are in the order in which
+    their last connections were closed."""
     departures: dict[str, list[Departure]] = {}
-    """Ended sessions that no client announced, by source."""
+    """Ended sessions without an id from a client, by source."""
     ahead: int = 0
     """Number of nanoseconds to add to the time of a spool entry, to get wall time."""
     heartbeats: IncarnationState | None = None
@@ -300,7 +306,8 @@ OldState = dict[str, Any]
 
 
 class Upgrade(NamedTuple):
-    """A step that upgrades a state to `version`. `change` modifies the decoded state in place."""
+    """A step that upgrades a state to the version `version`. The function `change` modifies the decoded state in
+    place."""
 
     version: int
     change: Callable[[OldState], None]

@@ -60,7 +60,8 @@ class RecordPlace(NamedTuple):
         return self.chunk[self.part].record(self.row)
 
     def announcement_after(self) -> Announcement | None:
-        """Return the announcement in the record directly after this one; None if that record is not an announcement."""
+        """Return what the next record states about its session if it announces the session (states its id); otherwise
+        None."""
         behind = self.chunk[self.part].behind(self.row)
         facts = behind.detail if behind else None
         return facts.announces if isinstance(facts, SessionFacts) else None
@@ -76,7 +77,7 @@ class RecordPlace(NamedTuple):
 
 
 class _TooManySessionsError(Exception):
-    """Raised when the record at `offset` would begin a session beyond the host's quota."""
+    """Raised when the record at `offset` would begin a session, but the host has used its quota of sessions."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -97,7 +98,7 @@ class Succession:
         self._host = whose(host_of(state.info.peer))
         self._rate = max(1, state.info.ledger.new_sessions_rate)
         self._refused: list[Record] = []
-        """Pieces of the current spool entry that were refused because the host began too many sessions."""
+        """Byte ranges of the current spool entry that were refused because the host began too many sessions."""
         self._speaker: Incarnation | None = None
         """The incarnation (producer run) that receives all further records of the current datagram."""
 
@@ -292,7 +293,7 @@ class Succession:
         self._tally.decoded += size
         self._state.garbage = 0
 
-    # Methods that process epochs, headers, reports of discarded events, and goodbyes (ends of sessions)
+    # Methods that process epochs, headers, reports of discarded events, and goodbyes (reports that a session ends)
 
     def _owner(self, facts: SessionFacts, place: RecordPlace, now: int) -> Incarnation:
         """Return the incarnation (producer run) that receives the record at `place`, which states `facts` about its
@@ -316,7 +317,7 @@ class Succession:
         return generations.current
 
     def _statement(self, facts: SessionFacts, place: RecordPlace, now: int) -> SessionStatement:
-        """Return the kind of a record other than an announcement, from its facts and the records before it."""
+        """Return the kind of a record that announces no session id, from its facts and the records before it."""
         generations, epoch = self._generations, facts.epoch
         current = generations.current.state
         if epoch is not None and self._unordered:
@@ -395,8 +396,8 @@ class Succession:
     def _is_late(self, epoch: int, place: RecordPlace, now: int) -> bool:
         """Return whether an unknown epoch belongs to a producer run that ended before the current one began: the epoch
         is earlier than the current one, and the record's datagram was sent during the last `linger` ns. If the datagram
-        was sent earlier, a new run has begun after somebody set the producer's clock back. An announcement states when
-        it was sent; without one, the epoch serves as this time."""
+        was sent earlier, a new run has begun after somebody set the producer's clock back. An announcement (record with
+        a session id) states when it was sent; without an announcement, the epoch serves as this time."""
         current = self._generations.current
         known, lead = current.state.epoch, current.lead.at(now)
         if known is None or lead is None or epoch >= known:
@@ -406,16 +407,16 @@ class Succession:
             return False  # the id belongs to a known session, so the client continues it from another address
         apart = known - epoch
         if announcement:
-            # Clients repeat announcements, so an announcement without a time may have been sent just before the current
-            # run began.
+            # Clients repeat their session ids, so a record with an id but without a time may have been sent just before
+            # the current run began.
             apart = 0 if announcement.now is None else max(0, apart - announcement.now)
         return now + lead + apart <= self._generations.linger
 
-    # Methods that process announcements of sessions
+    # Methods that process announcements: records in which clients state a session's id
 
     def _announced(self, announcement: Announcement, place: RecordPlace, now: int) -> Incarnation:
-        """Return the producer run of an announced session. Unless the announcement is late, the connection then belongs
-        to this session."""
+        """Return the producer run of the session that a record announces (states the id of). Unless the record is late,
+        the connection then belongs to this session."""
         generations, number = self._generations, self._state.number
         known = self._announcements.find(announcement.id, now)
         passed = self._speaker is not None and not self._speaker.state.id
@@ -433,7 +434,8 @@ class Succession:
         return known.incarnation
 
     def _announcement(self, known: Announced | None, now: int) -> SessionStatement:
-        """Return the kind of an announcement. `known` is the announced session, or None if the id is new."""
+        """Return the kind of a record that announces a session id. `known` is the session with this id, or None if the
+        id is new."""
         generations = self._generations
         if known is None:
             named = generations.current.state.id

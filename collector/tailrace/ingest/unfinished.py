@@ -2,8 +2,8 @@
 
 The spool already holds these bytes. If a checkpoint held them, too, peers could make it large by leaving records
 unfinished. Instead, a checkpoint states the spool position of the bytes, and a start of the daemon reads them again.
-Short records and those that began long ago stay in the checkpoint, so that they do not delay the release of spool
-space.
+The checkpoint still holds the bytes of short records, and of records that began long ago, so that these records do not
+delay the release of spool space.
 """
 
 from __future__ import annotations
