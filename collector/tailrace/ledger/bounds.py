@@ -20,8 +20,9 @@ _SAMPLES_MAX = 256
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """Datagrams that the kernel dropped between the times `since` and `until` (Unix ns). `count` is the number of those
-    that explain no missing events yet. If `shared` is true, it is uncertain which losses the datagrams explain."""
+    """Datagrams that the kernel dropped between the times `since` and `until` (Unix ns). `count` is the number of these
+    datagrams that are not yet the stated cause of any missing events. If `shared` is true, it is uncertain which losses
+    the datagrams explain."""
 
     since: int
     until: int
@@ -31,7 +32,7 @@ class Sample(msgspec.Struct, array_like=True):
 
 class DropsState(msgspec.Struct, omit_defaults=True):
     samples: list[Sample] = []
-    """Intervals with dropped datagrams that explain no missing events yet, oldest first."""
+    """Intervals with dropped datagrams that are not yet the stated cause of any missing events, oldest first."""
     dropped: int = 0
     assigned: int = 0
     socket: int = 0
@@ -75,8 +76,8 @@ class Drops:
     def explain(
         self, events: int, since: int, until: int, *, seen: int, datagrams: int, alone: bool
     ) -> Share:
-        """Return how many of `events` events, lost between `since` and `until` (Unix ns), were in dropped datagrams.
-        These datagrams then explain no further loss.
+        """Return how many of `events` events, lost between `since` and `until` (Unix ns), were in dropped datagrams. No
+        later call counts the same datagrams as the cause of another loss.
 
         `seen` events in `datagrams` datagrams give the average number of events per datagram. `alone` states that
         each datagram of the source held one event of the same stream.
@@ -108,7 +109,7 @@ class Drops:
 
 
 class PlaceHolder(Protocol):
-    """A session that checks the sequence numbers of streams, and can stop checking those of some streams."""
+    """A session that checks the sequence numbers of streams, and can stop checking some of these streams."""
 
     @property
     def name(self) -> str:
@@ -116,7 +117,7 @@ class PlaceHolder(Protocol):
         ...
 
     def free_places(self, count: int, now: int) -> None:
-        """Stop checking the sequence numbers of the `count` streams whose last events are the oldest."""
+        """Stop checking the sequence numbers of `count` streams: those without an event for the longest time."""
         ...
 
 
@@ -160,7 +161,8 @@ class Shares:
         return self._held.get(holder, 0)
 
     def share(self, places: int, newcomer: PlaceHolder) -> int:
-        """Return how many of `places` streams each session may check, if all and `newcomer` get an equal share."""
+        """Return how many streams each session may check if all sessions, with `newcomer`, share `places` streams
+        equally."""
         return places // (len(self._held) + (newcomer not in self._held))
 
     @property
@@ -190,7 +192,7 @@ class CommonsState(msgspec.Struct, omit_defaults=True):
     """Number of streams whose sequence numbers the source has ever checked, including streams that it no longer
     checks."""
     uncounted_sessions: int = 0
-    """Number of open sessions with streams that a limit leaves uncounted."""
+    """Number of open sessions with streams whose sequence numbers are not checked because of a limit."""
     mixed: bool = False
     """Whether the source ever received a datagram that was not exactly one event."""
     drops: DropsState = msgspec.field(default_factory=DropsState)
@@ -200,8 +202,8 @@ class Commons:
     def __init__(
         self, state: CommonsState, forget_first: Callable[[], bool] = lambda: False
     ) -> None:
-        """Restore the shared state. `forget_first` drops one session without a connection, or returns False if there is
-        none."""
+        """Restore the shared state. `forget_first` is a function that drops one session without a connection, or
+        returns False if there is none."""
         self.state = state
         self._forget_first = forget_first
         self.shares = Shares()

@@ -13,7 +13,8 @@ from tailrace.config.schema import LedgerConfig
 from tailrace.model.holding import Evicted
 
 _Copies = dict[bytes, tuple[int, int]]
-"""By digest, the arrival time (Unix ns) and number of events of each remembered datagram, in order of arrival."""
+"""The remembered datagrams by their digests, in order of arrival: the arrival time (Unix ns) and the number of events
+of each."""
 
 
 COPY_BYTES = 256

@@ -8,8 +8,9 @@ distance of an event's number from the expected number, modulo the counter's ran
 - d < half the range: `d` events are missing, and their numbers form a *hole*, which late events may still fill. After
   `reorder_events` further events of the stream, or after `reorder_time`, it becomes a *gap*: a row reports the missing
   events.
-- Otherwise the event is late. It fills a hole, takes back a part of a gap (a heal), or repeats an earlier number. In
-  the last case, it is a duplicate if its mark (fingerprint: times and size) equals that of the earlier event.
+- Otherwise the event is late. It fills a hole, fills a part of a gap (a row of the kind heal reports this), or repeats
+  an earlier number. In the last case, it is a duplicate if its mark (fingerprint: times and size) equals that of the
+  earlier event.
 
 A new stream that continues no earlier session begins at 0, or at its first number if that lies in the upper half of the
 range: billions of missing events are less plausible than a counter that is about to wrap. An event shows a restart if
@@ -57,7 +58,7 @@ RESTART = -2
 """Result in place of a sequence number: the event shows that the producer has restarted, and was not counted."""
 
 _NEWS_MAX = 256
-"""Maximum number of streams without checked numbers in the list of streams to acknowledge."""
+"""Maximum number of streams without checked sequence numbers for which an acknowledgement may be due at a time."""
 
 LATEST = 2**63 - 1
 """Mark (event fingerprint) for an event of which a client's report states only the number. The mark is greater than all
@@ -85,8 +86,8 @@ class Counters:
         name: str = "",
         report: Callable[[int], None] = _nobody,
     ) -> None:
-        """Restore the counters of the session `name` from `state`. Calls of `free_places` may add gaps to `findings`;
-        `report` is then called with the log time."""
+        """Restore the counters of the session `name` from `state`. `free_places` adds gaps to `findings`, and then
+        calls `report` with the log time."""
         self.state = state
         self.name = name
         self.report = report
@@ -104,7 +105,8 @@ class Counters:
         self.numbers = StreamNumbers(state.streams, self.window, bits)
         self.marks = HeldMarks(state.streams)
         self.announced = False
-        """Whether the client announces its restarts, so that the ledger does not infer them from event times."""
+        """Whether the client states its session's id, which shows restarts, so that the ledger does not infer restarts
+        from event times."""
         self.news = dict.fromkeys(state.streams)
         """Streams whose state has changed since the last acknowledgement to the client, in order of the changes."""
 
@@ -141,9 +143,9 @@ class Counters:
         """Count events. Return the sequence number (unwrapped to 64 bits) of each one, and whether the producer has
         restarted.
 
-        `counts` are the numbers as sent. A mark is the sum of an event's start, end and size. A duplicate gets
-        DUPLICATE, and an event without a checked number None. After a restart, the list ends before the first event
-        of the restarted producer.
+        `counts` are the numbers as sent. A mark is the sum of an event's start, end and size. The list has DUPLICATE
+        for a duplicate, and None for an event whose number is not checked. After a restart, the list ends before the
+        first event of the restarted producer.
         """
         seqs = self.count(streams, counts, marks, now)
         self.hear(dict.fromkeys(streams), now)
@@ -153,7 +155,7 @@ class Counters:
     def count(
         self, streams: Sequence[str], counts: Sequence[int], marks: Sequence[int], now: int
     ) -> list[int | None]:
-        """Count events like `observe`, but without `hear` and `note_seen`. The caller calls these once for a whole
+        """Count events like `observe`, but do not call `hear` and `note_seen`. The caller calls these once for a whole
         chunk, so that estimates from `seen` do not depend on how the chunk is divided into parts."""
         seqs: list[int | None] = []
         append = seqs.append
@@ -186,7 +188,7 @@ class Counters:
         return self._unexpected(name, stream, count, mark, now)
 
     def hear(self, names: dict[str, None], now: int) -> None:
-        """Record that events of these streams arrived at `now`, and schedule their acknowledgement."""
+        """Record that events of the given streams arrived at `now`, and schedule acknowledgements for these streams."""
         for stream in map(self.state.streams.get, names):
             if stream is not None:
                 stream.heard = now
@@ -291,13 +293,14 @@ class Counters:
         self.news[name] = None
 
     def tell_uncounted(self, name: str) -> None:
-        """Schedule an acknowledgement for a stream whose numbers are not checked, unless too many such streams wait."""
+        """Schedule an acknowledgement for a stream whose numbers are not checked, unless too many such streams already
+        wait for one."""
         if len(self.news) < len(self.state.streams) + _NEWS_MAX:
             self.news[name] = None
 
     def free_places(self, count: int, now: int) -> None:
-        """Stop checking the `count` streams whose last events are the oldest, for another session. First report
-        their holes (missing numbers that may still arrive) as gaps."""
+        """Stop checking the `count` streams without an event for the longest time, so that another session can check
+        streams. First report their holes (missing numbers that may still arrive) as gaps."""
         oldest = nsmallest(count, self.state.streams.items(), key=lambda s: (s[1].heard, s[0]))
         for name, stream in oldest:
             self.windows.close_stream(name, stream)
@@ -350,8 +353,8 @@ class Counters:
                 self._put(stream.head, count, mark, HEAD)
 
     def _put(self, marks: Marks, slot: int, mark: int, most: int) -> None:
-        """Store a mark at an index. Beyond `HEAD` elements, the array grows to `most` at once, because compiled kernels
-        need the full array."""
+        """Store a mark (fingerprint) at an index of an array. If the index is `HEAD` or more, extend the array to
+        `most` elements at once, because compiled kernels need the full array."""
         more = (slot + 1 if slot < HEAD else most) - len(marks)
         if more > 0:
             marks.frombytes(bytes(marks.itemsize * more))
@@ -404,9 +407,9 @@ class Counters:
             return seq
         if seq < stream.base:
             return self._before(name, stream, seq, mark, now)
-        # An event with another mark is a different event if the earlier event's mark is stored. Below `floor`, it may be
-        # a missing event whose gap was forgotten, unless the client announced the session: such a client uses no number
-        # twice.
+        # An event with another mark (fingerprint) is a different event if the earlier event's mark is stored. Below
+        # `floor`, it may be a missing event whose gap was forgotten, unless the client stated the session's id: such a
+        # client uses no number twice.
         known = stream.mark_of(seq, self.window)
         differs = not self.announced if seq < stream.floor else known != NEVER
         if differs and known != mark & FINGERPRINT:
@@ -417,8 +420,9 @@ class Counters:
     def _before(
         self, name: str, stream: StreamCounter, seq: int, mark: int, now: int
     ) -> int | None:
-        """Count an event below the stream's first number, so that the stream begins at it. Return its number. If the
-        input begins late, the numbers in between may lie in another input: then the stream's beginning stays."""
+        """Count an event below the stream's first number, and move the stream's beginning to this event. Return the
+        event's number. If the input begins late, another input may have the numbers in between: then do not move the
+        beginning."""
         late = self.state.late and seq + 1 < stream.base
         if seq < 0 or late or stream.next - seq > self.window:
             return self._another(stream, seq)
@@ -430,8 +434,9 @@ class Counters:
         return seq
 
     def _another(self, stream: StreamCounter, seq: int) -> int | None:
-        """Count an event whose number another event already had. Return the number, or None if it is negative. If
-        several events in a row repeat the latest number, the number is not a counter: stop checking the stream."""
+        """Count an event whose number a different event already had, or whose number is too far below the stream's
+        first one. Return the number, or None if it is negative. If several events in a row repeat the latest number,
+        the number is not a counter: stop checking the stream."""
         stream.extra += 1
         stream.repeats = stream.repeats + 1 if seq == stream.next - 1 else 0
         if stream.repeats >= _REPEATS_OF_NO_COUNTER:
@@ -440,9 +445,9 @@ class Counters:
 
 
 def hand_over(counters: Counters) -> list[tuple[str, int, int]]:
-    """Remove all events, because another run of the producer sent them. Return stream, number as sent and mark
-    (fingerprint) of each. If not every event is remembered, or a loss is reported, remove nothing and return an
-    empty list."""
+    """Remove all counted events, because another run of the producer sent them. Return the stream, number as sent and
+    mark (fingerprint) of each event. If not every event is remembered, or a loss or a duplicate was counted, remove
+    nothing and return an empty list."""
     state, window = counters.state, counters.window
     streams = state.streams
     if (

@@ -1,8 +1,8 @@
 """Track the ids of records, and compare the totals in a footer with the received records (docs/formats/jets.md).
 
 If records refer to an id and no record with this id arrives, one record is missing (reason `unresolved`). The gap is
-reported `reorder_time` after the first reference, or at the footer or the end of the session. A later record takes the
-gap back (a heal).
+reported `reorder_time` after the first reference, or at the footer or the end of the session. If the record arrives
+later, a row of the kind heal takes the gap back.
 
 If a footer's total exceeds the received, malformed and `unresolved` records of a kind, the difference is reported
 with the reason `network`. If more records arrived than the total, nothing is reported: two writers may share the
@@ -32,7 +32,7 @@ many would take about 100 TB, so a greater number is a damaged value."""
 
 
 _COUNTED = Kind.BEGIN, Kind.INSTANT, Kind.ANNOTATION
-"""Kinds of records of which a complete footer has a total."""
+"""Kinds of records whose total number a complete footer states."""
 
 RANGE_BYTES, UNKNOWN_BYTES, UNRESOLVED_BYTES = 96, 768, 72
 """Memory (bytes) of a range of received ids, of an awaited id with its possible gap row, and of an id reported as
@@ -49,7 +49,7 @@ class ReferencesState(msgspec.Struct, omit_defaults=True):
     """Time (Unix ns) of the first reference to each id whose record has not arrived."""
     unresolved: dict[int, None] = {}
     """The ids that were reported as missing most recently, at most `references_max`. If a record with such an id
-    arrives, a heal takes its gap back."""
+    arrives, a heal row takes back the gap row for this id."""
     given_up: int = 0
     """Number of ids that were reported as missing and whose record has not arrived."""
     seen: dict[str, int] = {}
@@ -122,9 +122,9 @@ class References:
             yield "", len(self.state.unknown)
 
     def count(self, kind: str, records: int, ids: Iterable[int | None] = ()) -> None:
-        """Count `records` records of a kind. If a footer's total showed that such records are missing, add a heal,
-        which takes a gap back, for as many records. Leave out records whose id (in `ids`) was reported as missing:
-        `define` adds heals for these."""
+        """Count `records` records of a kind. If a footer's total showed that records of this kind are missing, add a
+        heal, which takes a gap back, for the same number of records. Leave out records whose id (in `ids`) was reported
+        as missing: `define` adds heals for these."""
         state = self.state
         if kind != Kind.END:
             state.seen[kind] = state.seen.get(kind, 0) + records
@@ -141,12 +141,13 @@ class References:
         self.state.copies += records
 
     def add_malformed(self, records: int) -> None:
-        """Count malformed records as missing, without a gap: each piece of unreadable bytes has a gap of its own."""
+        """Count malformed records as missing, but add no gap: each range of unreadable bytes already has a gap row of
+        its own."""
         self.state.malformed += records
         self.state.unreported += records
 
     def claim(self, finding: Finding) -> None:
-        """Add a finding of the decoder: that records are missing (a gap), or that missing records have arrived (a
+        """Add a loss that the decoder has found (a gap), or its report that missing records have arrived after all (a
         heal)."""
         if finding.kind == Kind.GAP:
             if finding.events > CLAIM_MAX:

@@ -21,8 +21,8 @@ PiecePlace = tuple[int, int, int, int]
 
 
 class IdRange(msgspec.Struct, array_like=True):
-    """Range of ids that arrived in pieces of a run. `since` is the latest start of these pieces, `until` their earliest
-    end."""
+    """A range of received ids of a run. `since` is the latest start of the run's pieces (parts in one file each) with
+    ids of the range, `until` their earliest end."""
 
     first: int
     last: int
@@ -31,8 +31,8 @@ class IdRange(msgspec.Struct, array_like=True):
 
 
 class HeldPiece(msgspec.Struct, array_like=True):
-    """The piece of a run in one session's file, with the times of its first and last event. `open` states that more
-    events may arrive, `copy` that other sessions have delivered some of the piece's ids before."""
+    """The piece of a run in one session's file, with the times of its first and last event. If `open` is true, more
+    events may arrive. If `copy` is true, other sessions delivered some of these ids before."""
 
     piece: RunPiece
     since: int
@@ -64,7 +64,8 @@ class SplitRun(msgspec.Struct, omit_defaults=True):
     judged: bool = False
     """Whether the run's missing ids have been reported."""
     doubted: bool = False
-    """Whether some piece has no ids. Missing ids are then not reported, because not every event has an id."""
+    """Whether a piece (the run's part in one file) has no ids. Missing ids are then not reported, because not every
+    event has an id."""
 
     @property
     def begins(self) -> bool:
@@ -142,8 +143,8 @@ class RunIndex:
         return session.partition(".")[0] in self._files
 
     def likely(self, since: int) -> Iterator[HeldPiece]:
-        """Yield the run's pieces (parts in one file each) that have ids. Pieces that start at the time `since`, as a
-        copy does, come first."""
+        """Yield the run's pieces (parts in one file each) that have ids. Pieces that start at the time `since` come
+        first, because a copy starts at the same time as its original."""
         at = bisect_left(self._begins, (since, ""))
         for _, session in chain(islice(self._begins, at, None), islice(self._begins, at)):
             if self.run.pieces[session].piece.ranges:
@@ -193,9 +194,9 @@ class RunIndex:
                 yield each
 
     def place(self, session: str) -> list[str]:
-        """Record whether ids of the run are known below those in a session's file, and whether above them. Return the
-        sessions for which `goes_on` has become true, in the order in which they joined. The run must only have grown
-        since the last call."""
+        """Record whether the run has known ids below those in a session's file, and whether it has known ids above
+        them. Return the sessions for which `goes_on` has become true, in the order in which they joined. The run must
+        only have grown since the last call."""
         run, ids = self.run, self.run.pieces[session].piece.ranges
         low, high = (run.ranges[0].first, run.ranges[-1].last) if run.ranges else (0, 0)
         freed = self._before.place(session, ids[0][0] if ids else None, None if run.begins else low)
@@ -223,9 +224,9 @@ class _Side:
         self._edge: int | None = None
 
     def place(self, session: str, own: int | None, edge: int | None) -> set[str]:
-        """Add or remove a session. `own` is the lowest id of its piece, and `edge` the lowest id of the run, or None if
-        the run's first event has arrived. Return the other sessions that were removed, because earlier events than
-        those in their files are known now."""
+        """Add or remove a session. `own` is the lowest id in the session's file, and `edge` the lowest id of the run,
+        or None if the run's first event has arrived. Return the other sessions that were removed, because earlier
+        events than those in their files are known now."""
         freed: set[str] = set()
         self.alone.pop(session, None)
         if edge != self._edge:

@@ -2,16 +2,16 @@
 file.
 
 A decoder sees one file, and reports a file without the run's first or last event as late or cut off. If another piece
-contains the events at this edge, the gap is taken back (a heal). When the run's beginning and end are known, each id
-that no piece contains is reported as missing.
+contains the missing events, a row of the kind heal takes the gap back. When the run's beginning and end are known, each
+id that no piece contains is reported as missing.
 
 Operating systems reuse PIDs. Therefore a piece joins a run only if the PIDs are equal, the hosts are equal or unknown,
 piece and run have no id in common, and times increase with ids. If several runs fit equally well, the piece joins none.
-A piece that comes before its neighbours may join a wrong run. So two runs of one process may each lack ids while the
+A piece that is read before its neighbours may join a wrong run. So two runs of one process may each lack ids while the
 periods from their first to their last events overlap. A run in several files then reports no id as missing, because a
-piece of the other run may have the id. A gap `no_start` or `no_end` of unknown size stands for the ids.
-A copy of a piece shares ids with the run, and belongs to it if both were written at the same time; without a known
-host, only if ids and times are equal. So a file that is read a second time adds no losses.
+piece of the other run may have the id. A gap `no_start` or `no_end` of unknown size stands for the ids. A copy of a
+piece shares ids with the run, and belongs to it if both were written at the same time; without a known host, only if
+ids and times are equal. So a file that is read a second time adds no losses.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _UNKNOWN = Finding(Kind.GAP, "", None, 0, Reason.NETWORK, of=Kind.SPAN, detail="
 
 
 FoundRuns = list[tuple[str, Finding]]
-"""Findings (gaps and heals), each with the name of its session."""
+"""Reports of missing events (gaps) and of their later arrival (heals), each with the name of its session."""
 
 
 class SplitRuns:
@@ -71,8 +71,8 @@ class SplitRuns:
     def __init__(self, state: SplitRunsState) -> None:
         self.state = state
         self.resting: dict[str, Callable[[int], None]] = {}
-        """For each open session whose file has stopped growing, a function that writes another row `rest`, which states
-        this. The argument is the log time (ns)."""
+        """For each open session whose file has stopped growing, a function that writes this fact again, as a row
+        `rest`. The argument is the log time (ns)."""
         self._run_of: dict[str, int] = {}
         self._runs_of: dict[str, dict[int, None]] = {}
         self._index: dict[int, RunIndex] = {}
@@ -99,8 +99,8 @@ class SplitRuns:
         return session in self._copies if number is None else self._index[number].goes_on(session)
 
     def take_back(self, session: str, first: int, last: int) -> list[IdRange]:
-        """Record that ids which this session reported as missing are no longer missing. Return the ids among them that
-        no other file of the run has taken back before."""
+        """Record that ids which this session reported as missing no longer count as missing. Return those of them that
+        no other file of the run has contained so far."""
         run = self.state.runs.get(self._run_of.get(session, -1))
         if run is not None and run.judged:
             return fill(run.claims, first, last) if run.ends == session else []
@@ -176,8 +176,8 @@ class SplitRuns:
                 other.claims = []
         if said == Reason.NETWORK or (piece.settled and not known):
             claimed = self._claimed(run, session, held)
-            # Take back only gaps that the decoder reports now. Earlier gaps may have been taken back already, before
-            # the run was forgotten and created again.
+            # Take back only gaps that the decoder reports now. Gaps that it reported earlier may have been taken back
+            # already, before the run was forgotten and created again.
             found += claimed if said else []
         elif said:
             (run.late if said == Reason.LATE_JOIN else run.cut).append(session)
@@ -384,8 +384,8 @@ def _fits(index: RunIndex, session: str, piece: RunPiece, since: int, until: int
 
 
 def _is_known(index: RunIndex, piece: RunPiece, since: int, until: int) -> bool:
-    """Return whether times and host prove that a piece (the part of some run in one file) with ids of a run belongs to
-    this run."""
+    """Return whether times and host prove that a piece (the part of a run in one file) belongs to the given run, with
+    which it has ids in common."""
     run = index.run
     if (since, until) == ANY_TIME or (run.last and piece.last not in (0, run.last)):
         return False

@@ -1,8 +1,9 @@
 """Apply a client's statements about its own numbers: which events it discarded, and where each stream ends
 (clients/PROTOCOL.md).
 
-- *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. Only a
-  later event, a goodbye or the end of the session makes them missing, so that a wrong report does little harm.
+- *Discarded* numbers get the reason `sender`, or `elsewhere` if another collector has acknowledged them. They count as
+  missing only after a later event, a goodbye (see below) or the end of the session, so that a wrong report does little
+  harm.
 - A *goodbye* states the number of each stream's next event. Lower numbers that have not arrived form a hole (missing
   numbers that may still arrive).
 - `never_sent` is the client's total of discarded events. Those without a number become a gap without a number, which is
@@ -28,8 +29,8 @@ RANGES_MAX = 4096
 get the reason `network`."""
 
 TAILS_MAX = 2**30
-"""Maximum number of missing events that the goodbyes of one session can report. The fastest client emits 10^9 events
-within minutes."""
+"""Maximum number of missing events that the goodbyes (reports of the next event number of each stream) of one session
+can reveal. The fastest client emits 10^9 events within minutes."""
 
 _first, _last = attrgetter("first"), attrgetter("last")
 
@@ -69,7 +70,7 @@ class Statements:
         state.never_sent = max(state.never_sent, min(events, 2 * TAILS_MAX))
 
     def name_unnumbered(self) -> None:
-        """Report a gap without numbers if the client discarded more events than sequence numbers are missing."""
+        """Report a gap without numbers if the client discarded more events than there are missing sequence numbers."""
         state = self._counters.state
         more = self._counters.unnumbered - state.unnumbered
         if more > 0 and state.tails + more > TAILS_MAX:
@@ -78,8 +79,8 @@ class Statements:
             self._change_unnumbered(Kind.GAP, more)
 
     def heal_numbered(self) -> None:
-        """Take back a part of the gap without numbers, because numbers found missing since then may belong to its
-        events."""
+        """Take back a part of the gap without numbers, because sequence numbers that were found missing since then may
+        belong to the gap's events."""
         state = self._counters.state
         less = self._counters.unnumbered - state.unnumbered if state.unnumbered else 0
         if less < 0:
@@ -93,7 +94,8 @@ class Statements:
         self._counters.findings.append(finding)
 
     def goodbye(self, finals: Mapping[str, int], now: int) -> None:
-        """Apply a client's goodbye. `finals` maps each stream to the number (as sent) of its next event."""
+        """Apply a client's goodbye, sent when its session ends. `finals` maps each stream to the number (as sent) that
+        its next event would have had."""
         counters = self._counters
         for name, final in finals.items():
             stream = counters.state.streams.get(name)
@@ -114,7 +116,8 @@ class Statements:
             self._changed(name, stream, before, now)
 
     def _stream(self, name: str, now: int) -> StreamCounter | None:
-        """Return the state of a stream. If its numbers are not checked, inform the client and return None."""
+        """Return the state of a stream. If its numbers are not checked, schedule an acknowledgement that states this,
+        and return None."""
         stream = self._counters.follow(name, now, begins=False)
         if stream is None:
             self._counters.tell_uncounted(name)
@@ -134,8 +137,9 @@ class Statements:
         return any(self._unwrapped(s, final) < s.next for s, final in ends)
 
     def over(self, now: int, *, comes_back: bool) -> None:
-        """End a run of the client without a goodbye: numbers up to a stream's last discarded one become missing.
-        `comes_back` states that the client continues elsewhere, and reports its discarded events there by number."""
+        """End a run of a client that sent no goodbye (final numbers): in each stream, the numbers up to the last
+        discarded one become missing. `comes_back` states that the client continues elsewhere, and reports its discarded
+        events there by number."""
         if comes_back:
             self._counters.state.never_sent = 0
         for name, stream in self._counters.state.streams.items():
@@ -164,7 +168,8 @@ class Statements:
             self._refuse_tail(name)
 
     def _refuse_tail(self, name: str) -> None:
-        """Report once per session a gap of unknown size: the client implies more than `TAILS_MAX` missing events."""
+        """Report a gap of unknown size, once per session, because the client's statements imply more than `TAILS_MAX`
+        missing events."""
         state = self._counters.state
         if not state.tails_refused:
             state.tails_refused = True
@@ -173,8 +178,8 @@ class Statements:
             )
 
     def _name_anew(self, name: str, stream: StreamCounter, said: SeqRange) -> None:
-        """Give all missing numbers in the range `said` the client's reason. If a gap reported them with another
-        reason, take it back and report it again."""
+        """Give all missing numbers in the range `said` the reason that the client stated. If a gap row states another
+        reason, take this gap back and report it again."""
         for part in _split(stream.holes, said):
             part.reason = said.reason
         for part in _split(stream.gaps, said):

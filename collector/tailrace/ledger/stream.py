@@ -48,7 +48,7 @@ class Marks(IntArray):
 
 
 _no_marks: Callable[[], Marks] = partial(array.__new__, Marks, "Q")  # type: ignore[assignment] # the same
-"""Function that creates an empty `Marks` object, in half the time of calling the class."""
+"""Function that creates an empty `Marks` object, in half the time that a call of the class takes."""
 
 
 class SeqRange(msgspec.Struct, array_like=True):
@@ -65,7 +65,7 @@ class SeqRange(msgspec.Struct, array_like=True):
 
 class StreamCounter(msgspec.Struct, omit_defaults=True):
     base: int = 0
-    """First number of the stream; lower numbers are not expected."""
+    """First event number of the stream. Lower numbers are not expected."""
     next: int = 0
     heard: int = 0
     """Arrival time (Unix ns) of the stream's last event before the chunk that is being counted."""
@@ -135,7 +135,7 @@ class StreamCounter(msgspec.Struct, omit_defaults=True):
         return None
 
     def suits(self, seq: int, mark: int, window: int) -> bool:
-        """Return whether an event may be the missing event `seq`, according to its time."""
+        """Return whether an event's time permits that the event is the missing event `seq`."""
         hole = self._missing_at(seq)
         return hole is not None and not far_before(mark, self.mark_of(hole.first - 1, window))
 
@@ -151,11 +151,12 @@ class CountersState(msgspec.Struct):
     unfollowed: dict[str, int] = {}
     """Streams whose numbers are not checked because of a limit, oldest first, with the number of events since then."""
     others: bool = False
-    """Whether further streams, whose names are not in `unfollowed`, have unchecked numbers."""
+    """Whether there are further streams whose numbers are not checked and whose names are not in `unfollowed`."""
     let_go: int = 0
     """Number of events that were expected in streams until the session stopped checking the streams' numbers."""
     tails: int = 0
-    """Number of missing events that only the client's goodbyes or its total of discarded events revealed."""
+    """Number of missing events that were revealed only by the client's goodbyes (final event numbers) or by its total
+    of discarded events."""
     tails_refused: bool = False
     """Whether the client stated more missing events than `TAILS_MAX`, so that a gap of unknown size was reported."""
     never_sent: int = 0
@@ -165,7 +166,7 @@ class CountersState(msgspec.Struct):
     unnumbered_before: int = 0
     """Number of discarded events that gaps of earlier sessions report, and that the client's total includes."""
     late: bool = False
-    """Whether the input begins behind the beginning of the run, so that other inputs may have a stream's lower numbers."""
+    """Whether the input lacks the beginning of the run, so that other inputs may have the lower numbers of a stream."""
     datagrams: int = 0
     """Number of datagrams in which the session's events arrived; 0 for a byte stream."""
 
@@ -197,7 +198,7 @@ class HeldMarks:
     def __init__(self, streams: Mapping[str, StreamCounter]) -> None:
         self._streams = streams
         self.count = sum(len(s.recent) + len(s.head) for s in streams.values())
-        """Number of stored marks of all streams; `Counters` adds those that it stores."""
+        """Number of stored marks (fingerprints) of all streams. `Counters` adds the marks that it stores."""
         self.evicted = 0
 
     @property
@@ -234,7 +235,7 @@ Fit = Literal["same", "near", "old", "far"]
 
 
 class StreamNumbers:
-    """Answers questions about the sequence numbers in one session's streams, without changing them."""
+    """Read-only queries about the sequence numbers in one session's streams."""
 
     def __init__(self, streams: Mapping[str, StreamCounter], window: int, bits: int) -> None:
         self._streams = streams
@@ -277,7 +278,8 @@ class StreamNumbers:
         return count == (stream.next & self._mask if stream else 0)
 
     def remembered(self) -> Iterator[tuple[str, int, int]]:
-        """Yield stream, number as sent, and mark (fingerprint) of each event among the last `window` numbers."""
+        """Yield the stream, number as sent, and mark (fingerprint) of each received event among the last `window`
+        numbers."""
         window = self._window
         for name, stream in self._streams.items():
             for seq in range(max(stream.base, stream.next - window), stream.next):
@@ -300,7 +302,8 @@ class StreamNumbers:
         return (following, stream.last_mark(self._window)) if following else None
 
     def accounts_for(self, name: str) -> range:
-        """Return the range of a stream's numbers that this session received, or knows to be missing or discarded."""
+        """Return the range of a stream's numbers that this session has received, found missing, or counted as
+        discarded."""
         end = self.end_of(name)
         return range(self._streams[name].base, end[0]) if end else range(0)
 

@@ -26,7 +26,8 @@ RANGE_BYTES = 768
 
 
 def parts_of(hole: SeqRange, ranges: list[SeqRange], reason: str) -> list[SeqRange]:
-    """Split a hole (a range of missing numbers) at the sorted `ranges`. Parts within them get the reason `reason`."""
+    """Split a hole (a range of missing numbers) at the bounds of the sorted `ranges`. The parts within these ranges get
+    the reason `reason`."""
     parts = []
     at = hole.first
     for other in ranges:
@@ -85,8 +86,8 @@ class Windows:
             yield name, sum(hole.last - hole.first + 1 for hole in self._state.streams[name].holes)
 
     def open(self, name: str, stream: StreamCounter, hole: SeqRange) -> None:
-        """Add a hole at a stream's next number, or directly before its first number. Numbers that the client discarded
-        get the reason `sender`."""
+        """Add a hole (range of missing numbers), which begins at a stream's next number or ends directly before its
+        first number. Numbers that the client discarded get the reason `sender`."""
         parts = parts_of(hole, stream.discarded, Reason.SENDER)
         if hole.first == stream.next:
             stream.holes += parts
@@ -100,8 +101,8 @@ class Windows:
 
     def fill(self, name: str, stream: StreamCounter, seq: int, stop: int) -> int:
         """Record that the numbers from `seq` to `stop` (exclusive) are not missing, up to the end of the hole or gap
-        that contains `seq`. Return how many of them were missing. A heal takes back the numbers that were reported as
-        missing."""
+        that contains `seq`. Return how many of them were missing. For the numbers that were reported as missing, add a
+        heal, which takes them back."""
         filled = take(stream.holes, seq, stop)
         healed = None if filled else take(stream.gaps, seq, stop)
         found = filled or healed
@@ -139,7 +140,7 @@ class Windows:
             self._due = self._next_due()
 
     def stood_still(self, time: int) -> None:
-        """Extend the time for late events by `time` ns, in which the collector could receive nothing."""
+        """Wait `time` ns longer for late events, because the collector could receive nothing for so long."""
         for stream in self._state.streams.values():
             for missing in (*stream.holes, *stream.gaps):
                 missing.since += time
