@@ -48,7 +48,7 @@ class RowRun(msgspec.Struct):
 
 
 class BlockRows(NamedTuple):
-    """The rows of a block, with their wall times, and with columns that the ledger or the matching of spans adds."""
+    """The rows of a block, their wall times, and columns that the ledger or the matching of spans has added."""
 
     block: Block
     time: Values
@@ -106,7 +106,7 @@ class Batch:
     def _clear(self) -> None:
         self.runs: list[RowRun] = []  # values that consecutive rows share
         self.size = 0
-        self.bytes = 0  # approximate size of the rows
+        self.bytes = 0  # approximate size of the rows (bytes)
         self.quarantined: list[QuarantinedBytes] = []
         self._parts: list[Part] = []
         self._single: list[Row] = []  # The last rows, if they were added one by one.
@@ -134,8 +134,8 @@ class Batch:
         return bool(self.size or self._last)
 
     def at_last(self, write: Callable[[], None]) -> None:
-        """Make the next call of `take` call `write` once. `write` adds rows for the spans that are open at that
-        time."""
+        """Let the next call of `take` call the function `write` once. `write` adds rows for the spans that are open at
+        that time."""
         self._last[write] = None
 
     def keep(self, session: str, at: int, frame: bytes) -> None:

@@ -16,7 +16,8 @@ from tailrace.model.record import FLAW_OF_ROW, Record
 Buffer = bytes | bytearray | memoryview
 
 ROWS_MIN = 16
-"""Minimum number of records in a block from a kernel. A block costs as much time as a dozen single records."""
+"""Minimum number of records in a block from a kernel. Processing a block takes as long as processing a dozen single
+records."""
 
 
 class Integers(NamedTuple):
@@ -156,7 +157,7 @@ def _of_rows(rows: Sequence[int], valid: Buffer | None, value: Callable[[int], A
 
 
 def _masked(values: list[Any], valid: Buffer | None, begin: int) -> list[Any]:
-    """Replace values without a bit in `valid` by None. The first value belongs to row `begin`."""
+    """Replace each value whose bit in the bitmap `valid` is 0 by None. The first value belongs to row `begin`."""
     if valid is None:
         return values
     bits = memoryview(valid).cast("B")

@@ -32,7 +32,7 @@ DUPLICATE = -1
 Numbered = tuple[str, int | None, int]
 """Stream of an event, its counter as the producer sent it, and its fingerprint (see `marks_of`)."""
 
-_LATEST_OF = 16  # number of last records that `latest_tick` searches; all would take longer
+_LATEST_OF = 16  # number of records, the last ones, that `latest_tick` searches to save time
 
 
 Chunk = list["Records"]  # records that were decoded together, in order
@@ -70,7 +70,7 @@ class Records(ABC):
 
     rows: int
     packed: int
-    """Number of these records that a compiled kernel packed into a block: all or none."""
+    """Number of these records that a compiled kernel packed into a block: either all of them or none."""
 
     # Methods that return facts about all records
 
@@ -114,7 +114,7 @@ class Records(ABC):
     @property
     @abstractmethod
     def alone(self) -> Sequence[int]:
-        """Return the indices of the records of the kinds in `ALONE`."""
+        """Return the indices of the records that concern the session or a loss (kinds in `ALONE`)."""
 
     @abstractmethod
     def record(self, row: int) -> Record:
@@ -407,7 +407,8 @@ def numbered(chunk: Sequence[Records]) -> list[Numbered]:
 
 
 def marks_of(columns: Columns) -> list[int]:
-    """Return a fingerprint (mark) of each record, which distinguishes two events with equal sequence numbers.
+    """Return a fingerprint (mark) for each record, by which two different events with equal sequence numbers can be
+    distinguished.
 
     Marks increase with the times of the events, so that the ledger recognises an older event."""
     try:
