@@ -1,7 +1,7 @@
-"""Write and read the quarantine file of a session, which contains the pieces of input that could not be decoded.
+"""Write and read the quarantine file of a session, which contains the bytes of the input that could not be decoded.
 
-The file is a sequence of frames, one for each piece, in little-endian order: `u64 offset | u32 size | u16 length of
-reason | reason (UTF-8) | bytes`. `offset` is the position of the bytes in the session's input. The attribute
+The file is a sequence of frames, one for each range of such bytes, in little-endian order: `u64 offset | u32 size | u16
+length of reason | reason (UTF-8) | bytes`. `offset` is the position of the bytes in the session's input. The attribute
 `quarantine` of a gap row is the position of a frame in this file."""
 
 from __future__ import annotations

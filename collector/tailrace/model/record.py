@@ -1,4 +1,4 @@
-"""Define the output of decoders: a `Record` for each unit of a format, and for each piece of unreadable input.
+"""Define the output of decoders: a `Record` for each unit of a format, and for each range of unreadable bytes.
 
 A record is a named tuple, so that one call of `zip` turns the records of a chunk into columns.
 An unsigned 64-bit value becomes the signed value with the same bits (`as_int64`), because the
@@ -16,11 +16,12 @@ import msgspec
 from tailrace.model.gap import Reason
 
 NAME_OF_ROW, NAMES_OF_MEMBERS = "$name", "$late"
-"""Names of attributes that contain keys in place of names, if the names are unknown when the event is decoded.
+"""Names of attributes that contain keys instead of names. An event has them if the names are unknown when it is
+decoded.
 
 - `$name`: the key of the event's own name. If there are several keys, one on each line, the first key with a known name
   counts.
-- `$late`: an object that maps each attribute whose value is a name not yet known to the key of this name."""
+- `$late`: an object. For each attribute whose value is a name that is not known yet, it has the key of this name."""
 
 FLAW_OF_ROW = "$flaw"
 """Name of the attribute that states which rule a record breaks. This attribute precedes all others of the record."""
@@ -54,20 +55,20 @@ ALONE = frozenset({Kind.SESSION, Kind.MALFORMED, Kind.GAP, Kind.HEAL})
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A client's announcement of its session."""
+    """The content of a packet in which a client announces its session, that is, states the session's id."""
 
     id: str  # The same on all connections of the session, and unique among sessions.
-    turn: int = 0  # Grows with each announcement that requests a complete acknowledgement.
+    turn: int = 0  # Grows with each such packet that requests a complete acknowledgement.
     acknowledge: bool = False  # Whether the client wants acknowledgements.
-    now: int | None = None  # Time of the announcement, in ticks since the epoch.
+    now: int | None = None  # Time at which the client sent the packet, in ticks since the epoch.
 
 
 class Goodbye(msgspec.Struct, frozen=True):
-    """A client's statement that its session ends."""
+    """A goodbye, in which a client states that its session ends, or one part of a long goodbye."""
 
     # For each stream, the number (as sent) that its next event would have had.
     streams: dict[str, int]
-    more: bool = False  # Whether another part of the goodbye follows.
+    more: bool = False  # Whether another part of this goodbye follows.
     # Number of this part from 0 on, if the parts of the goodbye are numbered.
     part: int | None = None
 
@@ -125,7 +126,7 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Record(NamedTuple):
-    """One decoded unit, or one piece of input that cannot be read."""
+    """One decoded unit of the format, or one range of bytes that cannot be read."""
 
     offset: int  # Position in the decoder's input (bytes).
     size: int  # Length in the decoder's input (bytes).
@@ -184,11 +185,11 @@ def named(
     stream: str = "",
     also: Mapping[str, object] | None = None,
 ) -> Record:
-    """Return a record that gives a key a name. The name holds for all events within `scope` that refer to the key
-    (`NAME_OF_ROW`).
+    """Return a record that states the name for a key. All events within `scope` that have this key (`NAME_OF_ROW`) then
+    have this name.
 
-    The scope `group` is the session's group of files. The scope `source` is for keys that are computed from the name
-    itself."""
+    The scope `group` stands for all files of the same program execution (see `Files.group`). The scope `source` is for
+    keys that are computed from the name itself."""
     attributes = json.dumps({KEY: key, SCOPE: scope, **(also or {})}, separators=(",", ":"))
     return Record(
         offset, size, Kind.NAME, stream,
